@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from control_plane.config.eras import RULES
+from control_plane.config.eras import RULES, Era
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.hyperparameters import Const, leaf_parameters
+from control_plane.config.hyperparameters import Const, Int, leaf_parameters
 from control_plane.config.images import image_warnings
 from control_plane.config.resources import Resources
 from control_plane.field_types import BATCH_SIZE
@@ -28,6 +28,7 @@ def config_warnings(config: ExperimentConfig) -> Iterator[str]:
     yield from image_warnings(config)
     yield from _expansion_warnings(config)
     yield from _draw_warnings(config)
+    yield from _upper_bound_warnings(config)
     yield from _batch_size_warnings(config)
     yield from _time_metric_warnings(config)
     yield from _overruled_warnings(config)
@@ -64,6 +65,19 @@ def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:
             yield (
                 f"{path_text(loc)}: the {name} searcher draws one of its values; the random "
                 "searcher tries several"
+            )
+
+
+def _upper_bound_warnings(config: ExperimentConfig) -> Iterator[str]:
+    """Yield a warning for each range of integers whose upper bound its search never draws."""
+    spec = searcher_spec(config.searcher.name)
+    if config.era is not Era.STEP or spec.space_use != "sampled":
+        return
+    for loc, parameter in leaf_parameters(config.hyperparameters):
+        if isinstance(parameter, Int):
+            yield (
+                f"{path_text(loc)}: {parameter.maxval} is never drawn where lengths are in steps; "
+                f"write maxval: {parameter.maxval + 1} to draw it too"
             )
 
 

@@ -21,6 +21,8 @@ from detcloud.shared.process_settings import process_setting_notices
 
 POOL = "resources.resource_pool"
 SLOTS = "resources.slots_per_trial"
+# The same of a command or notebook.
+RUN_SLOTS = "resources.slots"
 LABEL = "resources.agent_label"
 
 
@@ -133,6 +135,8 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         mixed and can_hold(needs.slots, there, needs.single_agent, mixed)
     ):
         why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == there)
+        if place == RUN_SLOTS:
+            raise invalid(place, f"could never start in pool {to.name}: it {why}")
         hint = "a trial class runs on one machine; use a command to run on several"
         text = f"no trial could ever start in pool {to.name}: it {why}"
         raise invalid(place, text, hint if needs.single_agent else None)

@@ -41,6 +41,8 @@ from control_plane.suggestions.availability import missing_package_reason
 from control_plane.usecases.config_errors import config_error
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.placement import (
+    RUN_SLOTS,
+    SLOTS,
     Destination,
     check_fits,
     check_mounts,
@@ -113,7 +115,7 @@ def check_submission(
         settings = replace(settings, lengths=Lengths("batches"))
     _check_groups(config)
     _check_storage(services, config)
-    _check_pools(services, pools, config)
+    _check_pools(services, pools, config, kind)
     if kind is JobKind.NOTEBOOK:
         _check_reachable(pools)
     _check_model_code(services, submission.model_code)
@@ -227,12 +229,12 @@ def _place(
 
 
 def _check_pools(
-    services: Services, pools: Sequence[Destination], config: ExperimentConfig
+    services: Services, pools: Sequence[Destination], config: ExperimentConfig, kind: JobKind
 ) -> None:
     """Check that each pool could run the experiment; of several, the place says which cannot."""
     needs = trial_needs(config.resources)
     if len(pools) == 1:
-        check_fits(services, pools[0], needs)
+        check_fits(services, pools[0], needs, SLOTS if kind is JobKind.EXPERIMENT else RUN_SLOTS)
         check_mounts(pools[0], config)
         return
     for to, place in zip(pools, pool_places(len(pools)), strict=True):

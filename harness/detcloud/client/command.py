@@ -13,6 +13,7 @@ from detcloud.client.experiment import Experiment
 from detcloud.client.resource import path_segment
 from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 
 COMMAND = "command"
 NOTEBOOK = "notebook"
@@ -79,9 +80,17 @@ def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Comman
     """The command, or the notebook as `kind`, with this id.
 
     Raises:
+        ApiError: not_found, there is nothing with this id.
         DetcloudError: the id is that of something else.
     """
-    data = client.get(f"/experiments/{path_segment(command_id)}")
+    try:
+        data = client.get(f"/experiments/{path_segment(command_id)}")
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        # The API calls everything with such a number an experiment.
+        message = error.message.replace("experiment", kind, 1)
+        raise ApiError(error.status, error.code, message, error.details) from None
     if data["kind"] != kind:
         article = "an" if data["kind"] == "experiment" else "a"
         raise DetcloudError(

@@ -212,6 +212,18 @@ def test_a_single_search_of_the_step_era_warns_of_what_it_draws() -> None:
     assert list(config_warnings(check_changed(LENGTH, changes))) == []
 
 
+def test_a_search_of_the_step_era_warns_of_integers_that_it_never_draws() -> None:
+    changes = {"hyperparameters.n": {"type": "int", "minval": 1, "maxval": 4, "count": 4}}
+    config = check_changed(STEP, {**changes, "searcher": RANDOM})
+    # The era's rule: minval + [0, maxval - minval), so 1, 2 and 3.
+    assert list(config_warnings(config)) == [
+        "hyperparameters.n: 4 is never drawn where lengths are in steps; write maxval: 5 to draw "
+        "it too"
+    ]
+    assert list(config_warnings(check_changed(STEP, {**changes, "searcher": GRID}))) == []
+    assert list(config_warnings(check_changed(LENGTH, changes))) == []
+
+
 @pytest.mark.parametrize(
     ("size", "slots", "message"),
     [

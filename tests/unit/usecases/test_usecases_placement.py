@@ -396,3 +396,14 @@ def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
     why = "pool first has no agents and launches none"
     told = f"can move from resource pool first to the next one: {why}"
     assert told in [event["text"] for event in events]
+
+
+def test_a_command_that_no_agent_could_hold_is_told_of_its_own_setting(cluster: Cluster) -> None:
+    enrol(cluster, "one", 2)
+    answer = cluster.create("entrypoint: [echo]", kind="command", overrides=["resources.slots=5"])
+    assert problem(answer) == (
+        "resources.slots",
+        "could never start in pool default: it needs 5 slots on one agent: agents have 2; it would "
+        "fit with 2",
+    )
+    assert not answer.json["error"]["details"][0].get("hint")

@@ -101,7 +101,13 @@ def add_creation_options(parser: ArgumentParser) -> None:
         metavar="HOST_PATH:CONTAINER_PATH",
         help="mount a directory of the machine; may be repeated",
     )
-    parser.add_argument("-w", "--workspace", metavar="NAME", help="the workspace to list it under")
+    parser.add_argument(
+        "-w",
+        "--workspace",
+        "--workspace-name",
+        metavar="NAME",
+        help="the workspace to list it under",
+    )
     parser.add_argument(
         "--template", metavar="NAME", help="a template that provides missing settings"
     )
@@ -157,7 +163,13 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the options of `list_runs`."""
     parser.add_argument("-a", "--all", action="store_true", help="also list those of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
-    parser.add_argument("-w", "--workspace", metavar="NAME", help="only those of this workspace")
+    parser.add_argument(
+        "-w",
+        "--workspace",
+        "--workspace-name",
+        metavar="NAME",
+        help="only those of this workspace",
+    )
     parser.add_argument(
         "--state", metavar="STATES", help="only these states, such as ACTIVE,COMPLETED"
     )

@@ -30,6 +30,7 @@ from detcloud.cli.commands.command import (
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
+from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
@@ -45,6 +46,11 @@ LOCATION_BYTES_MAX = 4096
 def add_start_arguments(parser: ArgumentParser) -> None:
     add_creation_options(parser)
     _add_browser_option(parser)
+    add_replaced_option(
+        parser,
+        "--preview",
+        instead="`detcloud notebook config ID` prints its settings",
+    )
 
 
 def start_notebook(arguments: Namespace) -> int:

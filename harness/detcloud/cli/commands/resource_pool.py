@@ -225,7 +225,7 @@ def add_set_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="a YAML file with its fields, as in an entry of resource_pools",
     )
-    add_overrides_option(parser)
+    add_overrides_option(parser, example="scheduler.type=priority")
 
 
 def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:

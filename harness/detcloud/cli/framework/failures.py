@@ -24,6 +24,18 @@ HINTS = {
     "unavailable": "wait a moment and try again",
 }
 
+# Which list has what was not found, by how the message begins. The API's own words come first.
+LISTS_BY_BEGINNING = {
+    "there is no model ": "`detcloud model list`",
+    "there is no version ": "`detcloud model list-versions NAME`",
+    "there is no command ": "`detcloud command list --all`",
+    "there is no notebook ": "`detcloud notebook list --all`",
+    "there is no template ": "`detcloud template list`",
+    "job ": "`detcloud job list`",
+    "encountered the following errors: job ": "`detcloud job list`",
+    "Pool ": "`detcloud resource-pool list`",
+}
+
 # Errors of a stream without a file name: its device has no room or is gone.
 LOST_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF})
 
@@ -105,10 +117,8 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
-    if error.code == "not_found" and "template" in error.message:
-        return "`detcloud template list` shows what exists"
-    if error.code == "not_found" and error.message.startswith("there is no model "):
-        return "`detcloud model list` shows what exists"
-    if error.code == "not_found" and error.message.startswith("there is no version "):
-        return "`detcloud model list-versions NAME` shows what exists"
+    if error.code == "not_found":
+        for beginning, command in LISTS_BY_BEGINNING.items():
+            if error.message.startswith(beginning):
+                return f"{command} shows what exists"
     return HINTS.get(error.code)

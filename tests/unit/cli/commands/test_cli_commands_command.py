@@ -68,6 +68,12 @@ def test_an_experiment_is_no_command(fake: FakeCluster, detcloud: Detcloud) -> N
     assert fake.experiments[0]["state"] != "CANCELED"
 
 
+def test_what_does_not_exist_is_called_a_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+    assert detcloud("command", "kill", "9").err == (
+        "error: there is no command 9\nhint: `detcloud command list --all` shows what exists\n"
+    )
+
+
 def test_both_names_of_the_original_are_known() -> None:
     assert noun_spellings("command") == ["command", "cmd"]
     assert NOUN_ALIASES["cmd"] == "command"

@@ -242,3 +242,18 @@ def test_a_queue_shows_which_pools_its_jobs_prefer(fake: FakeCluster, detcloud: 
     # It has waited since 2022-01-01 00:01:01 UTC.
     assert "needs 1 slot, 0 free (since 2022-01-01 00:01:01)" in second
     assert second.endswith(',"aws, gpus",no capacity')
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "command"),
+    [
+        ("job update 99999999 --priority 1", "job 99999999 not found", "job list"),
+        ("resource-pool drain nope", "Pool nope not found", "resource-pool list"),
+    ],
+)
+def test_what_is_not_found_is_to_be_looked_for_in_its_own_list(
+    fake: FakeCluster, detcloud: Detcloud, words: str, message: str, command: str
+) -> None:
+    assert detcloud(*words.split()).err == (
+        f"error: {message}\nhint: `detcloud {command}` shows what exists\n"
+    )

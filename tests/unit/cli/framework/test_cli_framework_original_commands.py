@@ -80,6 +80,12 @@ ORIGINAL = {
     "tkn list": "--show-inactive --json --yaml",
     "tkn login": "",
     "tkn revoke": "",
+    "cmd run": "--config-file --volume -v --context -c --include -i --workspace-name -w --config "
+    "--template --detach -d",
+    "cmd list": "--sort-by --order-by --quiet -q --workspace-name -w --all -a --json --csv",
+    "notebook start": "--config-file --workspace-name -w --volume -v --context -c --include -i "
+    "--config --template --no-browser --detach -d --preview",
+    "notebook list": "--sort-by --order-by --quiet -q --workspace-name -w --all -a --json --csv",
     "m create": "--workspace-name -w --description --json",
     "m delete": "",
     "m describe": "--json --version",
