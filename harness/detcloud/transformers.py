@@ -17,6 +17,7 @@ from detcloud.shared.errors import DetcloudError
 LOGS = "runs/"
 USER_DATA = "my_data.json"
 STATE = "trainer_state.json"
+SPEEDS = ("_runtime", "_per_second", "_compilation_time")
 # What a checkpoint has beside the weights.
 TRAINING_STATE = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 
@@ -38,7 +39,8 @@ class DetCallback(transformers.TrainerCallback):
         """Fetch the latest checkpoint into `args.output_dir` for `args.resume_from_checkpoint`.
 
         With `filter_metrics` those metrics alone are reported whose names contain one of these, and
-        the searcher's. Checkpoints have `user_data` in `my_data.json`.
+        the search's. Reports have `batches` and `epochs` too. Checkpoints have `user_data` in
+        `my_data.json`.
         """
         super().__init__()
         self.core_context = core_context
@@ -108,19 +110,24 @@ class DetCallback(transformers.TrainerCallback):
         if self._metrics_step != step:
             self._metrics_step, self._metrics = step, {}
         self._metrics.update(logs)
-        metric = self.core_context.info.metric
-        metrics = {
-            name: value
-            for name, value in logs.items()
-            if not self.filter_metrics
-            or name == metric
-            or any(part in name for part in self.filter_metrics)
-        }
+        counts = {"batches": step, "epochs": state.epoch or 0.0}
+        metrics = {**counts, **{it: value for it, value in logs.items() if self._is_reported(it)}}
         if any(name.startswith("eval_") for name in logs):
             self._loop.report_validation(step, metrics)
         else:
             group = "test" if any(name.startswith("test_") for name in logs) else "training"
             self.core_context.train.report_new_metrics(group, step, metrics)
+
+    def _is_reported(self, name: str) -> bool:
+        """Whether a logged number is reported: the search's own, and what is wanted of the others,
+        without the rounded epoch and measurements of speed.
+        """
+        info = self.core_context.info
+        if name in (info.metric, (info.config.get("searcher") or {}).get("time_metric")):
+            return True
+        if name == "epoch" or name.endswith(SPEEDS):
+            return False
+        return not self.filter_metrics or any(part in name for part in self.filter_metrics)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         share = state.global_step / max(1, state.max_steps)

@@ -16,6 +16,7 @@ ALWAYS_IGNORED = (
     "*.py[co]",
     "*$py.class",
     "terraform*",
+    ".terraform*",
     ".git/",
     ".vscode/",
     ".idea/",

@@ -19,7 +19,7 @@ from typing import Any
 from detcloud import core
 from detcloud.compatibility.cluster_info import ClusterInfo, get_cluster_info
 from detcloud.core.distributed_context import detect_distributed
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall, InvalidType, InvalidValue
 from detcloud.shared.trial_directory import TrialSpec
 
 _FORMER_PARTS = {"checkpointing": "checkpoint", "preemption": "preempt", "training": "train"}
@@ -29,6 +29,40 @@ _MISSING_PARTS = {
     "_tensorboard_manager": "the files in core_context.train.get_tensorboard_path() are stored from"
     " time to time and at the end.",
 }
+
+
+class NoChief(DetcloudError, AssertionError):
+    """Processes on several nodes do not know where the first of them is."""
+
+
+class DistributedContext(core.DistributedContext):
+    """One process of several, which exchange values also without a launcher.
+
+    On one node they find each other; on several each needs `chief_ip`, without which NoChief is
+    raised.
+    """
+
+    def __init__(  # noqa: PLR0913 - Determined's arguments.
+        self,
+        rank: int = 0,
+        size: int = 1,
+        local_rank: int = 0,
+        local_size: int = 1,
+        cross_rank: int | None = None,
+        cross_size: int | None = None,
+        chief_ip: str | None = None,
+        pub_port: int | None = None,
+        pull_port: int | None = None,
+        port_offset: int = 0,
+        force_tcp: bool = False,
+    ) -> None:
+        if chief_ip is None and local_size != size:
+            raise NoChief(
+                f"local_size is {local_size} and size {size}: processes on several nodes need"
+                " chief_ip, the address of the first node"
+            )
+        meeting = "127.0.0.1" if chief_ip is None and size > 1 else chief_ip
+        super().__init__(rank, size, local_rank, local_size, cross_rank, cross_size, meeting)
 
 
 class Unit(Enum):
@@ -42,8 +76,8 @@ class Unit(Enum):
 class SearcherOperation:
     """An operation whose `length` is in the configuration's unit."""
 
-    def __init__(self, operation: core.SearcherOperation) -> None:
-        self._operation = operation
+    def __init__(self, operation: core.SearcherOperation, *, is_chief: bool = True) -> None:
+        self._operation, self._is_chief = operation, is_chief
 
     @property
     def length(self) -> int:
@@ -51,14 +85,21 @@ class SearcherOperation:
         return self._operation.length_units
 
     def report_progress(self, length: float) -> None:
-        """Report how much of `length` is done, in its unit."""
+        """Report how much of `length` is done, in its unit; InvalidCall for another share than the
+        whole once the operation is completed.
+        """
         operation = self._operation
+        if operation.completed and length != self.length:
+            raise InvalidCall("report_progress was called after report_completed")
         operation.report_progress(operation.length * (length / max(1, self.length)))
 
     def report_completed(self, searcher_metric: Any) -> None:
         """Give the searcher its metric, once, after the report of the validation; a custom search
-        takes any value that JSON can hold.
+        takes any value that JSON can hold. Of several processes the chief calls it alone, and
+        InvalidCall is raised in others.
         """
+        if not self._is_chief:
+            raise InvalidCall("report_completed was called by a process that is not the chief")
         self._operation.complete(searcher_metric)
 
     # The name in 0.17.
@@ -68,9 +109,11 @@ class SearcherOperation:
 class SearcherContext:
     """Yields one operation after the other, with lengths in the configuration's unit."""
 
-    def __init__(self, searcher: core.SearcherContext, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, searcher: core.SearcherContext, config: Mapping[str, Any], *, is_chief: bool = True
+    ) -> None:
         self.in_batches = searcher
-        self._config = config
+        self._config, self._is_chief = config, is_chief
 
     def operations(
         self,
@@ -82,7 +125,7 @@ class SearcherContext:
         The end of the loop needs no acknowledgement, so `auto_ack` changes nothing.
         """
         for operation in self.in_batches.operations(searcher_mode=searcher_mode):
-            yield SearcherOperation(operation)
+            yield SearcherOperation(operation, is_chief=self._is_chief)
 
     def ops(self, auto_ack: bool = True) -> Iterator[SearcherOperation]:
         """The name of `operations` in 0.17."""
@@ -181,7 +224,7 @@ def init(
     """The Core API as Determined's scripts know it, for a `with` block or without one.
 
     Without a cluster checkpoints go to the folder `checkpoint_storage`; on one, where the
-    configuration says. Raises DetcloudError for a storage that is none of them, and for a trial of
+    configuration says. Raises InvalidValue for a storage that is none of them, and for a trial of
     several slots whose processes do not know each other.
     """
     info = get_cluster_info()
@@ -220,10 +263,10 @@ def dummy_init(
     """`init` outside of a cluster, which Determined's scripts call `core._dummy_init`.
 
     Event files lie beside the checkpoints, whatever `tensorboard_path` is, as a line says. Raises
-    DetcloudError in a trial, where `init` is to be called.
+    InvalidCall in a trial, where `init` is to be called.
     """
     if get_cluster_info() is not None:
-        raise DetcloudError("core._dummy_init was called in a trial: call core.init() instead")
+        raise InvalidCall("core._dummy_init was called in a trial: call core.init() instead")
     if tensorboard_path is not None:
         print(
             "[detcloud] core._dummy_init(tensorboard_path=...) is not used: event files are"
@@ -241,7 +284,9 @@ def dummy_init(
 def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Context:
     """The context with Determined's searcher and, on a cluster, with Determined's facts too."""
     parts: dict[str, Any] = {one.name: getattr(context, one.name) for one in fields(core.Context)}
-    parts["searcher"] = SearcherContext(context.searcher, context.info.config)
+    parts["searcher"] = SearcherContext(
+        context.searcher, context.info.config, is_chief=context.is_chief
+    )
     if info is not None:
         parts["info"] = ContextInfo(context.info, info)
     return Context(**parts)
@@ -250,7 +295,7 @@ def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Conte
 def _check_processes(info: ClusterInfo | None, distributed: core.DistributedContext | None) -> None:
     slots = 0 if info is None else sum(info.container_slot_counts)
     if slots > 1 and distributed is None:
-        raise DetcloudError(
+        raise InvalidValue(
             f"the trial has {slots} slots and core.init no `distributed`: start its processes with"
             " `python3 -m determined.launch.torch_distributed`, or give"
             " core.init(distributed=core.DistributedContext(...))"
@@ -260,11 +305,16 @@ def _check_processes(info: ClusterInfo | None, distributed: core.DistributedCont
 def _checkpoint_folder(storage: str | Mapping[str, Any] | None) -> str | None:
     if storage is None:
         return None
+    if not isinstance(storage, str | Mapping):
+        raise InvalidType(
+            f"checkpoint_storage is {storage!r:.80}: expected a folder or a section as in the"
+            " configuration"
+        )
     if isinstance(storage, Mapping):
         place = storage.get("container_path") or storage.get("host_path")
         return str(Path(str(place), str(storage.get("storage_path") or ""))) if place else ""
     if "://" in storage and not storage.startswith("file://"):
-        raise DetcloudError(
+        raise InvalidValue(
             f"checkpoint_storage {storage!r}: expected a folder; an experiment on a cluster "
             "names a bucket in its configuration's checkpoint_storage"
         )

@@ -187,17 +187,17 @@ _MODULES: dict[str, Module] = {
         offered={
             **_same_names(
                 "detcloud.core",
-                "CheckpointContext DistributedContext DownloadMode EarlyExitReason"
+                "CheckpointContext DownloadMode EarlyExitReason"
                 " PreemptContext PreemptMode ProfilerContext SearcherMode TensorboardMode"
                 " TrainContext",
             ),
             **_same_names(
                 "detcloud.compatibility.core",
-                "Context SearcherContext SearcherOperation Unit init",
+                "Context DistributedContext SearcherContext SearcherOperation Unit init",
             ),
             "_dummy_init": "detcloud.compatibility.core:dummy_init",
             "DummyCheckpointContext": "detcloud.core:CheckpointContext",
-            "DummyDistributedContext": "detcloud.core:DistributedContext",
+            "DummyDistributedContext": "detcloud.compatibility.core:DistributedContext",
             "DummyProfilerContext": "detcloud.core:ProfilerContext",
             "DummyPreemptContext": "detcloud.core:PreemptContext",
             "DummySearcherContext": "detcloud.compatibility.core:SearcherContext",
@@ -344,7 +344,8 @@ _MODULES: dict[str, Module] = {
                 "Config DefaultConfig UnmanagedConfig alert checkpoint close distributed info init"
                 " init_context preempt searcher train url_reverse_webui_exp_view",
             ),
-            **_same_names("detcloud.core", "DistributedContext PreemptMode TensorboardMode"),
+            "DistributedContext": "detcloud.compatibility.core:DistributedContext",
+            **_same_names("detcloud.core", "PreemptMode TensorboardMode"),
         },
     ),
     "experimental.unmanaged": Module(

@@ -15,6 +15,7 @@ from typing import Any
 
 from detcloud.core.background_save import BackgroundSave, Save
 from detcloud.core.checkpoint_reader import CheckpointDamaged, CheckpointReader, report_damage
+from detcloud.core.checkpoint_selection import SelectionAnswer, common_selector
 from detcloud.core.checkpoint_sources import (
     Sources,
     describe_shard,
@@ -32,7 +33,7 @@ from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.checkpoint_limits import MANIFEST
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import (
     CheckpointReference,
@@ -162,10 +163,12 @@ class CheckpointContext:
         written on in its place fails the checkpoint, unless `growing` takes it: such files, logs
         for one, are copied first.
         """
+        if directory is None and selector is not None:
+            raise InvalidCall("upload got a selector and no directory to select from")
 
         def take() -> Sources:
             if directory is None:
-                return Sources()
+                return Sources(is_none=True)
             if asynchronous:
                 return link_sources(Path(directory), selector, growing, self._spec)
             return list_sources(Path(directory), selector)
@@ -179,9 +182,7 @@ class CheckpointContext:
             run(save, lambda: self._store_shard(save, shared, own, ranks))
             return save.uuid
         if directory is None:
-            raise DetcloudError(
-                "upload needs a directory, but on some ranks of a sharded checkpoint"
-            )
+            raise InvalidCall("upload needs a directory, but on some ranks of a sharded checkpoint")
         checked, save = self._checked_metadata(metadata), Save(str(uuid.uuid4()))
         sources = take()
         run(save, lambda: self._store_sources(sources, save, checked))
@@ -199,7 +200,8 @@ class CheckpointContext:
         """Yield a folder with the verified files of a checkpoint; remove it afterwards.
 
         The ranks of a node share one, which the first of them fetches and removes once all have
-        left the block: every rank calls this. With `NoSharedDownload` each has its own.
+        left the block: every rank calls this, and there is what the `selector` of one of them
+        takes. With `NoSharedDownload` each has its own.
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -211,7 +213,7 @@ class CheckpointContext:
                     if ranks is not None:
                         ranks.allgather_local(None)
             return
-        fetched = self._await_fetched(ranks)
+        fetched = self._await_fetched(ranks, selector)
         try:
             yield fetched
         finally:
@@ -228,20 +230,22 @@ class CheckpointContext:
     ) -> None:
         """Copy a checkpoint's files, all or those that `selector` takes, into `directory`.
 
-        The first rank of a node does so for all, which call this too; with `NoSharedDownload` each
-        does. Raises DetcloudError where it is unknown, and CheckpointDamaged where its stored files
-        are not those that were written.
+        The first rank of a node does so for all, which call this too, into its own directory and
+        with the files that the `selector` of one of them takes; with `NoSharedDownload` each does
+        for itself. Raises DetcloudError where it is unknown, and CheckpointDamaged where its stored
+        files are not those that were written.
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
             self._fetch(checkpoint, Path(directory), selector, ranks)
         else:
-            self._await_fetched(ranks)
+            self._await_fetched(ranks, selector)
 
     def _sharing_ranks(self, mode: DownloadMode) -> DistributedContext | None:
         """The ranks that share one download per node; None if this process downloads for itself."""
         ranks = self._distributed
-        shares = mode is DownloadMode.LocalWorkersShareDownload and ranks.local_size > 1
+        shares = DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload
+        shares = shares and ranks.local_size > 1
         return ranks if shares and ranks.can_exchange else None
 
     def _fetch(
@@ -253,25 +257,29 @@ class CheckpointContext:
     ) -> None:
         """Copy the files, and tell the ranks that wait for them where they are, or what failed."""
         try:
-            self._copy_files(checkpoint, root, selector)
+            with self._open_reader(checkpoint) as reader:
+                if ranks is not None:
+                    selector = common_selector(ranks, selector, reader.file_names)
+                reader.copy_files(root, selector)
         except Exception as error:
             if ranks is not None:
-                ranks.broadcast_local(("", str(error)))
+                ranks.broadcast_local(("failed", str(error)))
             raise
         if ranks is not None:
-            ranks.broadcast_local((str(root), ""))
+            ranks.broadcast_local(("fetched", str(root)))
 
-    def _await_fetched(self, ranks: DistributedContext) -> Path:
-        place, failure = ranks.broadcast_local(("", ""))
-        if failure:
-            raise DetcloudError(f"the first process of this node could not fetch it: {failure}")
-        return Path(place)
-
-    def _copy_files(
-        self, checkpoint: str | CheckpointReference, root: Path, selector: Selector | None
-    ) -> None:
-        with self._open_reader(checkpoint) as reader:
-            reader.copy_files(root, selector)
+    def _await_fetched(self, ranks: DistributedContext, selector: Selector | None) -> Path:
+        """Wait for the first rank of this node, and tell it which files are wanted here."""
+        selection = SelectionAnswer(ranks, selector)
+        while True:
+            message: tuple[str, Any] = ranks.broadcast_local(("", None))
+            kind, value = message
+            if kind == "fetched":
+                return Path(value)
+            if kind == "failed":
+                text = f"the first process of this node could not fetch it: {value}"
+                raise selection.error or DetcloudError(text)
+            selection.answer(kind, value)
 
     @accept_names(storage_id="checkpoint")
     def delete(self, checkpoint: str | CheckpointReference) -> None:
@@ -405,7 +413,7 @@ class CheckpointContext:
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
         if self._distributed.rank and self._distributed.can_exchange:
-            raise DetcloudError(
+            raise InvalidCall(
                 f"rank {self._distributed.rank} cannot store a checkpoint, only the chief "
                 "can: call store_path or upload on rank 0 alone, or with shard=True on every rank"
             )

@@ -48,6 +48,10 @@ class CheckpointReader:
                 # The store's own rule for keys also keeps a file within the folder.
                 self._copy_file(name, entry, root / checked_key(name))
 
+    def file_names(self) -> list[str]:
+        """The names of the files."""
+        return list(self.read_manifest()["files"])
+
     def read_manifest(self) -> dict[str, Any]:
         """The verified manifest."""
         with make_temporary_folder("detcloud-manifest-") as folder:

@@ -41,12 +41,14 @@ class Sources:
     """Files by their names in the checkpoint, or in `failure` why there are none.
 
     `stamps` are the sizes and times of those that must not change; `folder` is ours, and goes.
+    With `is_none` the caller had no directory of files.
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
     failure: str = ""
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     folder: tempfile.TemporaryDirectory[str] | None = None
+    is_none: bool = False
 
     def check_unchanged(self) -> None:
         """Raise StorageError for a file that was written on since it was linked."""
@@ -107,7 +109,8 @@ def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
         return Shard(failure=sources.failure)
     try:
         contents = {name: size_and_sha256(path) for name, path in sources.files.items()}
-        return Shard(contents, to_json_value(metadata or {}, "metadata"))
+        plain = to_json_value(metadata or {}, "metadata")
+        return Shard(contents, plain, is_none=sources.is_none)
     except (DetcloudError, OSError) as error:
         return Shard(failure=str(error))
 

@@ -17,7 +17,7 @@ from detcloud.shared.checkpoint_limits import (
     MANIFEST,
     MANIFEST_BYTES_MAX,
 )
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidValue
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
     CheckpointReference,
@@ -264,7 +264,7 @@ def _paths_below(folder: Path) -> Iterator[Path]:
 
 def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
     """The metadata, which have the number of batches, as is needed on a cluster, and are not too
-    large; DetcloudError where that is not so.
+    large; InvalidValue where that is not so.
 
     Scripts for Determined up to 0.17 call it `latest_batch`.
     """
@@ -272,13 +272,13 @@ def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any
         metadata = {"steps_completed": metadata["latest_batch"], **metadata}
     steps = metadata.get("steps_completed", None if is_needed else 0)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-        raise DetcloudError(
+        raise InvalidValue(
             f"checkpoint metadata has steps_completed {steps!r}: on a cluster it must be the "
             "number of batches completed"
         )
     size = len(json.dumps(metadata))
     if size > METADATA_BYTES_MAX:
-        raise DetcloudError(
+        raise InvalidValue(
             f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: store "
             "large values in a file of the checkpoint"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -12,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from detcloud.core.checkpoint import CheckpointContext
@@ -20,19 +18,19 @@ from detcloud.core.distributed_context import DistributedContext, detect_distrib
 from detcloud.core.environment import environment
 from detcloud.core.event_upload import EventUploader
 from detcloud.core.notice_plan import Choice, Outcome, Situation, choose_action
-from detcloud.core.preempt import SIGTERM_REASON, PreemptContext, PreemptMode
+from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext
+from detcloud.core.signals import print_stacks_on_sigusr1, stop_on_sigterm
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.core.unread_settings import unread_settings_teller
 from detcloud.shared.clean_exit import ensure_clean_exit
-from detcloud.shared.errors import DetcloudError, InvalidHP
+from detcloud.shared.errors import DetcloudError, InvalidHP, InvalidValue
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.training_settings import LoopOfTrial
 from detcloud.shared.trial_directory import (
     Directives,
-    Preemption,
     Reporter,
     TrialDirectory,
     TrialSpec,
@@ -90,17 +88,20 @@ class Context:
         return self.searcher
 
     def alert(
-        self, title: str = "", description: str = "", level: AlertLevel | str = AlertLevel.INFO
+        self,
+        title: str | None = "",
+        description: str | None = "",
+        level: AlertLevel | str | None = AlertLevel.INFO,
     ) -> None:
         """Write an alert to the trial's log; this cluster sends none to other services.
 
-        Raises DetcloudError for a level that is none.
+        Raises InvalidValue for a level that is none.
         """
         try:
-            level = AlertLevel(level)
+            level = AlertLevel(level or AlertLevel.INFO)
         except ValueError:
             known = ", ".join(one.value for one in AlertLevel)
-            raise DetcloudError(
+            raise InvalidValue(
                 f"alert level {level!r} is unknown; expected one of {known}"
             ) from None
         text = ": ".join(filter(None, (title, description)))
@@ -175,19 +176,18 @@ def init(
 
     The other arguments are for runs without a cluster, where metrics are printed and checkpoints go
     to `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
-    line: InvalidHP ends the trial with a good exit code, any other exception is an error.
+    line: InvalidHP ends the trial, and with or without one the process, with a good exit code; any
+    other exception is an error. SIGUSR1 prints where the process is.
     """
+    print_stacks_on_sigusr1()
     directory = TrialDirectory.from_environment()
     distributed = distributed or detect_distributed()
     if directory is None:
         spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
         local = _context_without_cluster(spec, checkpoint_dir, distributed, preempt_mode)
         local.train.tensorboard_mode = tensorboard_mode
-        try:
+        with _run_without_cluster(local):
             yield local
-            local.checkpoint.wait()
-        finally:
-            local.close()
         return
     if distributed is not None:
         directory.set_rank(distributed.rank)
@@ -200,7 +200,7 @@ def init(
         target=_report_environment, args=(directory, Path.cwd()), daemon=True
     )
     describing.start()
-    restore_signal = _stop_on_sigterm(context.preempt)
+    restore_signal = stop_on_sigterm(context.preempt)
     try:
         yield context
         # A failure of it is the trial's, and the exit line comes after the checkpoint's.
@@ -227,6 +227,19 @@ def init(
         restore_signal()
         context.close()
         directory.close()
+
+
+@contextmanager
+def _run_without_cluster(context: Context) -> Iterator[None]:
+    try:
+        yield
+        context.checkpoint.wait()
+    except InvalidHP as error:
+        context.train.report_early_exit(EarlyExitReason.INVALID_HP)
+        print(f"[detcloud] the hyperparameters make no sense: {error}", flush=True)
+        raise SystemExit(0) from error
+    finally:
+        context.close()
 
 
 def _context_on_cluster(
@@ -407,22 +420,6 @@ def _report_environment(directory: TrialDirectory, code: Path) -> None:
         print(f"[detcloud] the environment was not recorded: {error!r}", file=sys.stderr)
 
 
-def _stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
-    """Turn SIGTERM into a preemption at the next batch; the function that undoes that."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    def request(_signal: int, _frame: FrameType | None) -> None:
-        preempt.request(Preemption(time.time_ns() // 1_000_000, SIGTERM_REASON))
-
-    previous = signal.signal(signal.SIGTERM, request)
-
-    def restore() -> None:
-        signal.signal(signal.SIGTERM, previous)
-
-    return restore
-
-
 def _report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
     """Report the exit after an error, which a full disk must not hide by refusing the line."""
     try:
@@ -489,7 +486,7 @@ def _exit_reason(context: Context, error: BaseException | None) -> str:
         return "stop_requested" if stopped else "invalid_hp"
     if context.searcher.outcome is not None:
         return context.searcher.outcome.value
-    if context.preempt.was_seen:
+    if context.preempt.was_seen and context.preempt.is_acknowledged:
         return "preempted"
     # The code returned by itself: completed if nothing was left to do, else on its own request.
     return "completed" if context.searcher.is_finished() else "stop_requested"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
@@ -176,9 +177,9 @@ class DistributedContext:
         """A context of this process for a thread: it exchanges values with those of the other
         processes over connections of its own, which end with this context's.
         """
-        numbers = (self.rank, self.size, self.local_rank, self.local_size)
-        twin = DistributedContext(*numbers, self.cross_rank, self.cross_size)
+        twin = copy.copy(self)
         twin._channel = self._background
+        twin._local_channel = twin.control = twin._background = None
         return twin
 
     # The names that Determined 0.12 had.

@@ -8,7 +8,7 @@ from enum import Enum
 
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.stop_agreement import StopAgreement
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall
 from detcloud.shared.trial_directory import Directives, Preemption
 
 READ_SECONDS_MIN = 0.1
@@ -46,8 +46,11 @@ class PreemptContext:
         self._directed: Preemption | None = None
         self._requested: Preemption | None = None
         self.was_seen = False
+        # Whether the code means to stop for what it has seen, and to go on later.
+        self.is_acknowledged = False
         # When the code was told of a notice, of `time.monotonic`.
         self.noticed_at: float | None = None
+        mode = PreemptMode(mode)
         self._may_ask = mode is not PreemptMode.ChiefOnly or not (distributed and distributed.rank)
         self._agreement: StopAgreement | None = None
         control = distributed.control if distributed is not None else None
@@ -58,16 +61,21 @@ class PreemptContext:
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Whether the cluster wants this trial to checkpoint and exit, with a deadline or not.
 
-        Call it where stopping is convenient: the cluster waits for the end of a workload. The exit
-        is the acknowledgement, so `auto_ack`, which Determined's scripts may give, changes nothing.
+        Call it where stopping is convenient: the cluster waits for the end of a workload. Code that
+        was told so and then ends well goes on later. Without `auto_ack` it does so only where it
+        has called `acknowledge_preemption_signal`; else its end is that of the trial.
         """
         self._check_may_ask()
-        if self._agreement is not None:
-            return self._see(self._agreement.should_stop(urgent=False))
-        return self._see(self.is_requested())
+        is_wanted = (
+            self._agreement.should_stop(urgent=False)
+            if self._agreement is not None
+            else self.is_requested()
+        )
+        return self._see(is_wanted, is_acknowledged=auto_ack)
 
     def acknowledge_preemption_signal(self) -> None:
-        """Do nothing: the exit of the code is the acknowledgement."""
+        """Say that the code stops for what `should_preempt` has told it, and goes on later."""
+        self.is_acknowledged = True
 
     def must_stop_at_next_batch(self) -> bool:
         """Whether there is a deadline: an interruption notice or SIGTERM."""
@@ -114,16 +122,17 @@ class PreemptContext:
         if self._agreement is not None:
             self._agreement.close()
 
-    def _see(self, is_seen: bool) -> bool:
+    def _see(self, is_seen: bool, *, is_acknowledged: bool = True) -> bool:
         if is_seen:
             self.was_seen = True
+            self.is_acknowledged |= is_acknowledged
             if self.noticed_at is None and self.notice is not None:
                 self.noticed_at = time.monotonic()
         return is_seen
 
     def _check_may_ask(self) -> None:
         if not self._may_ask:
-            raise DetcloudError(
+            raise InvalidCall(
                 "should_preempt was called by a process that is not the chief, but preempt_mode is "
                 "ChiefOnly: let the chief ask and broadcast its answer, or use WorkersAskChief"
             )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import InvalidValue
 from detcloud.shared.trial_directory import Reporter
 
 Metrics = dict[str, float]
@@ -39,15 +39,18 @@ class ProfilerContext:
     def start_measuring(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
         """Measure every `sampling_interval` seconds, and report the mean of so many samples.
 
-        Raises DetcloudError for an interval below 0.1 or no sample in a report.
+        Raises InvalidValue for an interval below 0.1, and unless a report has a whole number of
+        samples, at least one.
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
-            raise DetcloudError(
+            raise InvalidValue(
                 f"sampling_interval is {sampling_interval}: expected at least "
                 f"{INTERVAL_SECONDS_MIN} seconds"
             )
-        if samples_per_report < 1:
-            raise DetcloudError(f"samples_per_report is {samples_per_report}: at least 1 is needed")
+        if not isinstance(samples_per_report, int) or samples_per_report < 1:
+            raise InvalidValue(
+                f"samples_per_report is {samples_per_report!r}: expected an int of at least 1"
+            )
         if not self._is_active or self._thread is not None:
             return
         self._stopping.clear()

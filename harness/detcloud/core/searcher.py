@@ -11,7 +11,7 @@ from typing import Any
 
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import InvalidCall, InvalidValue
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 from detcloud.shared.trial_directory import (
     BATCHES,
@@ -90,11 +90,11 @@ class SearcherOperation:
         that is stored in the background, so that no search decides on what cannot be restored.
 
         A custom search takes any value that JSON can hold, for instance all metrics by name.
-        Raises DetcloudError for a second call, for a metric that is no number in any other search,
-        and for a value of more than 8 KiB.
+        Raises InvalidCall for a second call, and InvalidValue for a metric that is no number in any
+        other search and for a value of more than 8 KiB.
         """
         if self.completed:
-            raise DetcloudError(f"the operation of length {self.length} was completed twice")
+            raise InvalidCall(f"the operation of length {self.length} was completed twice")
         fields = self._metric_fields(metric)
         self._await_checkpoint()
         if not self.is_endless:
@@ -114,14 +114,14 @@ class SearcherOperation:
         if number is not None:
             return {"metric": number}
         if not self._takes_values or metric is None:
-            raise DetcloudError(
+            raise InvalidValue(
                 f"the searcher's metric at {self.length} {self.unit} is {metric!r:.80}: it must be "
                 "one number; a custom search alone takes other values"
             )
         value = to_json_value(metric, "metric")
         size = len(json.dumps(value))
         if size > VALUE_BYTES_MAX:
-            raise DetcloudError(
+            raise InvalidValue(
                 f"the value for the search at {self.length} {self.unit} has {size} bytes as JSON; "
                 f"expected at most {VALUE_BYTES_MAX}: report_validation_metrics takes more"
             )
@@ -142,7 +142,7 @@ def _one_number(metric: Any) -> float | None:
 
 def _length_of_code(max_length: int | None) -> int:
     if max_length is None or max_length == ENDLESS:
-        raise DetcloudError(
+        raise InvalidValue(
             "nothing says how long to train: give searcher.max_length in the configuration, or "
             "Trainer.fit(max_length=...), or train without searcher.operations()"
         )
@@ -154,6 +154,11 @@ class SearcherMode(Enum):
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"
+
+    @classmethod
+    def _missing_(cls, value: object) -> SearcherMode | None:
+        """The mode of Determined's own value, which is misspelt there."""
+        return cls.ChiefOnly if value == "CHEIF_ONLY" else None
 
 
 class SearcherContext:
@@ -196,12 +201,19 @@ class SearcherContext:
         cluster, there is one operation, of `max_length` (without a cluster 1 by default). Of
         several processes all go through the same ones, which the chief reads, unless
         `searcher_mode` has the chief go through them alone.
-        Raises DetcloudError where an operation is left neither completed nor preempted, and where
-        nothing says how long to train.
+        Raises InvalidCall where an operation is left neither completed nor preempted, and on other
+        ranks than the chief in that mode, and InvalidValue where nothing says how long to train.
         """
         if not self._on_cluster:
             self._current = None
-        distributed = self._distributed if searcher_mode is not SearcherMode.ChiefOnly else None
+        distributed = self._distributed
+        if SearcherMode(searcher_mode) is SearcherMode.ChiefOnly:
+            if distributed is not None and distributed.rank:
+                raise InvalidCall(
+                    f"rank {distributed.rank} cannot go through the operations, since searcher_mode"
+                    " is ChiefOnly: let the chief broadcast what to do, or use WorkersAskChief"
+                )
+            distributed = None
         is_chief = distributed is None or distributed.rank == 0
         while True:
             step = self._await_step(max_length) if is_chief else None
@@ -293,7 +305,7 @@ class SearcherContext:
 
     def _check_completed(self, operation: SearcherOperation) -> None:
         if not operation.completed and not self._preempt.is_requested():
-            raise DetcloudError(
+            raise InvalidCall(
                 f"the operation of length {operation.length} was left without its metric: call "
                 "operation.complete(metric) before asking for the next one"
             )

@@ -10,36 +10,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall
 
 
 @dataclass(frozen=True)
 class Shard:
     """One rank's part of a checkpoint: its files with size and SHA-256, and its metadata; or why it
-    has none, in `failure`.
+    has none, in `failure`. With `is_none` it gave no directory of files.
     """
 
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
+    is_none: bool = False
 
 
 def assign_files(shards: Sequence[Shard]) -> dict[str, int]:
     """The rank that stores each file: the lowest of those that have it.
 
     Raises:
-        DetcloudError: a rank has failed, two have different files of one name, there is no file, or
-            there are too many.
+        InvalidCall: no rank has given a directory, or two have different files of one name.
+        DetcloudError: a rank has failed, or there are too many files.
     """
     failures = [f"rank {rank}: {it.failure}" for rank, it in enumerate(shards) if it.failure]
     if failures:
         raise DetcloudError(f"the checkpoint was not stored: {'; '.join(failures)}")
+    if all(it.is_none for it in shards):
+        raise InvalidCall(
+            "upload got a directory on no rank of a sharded checkpoint: at least one has to give it"
+        )
     owners: dict[str, int] = {}
     for rank, shard in enumerate(shards):
         for name, content in shard.files.items():
             owner = owners.setdefault(name, rank)
             if shards[owner].files[name] != content:
-                raise DetcloudError(
+                raise InvalidCall(
                     f"ranks {owner} and {rank} store different files as {name}: give each file a "
                     "name of its own, such as one with the rank in it"
                 )
@@ -60,8 +65,8 @@ def manifest_entries(
 
 
 def merge_metadata(shards: Sequence[Shard]) -> dict[str, Any]:
-    """The metadata of all ranks in one, maps within each other merged; DetcloudError where two
-    ranks disagree.
+    """The metadata of all ranks in one, maps within each other merged; InvalidCall where two ranks
+    disagree.
     """
     merged: dict[str, Any] = {}
     for rank, shard in enumerate(shards):
@@ -80,7 +85,7 @@ def _merge(
             _merge(before, value, rank, (*place, name))
         elif before != value:
             path = ".".join((*place, name))
-            raise DetcloudError(
+            raise InvalidCall(
                 f"rank {rank} stores the checkpoint with metadata {path} = {value!r:.80}, a rank "
                 f"below with {before!r:.80}: give it on one rank, or the same on all"
             )

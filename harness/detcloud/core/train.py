@@ -12,7 +12,7 @@ from typing import Any
 
 from detcloud.core.event_upload import EventUploader
 from detcloud.core.tensorboard import EventWriter
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall, InvalidType, InvalidValue
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
 
@@ -20,6 +20,7 @@ from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
 VALIDATIONS_KEPT = 16
 # Larger metadata are left out by the cluster.
 METADATA_BYTES_MAX = 16 * 1024
+_BYTES = bytes | bytearray
 
 
 class EarlyExitReason(Enum):
@@ -27,6 +28,12 @@ class EarlyExitReason(Enum):
 
     INVALID_HP = "INVALID_HP"
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
+
+    @classmethod
+    def _missing_(cls, value: object) -> EarlyExitReason | None:
+        """The reason that Determined's own value names, which has a prefix."""
+        name = value.removeprefix("EXITED_REASON_") if isinstance(value, str) else ""
+        return cls.__members__.get(name)
 
 
 class TensorboardMode(Enum):
@@ -82,11 +89,7 @@ class TrainContext:
 
     @accept_names(latest_batch="steps_completed")
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of group `validation`; bytes are left out."""
-        if isinstance(metrics, dict):
-            metrics = {
-                name: value for name, value in metrics.items() if not isinstance(value, bytes)
-            }
+        """Report metrics of group `validation`; bytes are left out, with a line in the log."""
         self._report_group("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
@@ -97,7 +100,7 @@ class TrainContext:
         their names differ. Raises DetcloudError for anything else.
         """
         if not group or "." in group:
-            raise DetcloudError(f"metric group {group!r}: a name without '.' was expected")
+            raise InvalidValue(f"metric group {group!r}: a name without '.' was expected")
         self._report_group(group, steps_completed, metrics)
 
     def report_new_metrics(
@@ -113,19 +116,19 @@ class TrainContext:
         fresh = {
             name: value
             for name, value in metrics.items()
-            if name not in reported and value is not None and not isinstance(value, bytes)
+            if name not in reported and value is not None and not isinstance(value, _BYTES)
         }
         if fresh:
             self.report_metrics(group, steps_completed, fresh)
 
     def report_progress(self, progress: float) -> None:
-        """Report how much of the trial is done, in [0, 1]; DetcloudError for anything else.
+        """Report how much of the trial is done, in [0, 1]; InvalidValue for anything else.
 
         Of several processes the chief's counts; others are told once that theirs is not used.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise DetcloudError(f"progress is {progress!r}: expected a number in [0, 1]")
+            raise InvalidValue(f"progress is {progress!r}: expected a number in [0, 1]")
         self._report("progress", value=float(value))
 
     def get_experiment_best_validation(self) -> float | None:
@@ -139,11 +142,11 @@ class TrainContext:
         """The searcher's metric of one of this process's last validations, at so many batches."""
         return self._validated.get(steps_completed)
 
-    def set_metadata(self, metadata: dict[str, Any]) -> None:
+    def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Keep plain JSON data with the trial, instead of what was kept before; 16 KiB at most.
 
-        `detcloud trial describe` shows them, and a later run of the trial has them. Raises
-        DetcloudError for anything else.
+        `detcloud trial describe` shows them, and a later run of the trial has them. Returns what
+        is kept. Raises DetcloudError for anything else.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -156,6 +159,7 @@ class TrainContext:
             )
         self._report("trial_metadata", metadata=plain)
         self._metadata = plain
+        return self.get_metadata()
 
     def get_metadata(self) -> dict[str, Any]:
         """The metadata that this run, or the one before it, has set; empty where none has."""
@@ -164,15 +168,24 @@ class TrainContext:
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Report that the code ends this trial by itself; it still has to return.
 
-        Any process of several may say so, for all of them.
+        Any process of several may say so, for all of them. The first reason counts, with a line in
+        the log for a later one, but that hyperparameters make no sense goes before any other.
         """
         try:
             reason = EarlyExitReason(reason)
         except ValueError:
             known = ", ".join(known_reason.value for known_reason in EarlyExitReason)
-            raise DetcloudError(
+            raise InvalidValue(
                 f"early exit reason {reason!r} is unknown; expected one of {known}"
             ) from None
+        if self.early_exit not in (None, reason) and reason is not EarlyExitReason.INVALID_HP:
+            print(
+                f"[detcloud] the early exit for {reason.value} is ignored: one for "
+                f"{self.early_exit.value} was reported before",
+                file=sys.stderr,
+                flush=True,
+            )
+            return
         self._report("early_exit", reason=reason.value)
         self.early_exit = reason
 
@@ -197,10 +210,10 @@ class TrainContext:
         """Store at once what is new in the folder of `get_tensorboard_path`.
 
         All files in it are stored from time to time and at the end in any case; the arguments are
-        Determined's, and choose none. Raises DetcloudError in the `AUTO` mode.
+        Determined's, and choose none. Raises InvalidCall in the `AUTO` mode.
         """
         if self.tensorboard_mode is not TensorboardMode.MANUAL:
-            raise DetcloudError(
+            raise InvalidCall(
                 "upload_tensorboard_files needs core.init(tensorboard_mode=TensorboardMode.MANUAL)"
             )
         if self.uploader is not None:
@@ -226,6 +239,8 @@ class TrainContext:
         self, group: str, steps_completed: int, metrics: dict[str, Any], **extra: int
     ) -> None:
         _check_steps(steps_completed)
+        if group == "validation":
+            metrics = _without_bytes(steps_completed, metrics)
         plain = _to_plain_metrics(group, steps_completed, metrics)
         self._check_not_repeated(group, steps_completed, plain)
         is_worker = self._events is None
@@ -257,7 +272,7 @@ class TrainContext:
         if steps != steps_completed:
             names = set()
         if repeated := ", ".join(sorted(names & metrics.keys())):
-            raise DetcloudError(
+            raise InvalidValue(
                 f"{group} metrics at batch {steps_completed} were reported twice: {repeated}. Use "
                 "another group, other names or the number of batches completed by now"
             )
@@ -266,21 +281,35 @@ class TrainContext:
 
 def _check_steps(steps_completed: object) -> None:
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise DetcloudError(f"steps_completed is {steps_completed!r}: expected an int")
+        raise InvalidType(f"steps_completed is {steps_completed!r}: expected an int")
     if steps_completed < 0:
-        raise DetcloudError(f"steps_completed is {steps_completed}: expected at least 0")
+        raise InvalidValue(f"steps_completed is {steps_completed}: expected at least 0")
+
+
+def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics but those that are bytes, which a line in the log names."""
+    if not isinstance(metrics, dict):
+        return metrics
+    names = [name for name, value in metrics.items() if isinstance(value, _BYTES)]
+    if names:
+        print(
+            f"[detcloud] validation metrics at batch {steps_completed} are left out, since they "
+            f"are bytes: {', '.join(map(str, names))}",
+            flush=True,
+        )
+    return {name: value for name, value in metrics.items() if name not in names}
 
 
 def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The metrics with tensors and arrays as numbers and lists."""
     if not isinstance(metrics, dict):
-        raise DetcloudError(
+        raise InvalidType(
             f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: expected an object "
             "with the metrics' names"
         )
     for name, value in metrics.items():
         if value is None and group == "validation":
-            raise DetcloudError(
+            raise InvalidCall(
                 f"{group} metric {name!r} at batch {steps_completed} is None: leave it out "
                 "or give it a value"
             )

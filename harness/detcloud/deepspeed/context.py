@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,8 @@ def init(
         if not os.environ.get("DET_MANUAL_INIT_DISTRIBUTED"):
             _join_process_group(core_context.distributed)
         seed_all(core_context.info.trial_seed)
-        context = DeepSpeedTrialContext(core_context)
+        info = core_context.info if hparams is None else replace(core_context.info, hparams=hparams)
+        context = DeepSpeedTrialContext(replace(core_context, info=info))
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
         try:
             yield context

@@ -16,7 +16,7 @@ from detcloud.pytorch.loaders import Loader, Loaders, PlainLoader, checked_loade
 from detcloud.pytorch.metrics import BatchMetrics, named_metrics
 from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.training import Training
-from detcloud.pytorch.training_state import TrainingState
+from detcloud.pytorch.training_state import TrainingState, checkpoint_metadata
 from detcloud.shared.errors import DetcloudError
 
 STATE_PARTS = ("callbacks", "average", "position", "generators")
@@ -77,7 +77,7 @@ class DeepSpeedState(TrainingState):
         self.position = replace(self.position, saved=steps)
         state = self._loop_state()
         self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
-        metadata = {"steps_completed": steps, "framework": "deepspeed"}
+        metadata = checkpoint_metadata(steps)
         behind = not is_last and may_store_behind(self._core.info.config)
         stored = self._core.checkpoint.store_path(
             metadata, shard=self._is_gang, asynchronous=behind

@@ -34,7 +34,7 @@ class DeepSpeedTrial(pytorch.PyTorchTrial):
         """Metrics of the next micro-batch, or in a pipeline of as many as make a batch."""
 
     def get_batch_length(self, batch: Any) -> int:
-        """1: batches weigh the same, whose loader keeps how long they are."""
+        """1: their loader keeps how long batches are."""
         return 1
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
@@ -30,7 +31,7 @@ from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.pytorch.reducers import MetricReducer, Reducers
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.training_settings import TrainingLoop
 
@@ -52,11 +53,11 @@ def init(
 ) -> Iterator[PyTorchTrialContext]:
     """A trial's context, with the generators seeded and torch set up to be deterministic.
 
-    `hparams`, `exp_conf` and `checkpoint_dir` are for runs without a cluster; on one, its
-    specification holds instead. A worker of a launcher finds the others by itself; any other
-    process of several needs `distributed`. `aggregation_frequency` goes before that of the
-    configuration's `optimizations`; without `enable_tensorboard_logging` reported numbers are not
-    written as event files.
+    `exp_conf` and `checkpoint_dir` are for runs without a cluster; on one, its specification holds
+    instead, as it does where `hparams` are missing. A worker of a launcher finds the others by
+    itself; any other process of several needs `distributed`. `aggregation_frequency` goes before
+    that of the configuration's `optimizations`; without `enable_tensorboard_logging` reported
+    numbers are not written as event files.
     """
     seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed") or 0
     with core.init(
@@ -74,7 +75,8 @@ def init(
         deterministic: Any = torch.utils.deterministic
         deterministic.fill_uninitialized_memory = False
         seed_all(core_context.info.trial_seed)
-        context = PyTorchTrialContext(core_context, aggregation_frequency)
+        info = core_context.info if hparams is None else replace(core_context.info, hparams=hparams)
+        context = PyTorchTrialContext(replace(core_context, info=info), aggregation_frequency)
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
         try:
             yield context
@@ -112,7 +114,7 @@ class PyTorchTrialContext:
         # Trials written for Determined read it by this name.
         self._epoch_len = 1
         self._has_stepped = False
-        self._stop_requested = False
+        self._stop_requested = self._is_told_of_batch_size = False
         level = options.get("mixed_precision", LEVELS[0])
         if level != LEVELS[0]:
             self.use_amp(f"optimizations.mixed_precision {level}")
@@ -147,29 +149,36 @@ class PyTorchTrialContext:
         return self.core.info.hparams
 
     def get_hparam(self, name: str) -> Any:
-        """Raises DetcloudError for a name the configuration does not have."""
+        """Raises InvalidValue for a name the configuration does not have."""
         hparams = self.core.info.hparams
         if name not in hparams:
             known = ", ".join(sorted(hparams)) or "none"
-            raise DetcloudError(
+            raise InvalidValue(
                 f"hyperparameter {name!r} does not exist; there are: {known}. Add it below "
                 "hyperparameters in the experiment's configuration"
             )
         return hparams[name]
 
     def get_global_batch_size(self) -> int:
-        """Records in one batch over all slots: the hyperparameter of that name."""
-        size = self.get_hparam("global_batch_size")
-        if isinstance(size, bool) or not isinstance(size, int) or size < self.distributed.size:
-            raise DetcloudError(
-                f"hyperparameter global_batch_size is {size!r}: an integer of at least the number "
-                f"of slots, {self.distributed.size}, was expected"
-            )
-        return size
+        """Records in one batch: that hyperparameter, rounded down to a multiple of the slots."""
+        return self.get_per_slot_batch_size() * self.distributed.size
 
     def get_per_slot_batch_size(self) -> int:
         """Records in one slot's share of a batch, rounded down."""
-        return self.get_global_batch_size() // self.distributed.size
+        size, slots = self.get_hparam("global_batch_size"), self.distributed.size
+        if isinstance(size, bool) or not isinstance(size, int) or size < slots:
+            raise InvalidValue(
+                f"hyperparameter global_batch_size is {size!r}: an integer of at least the number "
+                f"of slots, {slots}, was expected"
+            )
+        if size % slots and self.core.is_chief and not self._is_told_of_batch_size:
+            self._is_told_of_batch_size = True
+            print(
+                f"[detcloud] global_batch_size {size} is rounded down to {size // slots * slots}, "
+                f"a multiple of the {slots} slots",
+                flush=True,
+            )
+        return size // slots
 
     def get_experiment_config(self) -> dict[str, Any]:
         return self.core.info.config
@@ -258,7 +267,8 @@ class PyTorchTrialContext:
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
         """Register a scheduler, which the Trainer steps at every `frequency`th `step_mode`."""
-        if not self.optimization.is_wrapped(getattr(lr_scheduler, "optimizer", None)):
+        optimizer = getattr(lr_scheduler, "optimizer", None)
+        if optimizer is not None and not self.optimization.is_wrapped(optimizer):
             raise DetcloudError(
                 f"{type(lr_scheduler).__name__} was made for an optimizer that is not wrapped: "
                 "give it what context.wrap_optimizer returned"
@@ -269,7 +279,8 @@ class PyTorchTrialContext:
     def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
         """Keep the scale of mixed-precision gradients in checkpoints; a trial has one scaler.
 
-        Give it to `step_optimizer` and call its `update` after that.
+        Give it to `step_optimizer`, after its `unscale_` where gradients are clipped, and call its
+        `update` after that.
         """
         if self.optimization.scaler is not None:
             raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
@@ -285,7 +296,7 @@ class PyTorchTrialContext:
         batches.
         """
         if not self.experimental.moves_batches:
-            return _same_batch
+            return lambda batch: batch
         return self._moved_from_cpu if self.device.type == "cpu" else self.to_device
 
     def _moved_from_cpu(self, batch: Any) -> Any:
@@ -397,6 +408,7 @@ class PyTorchTrialContext:
             auto_zero_grads,
             scaler,
             precision.step_parameters(optimizer) if precision.uses_apex else None,
+            unscales=precision.is_automatic,
         )
 
     # The wrapped objects, and the former names of the first of each.
@@ -425,6 +437,8 @@ class PyTorchTrialContext:
 
     def set_stop_requested(self, stop_requested: bool) -> None:
         """End the trial after the current workload, with a checkpoint, if True."""
+        if not isinstance(stop_requested, bool):
+            raise InvalidType(f"stop_requested is {stop_requested!r}: expected True or False")
         self._stop_requested = stop_requested
 
     def get_stop_requested(self) -> bool:
@@ -481,7 +495,3 @@ def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
     if not wrapped:
         raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
     return wrapped[0]
-
-
-def _same_batch(batch: Any) -> Any:
-    return batch

@@ -30,9 +30,8 @@ from detcloud.pytorch.generators import (
     seed_worker,
 )
 from detcloud.pytorch.samplers import FixedShuffleSampler, adapt_batch_sampler
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import InvalidCall, InvalidValue
 
-_RESERVED_OPTIONS = ("generator",)
 # Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
 _SEEDED_SAMPLERS = (RandomSampler, SequentialSampler, FixedShuffleSampler)
 _PLAIN_BATCHES = (BatchSampler, list)
@@ -70,16 +69,32 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
-        """`options` go to torch's DataLoader. Raises DetcloudError for what cannot be repeated."""
-        _check_arguments(dataset, shuffle, sampler, options)
+        """`options` go to torch's DataLoader, and `generator` is not used, as a line says.
+
+        Raises InvalidValue for what cannot be repeated.
+        """
+        _check_arguments(dataset, shuffle, sampler)
+        if generator is not None:
+            print(
+                "[detcloud] DataLoader(generator=...) is not used: the order of a pass comes from "
+                "the trial's seed, so that training can go on where it stopped",
+                flush=True,
+            )
+        if multiprocessing_context is not None:
+            options["multiprocessing_context"] = multiprocessing_context
         self.dataset = dataset
         self.batch_size: int | None = batch_size
         self.num_workers = num_workers
         self.collate_fn = collate_fn or default_collate
         self.pin_memory, self.drop_last = pin_memory, drop_last
-        self.timeout, self.worker_init_fn = options.get("timeout", 0), options.get("worker_init_fn")
+        self.timeout, self.worker_init_fn = timeout, worker_init_fn
+        options = {"timeout": timeout, "worker_init_fn": worker_init_fn, **options}
         self._options = {"collate_fn": collate_fn, "pin_memory": pin_memory, **options}
         if batch_sampler is None:
             order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
@@ -87,7 +102,7 @@ class DataLoader:
             self._batches: Batches = BatchSampler(order, batch_size, drop_last)
         else:
             if shuffle or sampler is not None or drop_last or batch_size != 1:
-                raise DetcloudError(
+                raise InvalidValue(
                     "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it decides "
                     "all of them"
                 )
@@ -97,7 +112,7 @@ class DataLoader:
             self._batches = batch_sampler
         self._rank, self._size = 0, 1
         if len(self._batches) == 0:
-            raise DetcloudError(
+            raise InvalidValue(
                 f"the data loader has no batch: {_length(dataset)} records, "
                 f"batch_size {batch_size}, drop_last {drop_last}"
             )
@@ -255,7 +270,7 @@ class _BatchOrder(Sampler[list[int]]):
                 if number >= skipped and number % size == ours:
                     yield self._with_seed(indices, done, number) if adds_seeds else indices
             if number < 0:
-                raise DetcloudError(
+                raise InvalidCall(
                     f"{type(self._sampler).__name__} gave no batch in pass {done} and promised"
                     f" {length}: a sampler must give its indices at each pass over it"
                 )
@@ -327,31 +342,23 @@ def _length(dataset: Dataset[Any]) -> int:
     return len(dataset) if isinstance(dataset, Sized) else 0
 
 
-def _check_arguments(
-    dataset: object, shuffle: bool, sampler: object | None, options: dict[str, Any]
-) -> None:
+def _check_arguments(dataset: object, shuffle: bool, sampler: object | None) -> None:
     countable = isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     if isinstance(dataset, IterableDataset) or not countable:
-        raise DetcloudError(
+        raise InvalidValue(
             f"{type(dataset).__name__} has no records to ask for by number, so training could not "
             "go on where it stopped: use a dataset with __len__ and __getitem__, or torch's own "
             "DataLoader after context.experimental.disable_dataset_reproducibility_checks()"
         )
     if sampler is not None and shuffle:
-        raise DetcloudError("shuffle=True and a sampler both give an order: use one of them")
+        raise InvalidValue("shuffle=True and a sampler both give an order: use one of them")
     if sampler is not None:
         _check_sized(sampler)
-    for name in _RESERVED_OPTIONS:
-        if name in options:
-            raise DetcloudError(
-                f"{name} cannot be given: detcloud.pytorch.DataLoader sets it itself so that "
-                "every batch can be repeated"
-            )
 
 
 def _check_sized(sampler: object) -> None:
     if not isinstance(sampler, Sized):
-        raise DetcloudError(
+        raise InvalidValue(
             f"{type(sampler).__name__} has no length: training needs to know how many batches an "
             "epoch has; give the sampler __len__"
         )

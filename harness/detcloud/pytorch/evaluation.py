@@ -13,6 +13,7 @@ from detcloud.pytorch.loaders import NO_BATCH, Loader, padded_batches, whole_loa
 from detcloud.pytorch.metrics import BatchMetrics, checked_metrics, evaluates_batches
 from detcloud.pytorch.reducers import plain_metric
 from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.shared.errors import InvalidCall
 
 
 class Evaluation:
@@ -52,11 +53,16 @@ class Evaluation:
         # All ranks have to ask alike whether to stop, and a loader of the trial's own may give
         # each of them another number of batches.
         may_stop = isinstance(loader, DataLoader) or not self._is_gang
+        batch_idx = -1
         for batch_idx, batch in enumerate(padded_batches(loader)):
             if batch is not NO_BATCH:
                 batch_metrics.add(moved_batch(batch), batch_idx)
             if may_stop and self._core.preempt.must_stop_at_next_batch():
                 return None
+        if batch_idx < 0:
+            raise InvalidCall(
+                "the validation data loader has no batch: there is nothing to evaluate"
+            )
         if self._hooks.overrides(PyTorchCallback.on_validation_epoch_end):
             self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.outputs())
         if self._is_gang:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from detcloud.core import DistributedContext
 from detcloud.pytorch.data import DataLoader
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall
 
 # An epoch whose length is not known never ends, and stays a number that JSON holds.
 ENDLESS_EPOCH = 1 << 53
@@ -92,7 +92,7 @@ def share_loaders(
 ) -> Loaders:
     """The loaders that a trial has built, with this process's share of the training data.
 
-    DetcloudError for another thing than a loader, and for torch's own where `checked`.
+    InvalidCall for another thing than a loader, and for torch's own where `checked`.
     """
     ours = checked_loader(training, "build_training_data_loader", checked)
     if isinstance(ours, DataLoader) and distributed.can_exchange:
@@ -117,13 +117,13 @@ def checked_loader(loader: object, method: str, checked: bool) -> Loader:
     if isinstance(loader, DataLoader):
         return loader
     if isinstance(loader, TorchDataLoader) and checked:
-        raise DetcloudError(
+        raise InvalidCall(
             f"{method} returned torch's own DataLoader, which cannot go on at the batch where "
             "training stopped: return detcloud.pytorch.DataLoader, which takes the same arguments, "
             "or call context.experimental.disable_dataset_reproducibility_checks() before"
         )
     if isinstance(loader, TorchDataLoader) or (not checked and hasattr(loader, "__iter__")):
         return PlainLoader(loader)
-    raise DetcloudError(
+    raise InvalidCall(
         f"{method} returned {loader!r:.80}: a detcloud.pytorch.DataLoader was expected"
     )

@@ -12,7 +12,7 @@ from detcloud.core import DistributedContext
 from detcloud.pytorch.former_trial import FormerTrial
 from detcloud.pytorch.hooks import bind_names
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
 
 Item = TypeVar("Item")
 
@@ -116,10 +116,10 @@ class MetricAverage:
 
 
 def named_metrics(metrics: object) -> dict[str, Any]:
-    """The metrics that train_batch returned, by their names; DetcloudError for what has none."""
+    """The metrics that train_batch returned, by their names; InvalidType for what has none."""
     named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
     if not isinstance(named, dict):
-        raise DetcloudError(
+        raise InvalidType(
             f"train_batch returned a {type(metrics).__name__}: a tensor or a dict of metrics was "
             "expected"
         )
@@ -144,9 +144,9 @@ def evaluates_batches(trial: PyTorchTrial) -> bool:
 
 
 def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
-    """The metrics that an evaluation returned; DetcloudError, naming `method`, if no dict."""
+    """The metrics that an evaluation returned; InvalidType, naming `method`, if no dict."""
     if not isinstance(metrics, dict):
-        raise DetcloudError(
+        raise InvalidType(
             f"{method} returned a {type(metrics).__name__}: expected a dict of metrics"
         )
     return metrics
@@ -163,11 +163,11 @@ def array_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 class BatchMetrics:
     """The metrics of one validation, collected batch by batch and reduced as the trial says.
 
-    Arrays of one metric have one shape; the reducer makes one number of all their elements.
+    All batches have the same metrics. Arrays of one metric have one shape; the reducer makes one
+    number of all their elements.
     """
 
     def __init__(self, trial: PyTorchTrial) -> None:
-        self._trial = trial
         self._reducer = trial.evaluation_reducer()
         parameters = inspect.signature(trial.evaluate_batch).parameters
         names = ["batch", "batch_idx"] if "batch_idx" in parameters else ["batch"]
@@ -175,19 +175,20 @@ class BatchMetrics:
         self._evaluate = bind_names(trial.evaluate_batch, *names)
         self._values: dict[str, list[torch.Tensor]] = {}
         self._shapes: dict[str, list[int]] = {}
-        self._lengths: dict[str, list[int]] = {}
         self._batches: list[dict[str, Any]] = []
 
     def add(self, batch: Any, batch_idx: int) -> None:
         values = (batch, batch_idx) if self._takes_batch_idx else (batch,)
         metrics = checked_metrics(self._evaluate(*values), "evaluate_batch")
+        if self._batches and metrics.keys() != self._batches[0].keys():
+            raise InvalidValue(
+                f"evaluate_batch returned the metrics {sorted(metrics)} for a batch, and "
+                f"{sorted(self._batches[0])} for those before: return the same for all"
+            )
         self._batches.append(metrics)
         for name, value in metrics.items():
             number, reducer = self._checked_number(name, value), self._reducer_of(name)
             self._values.setdefault(name, []).append(_reduced_value(number, reducer))
-            if reducer is Reducer.AVG:
-                length = self._trial.get_batch_length(batch)
-                self._lengths.setdefault(name, []).append(length)
 
     def outputs(self) -> list[dict[str, Any]]:
         """The metrics of each batch of this process, with arrays."""
@@ -196,24 +197,18 @@ class BatchMetrics:
     def merge(self, distributed: DistributedContext) -> None:
         """Take in the other processes' batches, in the order that a process alone has them in."""
         ours = {name: [value.cpu() for value in values] for name, values in self._values.items()}
-        everybody = distributed.allgather((ours, self._lengths))
-        names = dict.fromkeys(name for values, _ in everybody for name in values)
-        self._values = {
-            n: _interleave([values.get(n, []) for values, _ in everybody]) for n in names
-        }
-        self._lengths = {
-            n: _interleave([lengths.get(n, []) for _, lengths in everybody]) for n in names
-        }
+        everybody = distributed.allgather(ours)
+        names = dict.fromkeys(name for values in everybody for name in values)
+        self._values = {n: _interleave([values.get(n, []) for values in everybody]) for n in names}
 
     def reduce(self) -> dict[str, Any]:
         return {name: self._reduced_metric(name).tolist() for name in self._values}
 
     def _reduced_metric(self, name: str) -> torch.Tensor:
-        values, reducer = torch.stack(self._values[name]), self._reducer_of(name)
-        if reducer is Reducer.AVG:
-            lengths = torch.tensor(self._lengths[name], dtype=torch.float64, device=values.device)
-            return (values * lengths).sum() / lengths.sum()
-        return _reduced_value(values, reducer)
+        """The metric over all batches; the mean is that of batches, however long each of them is,
+        as in Determined.
+        """
+        return _reduced_value(torch.stack(self._values[name]), self._reducer_of(name))
 
     def _checked_number(self, name: str, value: object) -> torch.Tensor:
         """The value in double precision; DetcloudError unless it fits the batches before."""

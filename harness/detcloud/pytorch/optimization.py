@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from detcloud.pytorch.plain_state import leave_out_objects, restore_types
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidType
 
 ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
 
@@ -116,7 +116,7 @@ class Optimization:
 
     def add_scheduler(self, scheduler: TorchLRScheduler, mode: StepMode, frequency: int) -> None:
         if not isinstance(mode, StepMode):
-            raise DetcloudError(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
+            raise InvalidType(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
         if frequency < 1:
             raise DetcloudError(f"frequency is {frequency}: expected at least 1")
         if isinstance(scheduler, ReduceLROnPlateau) and mode is not StepMode.MANUAL_STEP:
@@ -137,11 +137,14 @@ class Optimization:
         auto_zero_grads: bool,
         scaler: GradScaler | None = None,
         apex_parameters: list[torch.nn.Parameter] | None = None,
+        *,
+        unscales: bool = False,
     ) -> bool:
         """Step the optimizer if `batch_idx` is the last batch of an aggregation; whether it is.
 
-        Gradients that `scaler` scaled are clipped as they are without it; `apex_parameters` are
-        those that apex keeps in the place of the model's.
+        With `unscales`, gradients that `scaler` scaled are clipped as they are without it; else the
+        code unscales what it clips, and torch allows that once. `apex_parameters` are those that
+        apex keeps in the place of the model's.
 
         Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
         """
@@ -157,7 +160,8 @@ class Optimization:
         is_averaged = is_aggregated and self._averages(optimizer)
         if is_averaged or self.before_step or clip_grads is not None:
             parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
-            self._change_gradients(optimizer, parameters, is_averaged, clip_grads, scaler)
+            unscaled = scaler if unscales else None
+            self._change_gradients(optimizer, parameters, is_averaged, clip_grads, unscaled)
         if scaler is not None:
             scaler.step(optimizer)
         else:
@@ -186,14 +190,31 @@ class Optimization:
             change(parameters)
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
-        """Step every scheduler that is due after the batch with this number."""
-        batches = {
-            StepMode.STEP_EVERY_BATCH: 1,
-            StepMode.STEP_EVERY_EPOCH: epoch_length,
-            StepMode.STEP_EVERY_OPTIMIZER_STEP: self.aggregation_frequency,
+        """Step every scheduler that is due after the batch with this number.
+
+        As in Determined, the rate changes with an optimizer's step alone: then the schedulers make
+        the steps of all batches since the last one, and that of an epoch which ends before the
+        optimizer's next step.
+        """
+        if not self.is_step(batch_idx):
+            return
+        aggregated = self.aggregation_frequency
+        # What is counted by each mode, before this optimizer step and after it.
+        counts = {
+            StepMode.STEP_EVERY_BATCH: (batch_idx + 1 - aggregated, batch_idx + 1),
+            StepMode.STEP_EVERY_EPOCH: (
+                batch_idx // epoch_length,
+                (batch_idx + aggregated) // epoch_length,
+            ),
+            StepMode.STEP_EVERY_OPTIMIZER_STEP: (
+                batch_idx // aggregated,
+                (batch_idx + 1) // aggregated,
+            ),
+            StepMode.MANUAL_STEP: (0, 0),
         }
         for scheduler, mode, frequency in self.schedulers:
-            if mode in batches and (batch_idx + 1) % (batches[mode] * frequency) == 0:
+            before, after = counts[mode]
+            for _ in range(after // frequency - before // frequency):
                 scheduler.step()
 
     def set_training(self, training: bool) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from detcloud.core import SearcherOperation
 from detcloud.pytorch.loaders import ENDLESS_EPOCH
-from detcloud.pytorch.workloads import Interval
-from detcloud.shared.errors import DetcloudError
+from detcloud.pytorch.workloads import Interval, Multiples
+from detcloud.shared.errors import DetcloudError, InvalidType
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,22 @@ Period = Batch | Epoch
 def length_batches(period: Period, epoch_length: int) -> int:
     """The number of batches in a length; `epoch_length` is that of one epoch.
 
-    Raises DetcloudError for what is neither a Batch nor an Epoch, or is below 1.
+    Raises InvalidType for what is neither a Batch nor an Epoch of one number, and DetcloudError for
+    a number below 1.
     """
     interval = period_batches(period, epoch_length)
-    if isinstance(interval, tuple):
-        raise DetcloudError(f"{period!r} is not a training length: expected one number")
-    return interval
+    if not isinstance(interval, Multiples):
+        raise InvalidType(f"{period!r} is not a training length: expected one number")
+    return interval.batches
 
 
 def period_batches(period: Period, epoch_length: int) -> Interval:
-    """The number of batches in a period, or the batches at which it ends, in their order.
+    """The batches at which a period ends: the multiples of a number, or those of a list.
 
     Raises DetcloudError as `length_batches` does.
     """
     if not isinstance(period, Batch | Epoch):
-        raise DetcloudError(f"{period!r} is not a training length: use Batch(n) or Epoch(n)")
+        raise InvalidType(f"{period!r} is not a training length: use Batch(n) or Epoch(n)")
     value = period.value
     numbers = value if isinstance(value, Collection) and not isinstance(value, str) else [value]
     for number in numbers:
@@ -54,7 +55,9 @@ def period_batches(period: Period, epoch_length: int) -> Interval:
                 f"{period!r} is not a training length: expected an int of at least 1"
             )
     unit = epoch_length if isinstance(period, Epoch) else 1
-    return value * unit if isinstance(value, int) else tuple(sorted(n * unit for n in value))
+    if isinstance(value, int):
+        return Multiples(value * unit)
+    return tuple(sorted(n * unit for n in value))
 
 
 def operation_batches(operation: SearcherOperation, epoch_length: int) -> int:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from detcloud.core import DistributedContext
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import InvalidType, InvalidValue
 
 _NO_VALUE = object()
 
@@ -83,11 +83,15 @@ class Reducers:
             reducer = reducer()
         elif not isinstance(reducer, MetricReducer):
             if not callable(reducer):
-                raise DetcloudError(
+                raise InvalidType(
                     f"wrap_reducer got {reducer!r:.80}: expected a function of all values or a "
                     "MetricReducer"
                 )
             reducer = FunctionReducer(reducer)
+        if any(one.reducer is reducer for one in self._wrapped):
+            raise InvalidValue(
+                f"wrap_reducer got the same {type(reducer).__name__} twice: wrap another object"
+            )
         self._wrapped.append(_ReducerEntry(reducer, name, for_training, for_validation))
         return reducer
 
@@ -123,12 +127,12 @@ def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[s
 
 def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
     if wrapped.name is None and not isinstance(value, dict):
-        raise DetcloudError(
+        raise InvalidType(
             f"a reducer without a name gave a {type(value).__name__}: expected a dict of metrics; "
             "or give wrap_reducer a name"
         )
     if wrapped.name is not None and isinstance(value, dict):
-        raise DetcloudError(
+        raise InvalidType(
             f"the reducer named {wrapped.name!r} gave a dict: expected one metric; leave the "
             "name out for a dict of metrics"
         )

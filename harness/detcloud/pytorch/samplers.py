@@ -6,15 +6,15 @@ shard, skip, so that what is skipped is what this worker has seen.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sized
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import InvalidValue
 from detcloud.shared.parameter_names import accept_names
 
 Item = TypeVar("Item", covariant=True)
@@ -47,7 +47,7 @@ class DistributedSampler(Sampler[Any]):
 
     def __init__(self, sampler: SizedSampler[Any], num_workers: int, rank: int) -> None:
         if num_workers < 1 or not 0 <= rank < num_workers:
-            raise DetcloudError(
+            raise InvalidValue(
                 f"rank {rank} of {num_workers} workers: a rank from 0 to num_workers - 1 was"
                 " expected"
             )
@@ -75,11 +75,13 @@ class SkipSampler(Sampler[Any]):
 
 
 class ReproducibleShuffleSampler(Sampler[Any]):
-    """The items of a sampler in an order that `seed` and the number of the pass decide alone."""
+    """The items of a sampler in an order that `seed` and the number of the pass decide alone: the
+    one that it had in Determined.
+    """
 
     def __init__(self, sampler: SizedSampler[Any], seed: int) -> None:
         self._sampler = sampler
-        self._random = random.Random(seed)
+        self._random = np.random.RandomState(seed)
 
     def __len__(self) -> int:
         return len(self._sampler)

@@ -13,6 +13,8 @@ from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import Loaders, share_loaders
 from detcloud.pytorch.metrics import evaluates_batches
 from detcloud.pytorch.periods import (
+    Batch,
+    Epoch,
     Period,
     configured_batches,
     length_batches,
@@ -21,8 +23,8 @@ from detcloud.pytorch.periods import (
 from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.training import Training
 from detcloud.pytorch.trial import PyTorchTrial
-from detcloud.pytorch.workloads import ERAS, Interval, Schedule
-from detcloud.shared.errors import DetcloudError
+from detcloud.pytorch.workloads import ERAS, Interval, Multiples, Schedule
+from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
 from detcloud.shared.trial_directory import ENDLESS
 
 CheckpointPolicy = Literal["best", "all", "none"]
@@ -36,7 +38,7 @@ class Trainer:
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
         if not isinstance(trial, PyTorchTrial):
-            raise DetcloudError(f"{trial!r:.80} is not a PyTorchTrial")
+            raise InvalidType(f"{trial!r:.80} is not a PyTorchTrial")
         self._trial = to_current_form(trial, context)
         evaluates_batches(self._trial)
         self._context = context
@@ -73,7 +75,8 @@ class Trainer:
         training by `time_metric`, and what is not given comes from the experiment's configuration.
         Elsewhere `max_length` is required (one batch in test mode), training metrics are reported
         every 100 batches and the policy is `best`, which without a `searcher.metric` in the
-        configuration is `all`. Periods may be lists: Batch([5, 20]) means after those batches.
+        configuration is `all`. A period ends at each multiple of its length; it may be a list, too:
+        Batch([5, 20]) means after those batches.
         """
         hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)
@@ -88,7 +91,7 @@ class Trainer:
             if profiled:
                 self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
-            testing = spec.test_mode if test_mode is None else test_mode
+            testing = self._is_testing(test_mode)
             validate_first = (
                 spec.perform_initial_validation
                 if step_zero_validation is None
@@ -105,7 +108,7 @@ class Trainer:
                 checkpoint_period=(checkpoint_period, saving),
             )
             schedule = self._schedule(
-                _period_or_default(reporting_period, epoch, spec.scheduling_unit),
+                _period_or_default(reporting_period, epoch, self._reporting_batches()),
                 _period_or_default(validation_period, epoch, validation),
                 _period_or_default(checkpoint_period, epoch, saving),
                 checkpoint_policy or spec.checkpoint_policy,
@@ -136,6 +139,30 @@ class Trainer:
                     f" fit({name}=...) goes before it",
                     flush=True,
                 )
+
+    def _warn_of_other_time(self, max_length: Period | None) -> None:
+        """Print that a search by time compares trials over another length than `max_length`."""
+        core = self._context.core
+        search = core.info.config.get("searcher") or {}
+        kind = {"batches": Batch, "epochs": Epoch}.get(str(search.get("time_metric")))
+        if kind is None or not core.on_cluster or not core.is_chief:
+            return
+        if max_length != kind(search.get("max_time", 0)):
+            print(
+                f"[detcloud] fit(max_length={max_length}) is not the search's max_time, "
+                f"{search.get('max_time')} {search['time_metric']}: it may compare trials at other "
+                "lengths than you expect",
+                flush=True,
+            )
+
+    def _is_testing(self, test_mode: bool | None) -> bool:
+        core = self._context.core
+        if test_mode and core.on_cluster and not core.info.test_mode:
+            raise InvalidValue(
+                "fit(test_mode=True) would end a trial of a search after one batch: use it without "
+                "a cluster, or `detcloud create --test-mode`"
+            )
+        return core.info.test_mode if test_mode is None else test_mode
 
     def _callbacks(self) -> dict[str, PyTorchCallback]:
         callbacks = self._trial.build_callbacks()
@@ -193,6 +220,12 @@ class Trainer:
             rules=ERAS[self._context.core.info.era],
         )
 
+    def _reporting_batches(self) -> Interval:
+        """The configuration's scheduling_unit, or Determined's period without a cluster."""
+        core = self._context.core
+        unit = core.info.scheduling_unit
+        return unit if core.on_cluster else Multiples(unit)
+
     def _metric(self) -> str | None:
         core = self._context.core
         if core.on_cluster:
@@ -211,12 +244,13 @@ class Trainer:
             return 1
         if max_length is None and self._context.core.on_cluster:
             return ENDLESS
+        self._warn_of_other_time(max_length)
         if max_length is None:
-            raise DetcloudError(
+            raise InvalidValue(
                 "fit needs max_length without a cluster: for example max_length=Epoch(10)"
             )
         return length_batches(max_length, epoch_length)
 
 
-def _period_or_default(period: Period | None, epoch_length: int, default: int) -> Interval:
+def _period_or_default(period: Period | None, epoch_length: int, default: Interval) -> Interval:
     return default if period is None else period_batches(period, epoch_length)

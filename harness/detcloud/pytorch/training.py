@@ -37,7 +37,7 @@ from detcloud.pytorch.workloads import (
     next_workload,
     policy_wants_checkpoint,
 )
-from detcloud.shared.errors import DetcloudError
+from detcloud.shared.errors import DetcloudError, InvalidCall
 from detcloud.shared.trial_directory import ENDLESS
 
 
@@ -172,8 +172,8 @@ class Training:
         self._state.position = self._state.position.after_training(steps, end)
         if steps < end:
             return
-        metrics = self._training_metrics()
-        self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches=batches)
+        metrics = self._add_counts(self._training_metrics())
+        self._core.train.report_training_metrics(steps, metrics, batches=batches)
         if self._core.is_chief:
             operation.report_progress(steps / epoch_length if operation.counts_epochs else steps)
         self._state.average = MetricAverage()
@@ -195,11 +195,11 @@ class Training:
         return {**average.average(), **reduced}
 
     def _add_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """The metrics to report: in the length era with the batches and epochs until now."""
+        """The metrics to report: in the length era with the batches and whole epochs until now."""
         steps, epoch_length = self._state.position.steps, self._loaders.epoch_length
         if self._core.info.era == "steps":
             return metrics
-        epochs = {"epochs": steps / epoch_length} if epoch_length < ENDLESS_EPOCH else {}
+        epochs = {"epochs": steps // epoch_length} if epoch_length < ENDLESS_EPOCH else {}
         # Last, unless the trial has metrics of these names.
         return {**metrics, "batches": steps, **epochs, **metrics}
 
@@ -228,10 +228,11 @@ class Training:
     def _run_validation(self) -> None:
         """Validate once; where a deadline cuts it short, only the first hook has had an effect."""
         generators_before = generators.capture_state()
-        self._hooks.call(PyTorchCallback.on_validation_start)
-        self._optimization.set_training(False)
-        copy_buffers_of_chief(self._optimization.models)
         self._context.reducers.reset()
+        # Before the hook, which may want another mode for some part of a model.
+        self._optimization.set_training(False)
+        self._hooks.call(PyTorchCallback.on_validation_start)
+        copy_buffers_of_chief(self._optimization.models)
         with generators.preserve_state(), torch.no_grad(), self._context.precision.autocast():
             metrics = self._evaluation.metrics()
         if metrics is None:
@@ -285,7 +286,7 @@ class Training:
                 f"{names}. Return it from the trial's evaluation or change searcher.metric"
             )
         if not self._plan.schedule.rules.missing_metric_ends_search:
-            raise DetcloudError(reason)
+            raise InvalidCall(reason)
         self._missing_metric_reason = reason
         return math.nan
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from detcloud.compatibility.functions import VERSION
 from detcloud.core import Choice
 from detcloud.pytorch import generators, snapshot
 from detcloud.pytorch.callback import PyTorchCallback
@@ -37,6 +38,16 @@ STATE_PARTS = (
     "position",
     "generators",
 )
+
+
+def checkpoint_metadata(steps: int) -> dict[str, Any]:
+    """The metadata of a trial's checkpoint at so many batches, which are Determined's."""
+    return {
+        "steps_completed": steps,
+        "framework": f"torch-{torch.__version__}",
+        "format": "pickle",
+        "determined_version": VERSION,
+    }
 
 
 class TrainingState:
@@ -151,13 +162,12 @@ class TrainingState:
             **({"ranks": ranks} if ranks else {}),
         }
         self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
-        metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
 
         def finish(folder: Path) -> None:
             write_code(folder, self._trial, self._core)
             self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
 
-        return self._store.store(state, metadata, finish, is_last=is_last)
+        return self._store.store(state, checkpoint_metadata(steps), finish, is_last=is_last)
 
     def _loop_state(self) -> dict[str, Any]:
         """The state of this process's loop, beside that of what it trains."""

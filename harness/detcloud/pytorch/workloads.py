@@ -33,8 +33,17 @@ ERAS = {
 }
 
 
-Interval = int | tuple[int, ...]
-"""A period in batches, 0 for none; or the batches at which something is due, in their order."""
+@dataclass(frozen=True)
+class Multiples:
+    """A period that ends at each multiple of so many batches, whatever came before."""
+
+    batches: int
+
+
+Interval = int | Multiples | tuple[int, ...]
+"""A period in batches since the last time, 0 for none; the multiples of a number of batches; or the
+batches at which something is due, in their order.
+"""
 
 
 @dataclass(frozen=True)
@@ -200,6 +209,8 @@ def _next_due(period: Interval, last: int) -> int | None:
     """The batch at which a period ends that began at batch `last`; None for never."""
     if isinstance(period, tuple):
         return next((batch for batch in period if batch > last), None)
+    if isinstance(period, Multiples):
+        return (last // period.batches + 1) * period.batches
     return last + period if period else None
 
 

@@ -33,6 +33,7 @@ def test_some_names_are_always_ignored(model_dir: Path, tmp_path: Path) -> None:
         "c$py.class",
         "terraform.tfstate",
         "sub/terraform/main.tf",
+        "sub/.terraform/providers",
         ".git/config",
         ".vscode/settings.json",
         ".idea/x",

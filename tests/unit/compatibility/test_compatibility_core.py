@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from detcloud import DetcloudError
 from detcloud.compatibility import core, core_v2
 from detcloud.compatibility.cluster_info import get_cluster_info
 from detcloud.core.framework_loop import FrameworkLoop
-from tests.patience import PROCESS_SECONDS_MAX
+from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -247,3 +248,29 @@ def test_an_adapter_of_a_framework_counts_batches_in_the_context_of_a_script(
         assert loop.has_ended
     (completed,) = reports(trial, "completed")
     assert (completed["length"], completed["metric"]) == (24, 0.5)
+
+
+def test_processes_of_one_node_meet_without_an_address_and_those_of_several_need_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETCLOUD_GANG_FOLDER", str(tmp_path))
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    found: list[Any] = [None, None]
+
+    def be_rank(rank: int) -> None:
+        ranks = core.DistributedContext(
+            rank=rank, size=2, local_rank=rank, local_size=2, cross_rank=0, cross_size=1
+        )
+        found[rank] = ranks.allgather(rank)
+        ranks.close()
+
+    other = threading.Thread(target=be_rank, args=(1,))
+    other.start()
+    be_rank(0)
+    other.join(ANSWER_SECONDS_MAX)
+    assert found == [[0, 1], [0, 1]]
+    with pytest.raises(AssertionError, match="processes on several nodes need chief_ip"):
+        core.DistributedContext(
+            rank=0, size=2, local_rank=0, local_size=1, cross_rank=0, cross_size=2
+        )
+    assert core.DistributedContext().gather("x") == ["x"]

@@ -179,12 +179,86 @@ def test_a_metrics_name_that_the_screen_lacks_is_no_error(
     assert screen.buffer.getvalue() == b"[detcloud] training at batch 2: ?=1 name=?\n"
 
 
-def test_without_a_cluster_invalid_hyperparameters_are_an_exception(
-    monkeypatch: pytest.MonkeyPatch,
+def test_invalid_hyperparameters_end_a_process_without_a_cluster_well_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
-    with pytest.raises(InvalidHP), core.init():
+    with pytest.raises(SystemExit) as end, core.init():
         raise InvalidHP("too wide")
+    assert end.value.code == 0
+    assert "the hyperparameters make no sense: too wide" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("has_handler", [False, True])
+def test_sigusr1_prints_where_a_process_is_and_ends_nothing(has_handler: bool) -> None:
+    # A handler of the script's own is called too.
+    own = "signal.signal(signal.SIGUSR1, lambda *_: print('own'))" if has_handler else ""
+    script = f"""
+import os, signal
+from detcloud import core
+{own}
+def train_slowly():
+    os.kill(os.getpid(), signal.SIGUSR1)
+with core.init():
+    train_slowly()
+print("ended")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={name: value for name, value in os.environ.items() if name != "DETCLOUD_TRIAL_DIR"},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=True,
+    )
+    assert "in train_slowly" in done.stderr
+    assert done.stdout.split() == [*(["own"] if has_handler else []), "ended"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "acknowledges", "reason"),
+    [
+        ({}, False, "preempted"),
+        # Code that looks and goes on to its end has ended its trial, as in Determined.
+        ({"auto_ack": False}, False, "stop_requested"),
+        ({"auto_ack": False}, True, "preempted"),
+    ],
+)
+def test_a_stop_that_the_code_does_not_acknowledge_is_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asks: dict[str, bool],
+    acknowledges: bool,
+    reason: str,
+) -> None:
+    trial = make_trial(tmp_path)
+    direct(trial, revision=1, length=8, preempt={"reason": "pause"})
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        assert context.preempt.should_preempt(**asks)
+        if acknowledges:
+            context.preempt.acknowledge_preemption_signal()
+    assert reports(trial)[-1]["reason"] == reason
+
+
+def test_an_acknowledgement_of_nothing_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    direct(trial, revision=1, length=8, closed=True)
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        context.preempt.acknowledge_preemption_signal()
+        next(context.searcher.operations()).complete(0.5)
+    assert reports(trial)[-1]["reason"] == "completed"
+
+
+def test_an_alert_may_leave_out_what_it_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+    with core.init() as context:
+        context.alert(None, "the disk is nearly full", None)
+        with pytest.raises(ValueError, match="alert level 'loud' is unknown"):
+            context.alert(level="loud")
+    assert "alert (info): the disk is nearly full" in capsys.readouterr().err
 
 
 def _complete_operations(context: core.Context) -> list[core.SearcherOperation]:

@@ -163,3 +163,100 @@ def test_what_the_first_rank_cannot_fetch_is_an_error_of_all(
 
     texts = run_ranks(work)
     assert all("checkpoint 'unknown' is not known to this trial" in text for text in texts)
+
+
+def test_the_ranks_of_a_node_share_the_files_that_one_of_them_selects(
+    run_ranks: Any, trial: Ranks
+) -> None:
+    def work(ranks: DistributedContext) -> Any:
+        checkpoint = trial.checkpoint(ranks)
+        uuid = store(checkpoint, ranks.rank, **{f"weights{ranks.rank}": "w"})
+        own = lambda name: name == f"weights{ranks.rank}"  # noqa: E731
+        selectors = [own, None if ranks.rank == 1 else own]
+        found = []
+        for selector in selectors:
+            # By its value, as scripts for Determined may name it.
+            mode: Any = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+            with checkpoint.restore_path(uuid, mode, selector=selector) as folder:
+                found.append(sorted(path.name for path in folder.iterdir()))
+                ranks.allgather(None)
+        return found
+
+    # The second time rank 1 has no selector, so it wants all.
+    weights = ["weights0", "weights1", "weights2"]
+    assert run_ranks(work) == [[weights, ["metadata.json", *weights]]] * 3
+
+
+def test_a_selector_that_fails_on_one_rank_is_an_error_on_all(run_ranks: Any, trial: Ranks) -> None:
+    def refuse(_: str) -> bool:
+        raise KeyError("mine")
+
+    def work(ranks: DistributedContext) -> Any:
+        checkpoint = trial.checkpoint(ranks)
+        uuid = store(checkpoint, ranks.rank, weights="w")
+        selector = refuse if ranks.rank == 1 else None
+        try:
+            checkpoint.download(uuid, trial.root / "copy", selector=selector)
+        except (DetcloudError, KeyError) as error:
+            return repr(error)
+
+    first, failed, third = run_ranks(work)
+    assert "rank 1: KeyError('mine')" in first
+    assert failed == "KeyError('mine')"
+    assert "the first process of this node could not fetch it" in third
+
+
+def test_a_download_mode_is_one_of_two(trial: Ranks) -> None:
+    checkpoint = trial.checkpoint(DistributedContext())
+    uuid = checkpoint.upload(trial.root, {"steps_completed": 1})
+    wrong: Any = "NOWHERE"
+    with pytest.raises(ValueError, match="NOWHERE"):
+        checkpoint.download(uuid, trial.root / "copy", wrong)
+
+
+def test_a_sharded_checkpoint_of_no_directory_is_refused_on_every_rank(
+    run_ranks: Any, trial: Ranks
+) -> None:
+    def work(ranks: DistributedContext) -> Any:
+        with pytest.raises(RuntimeError, match="directory on no rank"):
+            trial.checkpoint(ranks).upload(None, {"steps_completed": 1}, shard=True)
+
+    run_ranks(work)
+    assert trial.files() == set()
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_an_upload_of_nothing_by_one_process_is_a_runtime_error(trial: Ranks, shard: bool) -> None:
+    with pytest.raises(RuntimeError, match="needs a directory"):
+        trial.checkpoint(DistributedContext()).upload(None, {"steps_completed": 1}, shard=shard)
+
+
+def test_conflicts_and_other_ranks_are_runtime_errors_as_in_determined(
+    run_ranks: Any, trial: Ranks
+) -> None:
+    def work(ranks: DistributedContext) -> Any:
+        checkpoint = trial.checkpoint(ranks)
+        for files, metadata in (
+            ({"same": str(ranks.rank)}, {"steps_completed": 7}),
+            ({}, {"steps_completed": ranks.rank}),
+        ):
+            place = pytest.raises(RuntimeError)
+            with place, checkpoint.store_path(metadata, shard=True) as (folder, _):
+                for name, text in files.items():
+                    (folder / name).write_text(text)
+        if ranks.rank:
+            with pytest.raises(RuntimeError, match="only the chief"):
+                checkpoint.upload(trial.root, {"steps_completed": 7})
+        with pytest.raises(RuntimeError, match="selector"):
+            checkpoint.upload(None, {}, shard=True, selector=bool)
+        return True
+
+    assert run_ranks(work) == [True] * 3
+    assert trial.files() == set()
+
+
+def test_a_checkpoint_on_a_cluster_has_to_say_how_far_it_is(trial: Ranks) -> None:
+    checkpoint = trial.checkpoint(DistributedContext())
+    with pytest.raises(ValueError, match="steps_completed None"), checkpoint.store_path({}):
+        raise AssertionError("the block is not entered")
+    assert trial.reports == []

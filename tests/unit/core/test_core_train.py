@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError, core
-from detcloud.core import TrainContext
+from detcloud.core import EarlyExitReason, TrainContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.trial_directory import Directives
 from tests.unit.core.trial_files import enter, make_trial, reports
@@ -64,6 +64,15 @@ def test_a_metric_without_a_value_is_refused() -> None:
         Train().report_validation_metrics(3, {"loss": None})
 
 
+def test_bytes_are_no_validation_metric_under_whichever_name_they_are_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train = Train()
+    train.report_metrics("validation", 3, {"loss": 1.0, "raw": b"x", "more": bytearray(b"y")})
+    assert train.reports[-1]["metrics"] == {"loss": 1.0}
+    assert "at batch 3 are left out, since they are bytes: raw, more" in capsys.readouterr().out
+
+
 def test_a_training_metric_may_have_no_average() -> None:
     train = Train()
     train.report_training_metrics(3, {"loss": 1.0, "words": None})
@@ -93,6 +102,18 @@ def test_an_early_exit_has_a_known_reason() -> None:
         DetcloudError, match="'TIRED' is unknown; expected one of INVALID_HP, USER_REQUESTED_STOP"
     ):
         train.report_early_exit("TIRED")
+
+
+def test_the_first_early_exit_counts_unless_hyperparameters_make_no_sense(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    invalid, stop = EarlyExitReason.INVALID_HP, EarlyExitReason.USER_REQUESTED_STOP
+    train = Train()
+    for reason in (stop, stop, invalid, stop):
+        train.report_early_exit(reason)
+    assert [line["reason"] for line in train.reports] == [stop.value, stop.value, invalid.value]
+    assert train.early_exit is invalid
+    assert "the early exit for USER_REQUESTED_STOP is ignored" in capsys.readouterr().err
 
 
 def test_a_metric_has_one_value_at_a_batch() -> None:
@@ -125,7 +146,8 @@ def test_metadata_of_the_trial_are_kept_for_its_next_run(
     enter(trial, monkeypatch)
     with core.init() as context:
         assert context.train.get_metadata() == {"note": "of the run before"}
-        context.train.set_metadata({"deep": {"x": [1, 2.5, None]}})
+        kept = context.train.set_metadata({"deep": {"x": [1, 2.5, None]}})
+        assert kept == {"deep": {"x": [1, 2.5, None]}}
         context.train.get_metadata().clear()
         assert context.train.get_metadata() == {"deep": {"x": [1, 2.5, None]}}
         wrongs: list[Any] = [["x"], {"x": object()}, {"x": "y" * 20_000}]

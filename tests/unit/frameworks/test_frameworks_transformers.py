@@ -185,6 +185,8 @@ def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
         "loss",
         "eval_loss",
         "train_loss",
+        "batches",
+        "epochs",
     }
     with (
         pytest.raises(DetcloudError, match=r"trained for 12 steps.*resume_from_checkpoint=args"),
@@ -193,6 +195,19 @@ def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
         train(context, resumes=False)
     stored = runs.folder / "trial" / "code" / "out" / "checkpoint-12"
     assert json.loads((stored / "my_data.json").read_text()) == {"vocabulary": 3}
+
+
+def test_reports_have_the_counts_of_a_search_by_time_and_no_speeds(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", config={"searcher": {"time_metric": "epochs"}})
+    with runs.run() as context:
+        train(context)
+    validations = [line for line in runs.lines("metrics") if line["group"] == "validation"]
+    # Epochs of 5 batches.
+    counts = [(it["metrics"]["batches"], it["metrics"]["epochs"]) for it in validations]
+    assert counts == [(6, 6 / 5), (12, 12 / 5)]
+    names = {name for line in runs.lines("metrics") for name in line["metrics"]}
+    assert {"loss", "eval_loss"} <= names
+    assert not {name for name in names if name == "epoch" or "runtime" in name or "_per_" in name}
 
 
 def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:

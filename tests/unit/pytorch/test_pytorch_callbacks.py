@@ -74,3 +74,43 @@ def test_callbacks_get_the_metrics_of_batches_with_arrays(
     assert kinds == ["ndarray", "ndarray"]
     halves = array_metrics({"half": torch.ones(2, dtype=torch.bfloat16), "name": "x", "n": 3})
     assert (halves["half"].tolist(), halves["name"], halves["n"]) == ([1, 1], "x", 3)
+
+
+def test_a_workloads_averages_have_the_counts_that_are_reported_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, Any]] = []
+
+    class NotingCallback(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            found.append(avg_metrics)
+
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=5, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(noting=NotingCallback()))
+    # Five batches are one whole epoch of four.
+    assert [(it["batches"], it["epochs"]) for it in found] == [(5, 1)]
+    assert found[0] == reports(cluster.trial, "metrics")[0]["metrics"]
+
+
+def test_a_hook_may_choose_the_mode_that_a_model_is_evaluated_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[bool] = []
+
+    class SamplingCallback(pytorch.PyTorchCallback):
+        def __init__(self, trial: LineTrial) -> None:
+            self.model = trial.model
+
+        def on_validation_start(self) -> None:
+            modes.append(self.model.training)
+            self.model.train()
+
+        def on_validation_epoch_end(self, outputs: Any) -> None:
+            modes.append(self.model.training)
+
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=1, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(sampling=SamplingCallback(trial)))
+    # Set to evaluate before the hook, and left as the hook wants it.
+    assert modes == [False, True]

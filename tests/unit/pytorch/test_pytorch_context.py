@@ -6,12 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from detcloud import DetcloudError, pytorch
+from detcloud import DetcloudError, core, pytorch
 from detcloud.pytorch.event_files import TorchWriter
 from detcloud.pytorch.optimization import Optimization
+from tests.unit.core.trial_files import enter, make_trial
 
 Pair = namedtuple("Pair", "one other")
 
@@ -152,6 +154,44 @@ def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, s
     assert scheduler.last_epoch == steps
 
 
+@pytest.mark.parametrize(
+    ("mode", "frequency", "aggregated", "epoch_length", "steps"),
+    [
+        # The schedule's steps of three batches come with the optimizer's, after batches 2, 5 and 8.
+        (pytorch.StepMode.STEP_EVERY_BATCH, 1, 3, 4, [0, 0, 3, 3, 3, 6, 6, 6, 9]),
+        # Of the batches 2, 4, 6, 8 one lies in the first three, two in the next, one in the last.
+        (pytorch.StepMode.STEP_EVERY_BATCH, 2, 3, 4, [0, 0, 1, 1, 1, 3, 3, 3, 4]),
+        # The epochs end with batches 3 and 7, the optimizer's last steps before with 2 and 5.
+        (pytorch.StepMode.STEP_EVERY_EPOCH, 1, 3, 4, [0, 0, 1, 1, 1, 2, 2, 2, 2]),
+        # An epoch of one batch, of which each optimizer step has three.
+        (pytorch.StepMode.STEP_EVERY_EPOCH, 2, 3, 1, [0, 0, 1, 1, 1, 3, 3, 3, 4]),
+        (pytorch.StepMode.STEP_EVERY_EPOCH, 1, 1, 4, [0, 0, 0, 1, 1, 1, 1, 2, 2]),
+        (pytorch.StepMode.STEP_EVERY_OPTIMIZER_STEP, 2, 3, 4, [0, 0, 0, 0, 0, 1, 1, 1, 1]),
+    ],
+)
+def test_a_rate_changes_with_the_optimizers_steps_alone_as_in_determined(
+    mode: pytorch.StepMode, frequency: int, aggregated: int, epoch_length: int, steps: list[int]
+) -> None:
+    optimizer = _weight()[1]
+    optimization = Optimization(aggregated)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    optimizer.step()
+    optimization.add_scheduler(scheduler, mode, frequency)
+    found = []
+    for batch_idx in range(9):
+        optimization.step_schedulers(batch_idx, epoch_length)
+        found.append(scheduler.last_epoch)
+    assert found == steps
+
+
+def test_a_schedule_of_another_kind_needs_no_optimizer(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    own: Any = SimpleNamespace(step=lambda: None)
+    context.wrap_lr_scheduler(own, pytorch.StepMode.STEP_EVERY_BATCH)
+    assert context.lr_schedulers == [own]
+
+
 def test_a_schedule_that_cannot_be_is_refused(context: pytorch.PyTorchTrialContext) -> None:
     optimizer = context.wrap_optimizer(_weight()[1])
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
@@ -179,10 +219,31 @@ def test_scaled_gradients_step_and_clip_as_they_are_without_a_scale(clips: bool)
     def clip(parameters: Any) -> None:
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
 
-    optimization.step(optimizer, 0, clip if clips else None, True, scaler)
+    optimization.step(optimizer, 0, clip if clips else None, True, scaler, unscales=True)
     # A step of rate 1 against 3, or against 3 cut to 1.
     assert weight.item() == pytest.approx(-1.0 if clips else -3.0, abs=1e-5)
     assert norms == ([3.0] if clips else [])
+
+
+def test_a_trial_with_a_scaler_of_its_own_unscales_what_it_clips_as_in_determined(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    weight, optimizer = _weight()
+    context.wrap_optimizer(optimizer)
+    scaler = context.wrap_scaler(torch.amp.GradScaler("cpu", init_scale=8.0))
+    norms: list[float] = []
+
+    def clip(parameters: Any) -> None:
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
+
+    for unscales in (True, False):
+        context.backward(scaler.scale((weight * 3.0).sum()))
+        if unscales:
+            scaler.unscale_(optimizer)
+        context.step_optimizer(optimizer, clip_grads=clip, scaler=scaler)
+        scaler.update()
+    # The gradient is 3, and scaled 8 * 3.
+    assert norms == [3.0, 24.0]
 
 
 def test_the_scale_is_part_of_a_checkpoint(context: pytorch.PyTorchTrialContext) -> None:
@@ -277,6 +338,39 @@ def test_a_batch_that_is_there_is_taken_as_it_is_and_any_other_one_moved(
     assert move({"own": own}) == {"own": ("moved", context.device)}
 
 
+def test_arrays_of_numbers_become_tensors_on_the_device(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    words = np.array(["a", "b"])
+    moved = context.to_device({"x": [np.array([1.5, 2.5])], "words": words})
+    assert moved["words"] is words
+    assert torch.equal(moved["x"][0], torch.tensor([1.5, 2.5], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("batch", "length"),
+    [
+        (torch.zeros(3, 2), 3),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4)}, 4),
+        (({"x": torch.zeros(5)},), 5),
+        ({"text": ["a", "b"]}, 2),
+        ([["a", "b", "c"], torch.zeros(3)], 3),
+    ],
+)
+def test_a_batch_is_as_long_as_the_first_of_its_parts(batch: Any, length: int) -> None:
+    assert pytorch.data_length(batch) == length
+
+
+def test_the_batch_size_is_a_multiple_of_the_slots_as_in_determined(
+    context: pytorch.PyTorchTrialContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context.distributed = core.DistributedContext(size=5)
+    for _ in range(2):
+        # 64 over 5 slots are 12 for each, and 60 together.
+        assert (context.get_per_slot_batch_size(), context.get_global_batch_size()) == (12, 60)
+    assert capsys.readouterr().out.count("global_batch_size 64 is rounded down to 60") == 1
+
+
 def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> None:
     with pytest.raises(DetcloudError, match="no model yet: wrap one, or define build_model"):
         context.get_model()
@@ -294,3 +388,14 @@ def test_event_files_of_other_processes_than_the_chief_are_not_kept(
     assert not folder.is_relative_to(tmp_path / "tensorboard")
     context.close()
     assert not folder.exists()
+
+
+def test_the_hyperparameters_that_a_script_gives_go_before_the_trials_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(make_trial(tmp_path, hparams={"rate": 0.5}), monkeypatch)
+    with pytorch.init() as context:
+        assert context.get_hparams() == {"rate": 0.5}
+    with pytorch.init(hparams={"rate": 0.5, "depth": 2}) as context:
+        assert context.get_hparams() == {"rate": 0.5, "depth": 2}
+        assert context.core.info.hparams == context.get_hparams()

@@ -226,14 +226,13 @@ class DatasetWithoutLength(Dataset[int]):
         ),
         ({"sampler": iter([0])}, "list_iterator has no length"),
         ({"shuffle": True, "sampler": [0]}, "both give an order"),
-        ({"generator": torch.Generator()}, "generator cannot be given"),
         ({"batch_sampler": [[0]], "shuffle": True}, "batch_sampler excludes batch_size"),
         ({"batch_sampler": iter([[0]])}, "list_iterator has no length"),
         ({"batch_size": 9, "drop_last": True}, "has no batch: 5 records, batch_size 9"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(DetcloudError, match=message):
+    with pytest.raises(ValueError, match=message):
         DataLoader(**{"dataset": numbers(5), **arguments})
 
 
@@ -266,3 +265,15 @@ def test_a_profiled_training_shows_the_loading_of_each_batch() -> None:
         batches = list(loader)
     marks = [one for one in profiled.events() if one.name.startswith("enumerate(DataLoader)")]
     assert len(marks) == len(batches) == 3
+
+
+def test_a_generator_of_the_codes_own_is_not_used_and_arguments_have_torchs_places(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = numbers(6)
+    own = DataLoader(
+        data, 2, True, None, None, 0, None, False, False, 0, None, None, torch.Generator()
+    )
+    assert "DataLoader(generator=...) is not used" in capsys.readouterr().out
+    plain = DataLoader(data, 2, shuffle=True)
+    assert [batch.tolist() for (batch,) in own] == [batch.tolist() for (batch,) in plain]

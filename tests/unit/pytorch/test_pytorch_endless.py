@@ -24,7 +24,7 @@ def test_endless_training_validates_at_every_workload_until_it_is_stopped(
     assert cluster.exit_reason == "preempted"
     validations = [one for one in reports(cluster.trial, "metrics") if one["group"] == "validation"]
     # An epoch is 12 points in batches of 3.
-    assert [one["metrics"]["epochs"] for one in validations] == [5 / 4, 10 / 4]
+    assert [one["metrics"]["epochs"] for one in validations] == [1, 2]
 
 
 def test_endless_training_ends_where_fit_says(
@@ -45,3 +45,18 @@ def test_a_length_that_the_search_overrules_is_told_once(
     cluster.run(max_length=Batch(9))
     assert cluster.workloads == "T5 T7 C7 V7 D7"
     assert capsys.readouterr().out.count("comes to 9 batches, is not used") == 1
+
+
+@pytest.mark.parametrize(("length", "is_told"), [(Batch(7), False), (Batch(8), True)])
+def test_another_length_than_that_of_a_search_by_time_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    length: Batch,
+    is_told: bool,
+) -> None:
+    config = {"searcher": {"time_metric": "batches", "max_time": 7}}
+    cluster = Cluster(tmp_path, monkeypatch, config=config)
+    cluster.direct(revision=1, length=ENDLESS)
+    cluster.run(max_length=length)
+    assert ("is not the search's max_time, 7 batches" in capsys.readouterr().out) is is_told

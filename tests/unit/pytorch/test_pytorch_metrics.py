@@ -1,3 +1,4 @@
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -29,8 +30,8 @@ BATCHES = [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])]
 @pytest.mark.parametrize(
     ("reducer", "expected"),
     [
-        # The batches have 3 records and 1: (3 * 1 + 1 * 5) / 4.
-        (Reducer.AVG, 2.0),
+        # The batches have 3 records and 1, and count the same: (1 + 5) / 2.
+        (Reducer.AVG, 3.0),
         (Reducer.SUM, 6.0),
         (Reducer.MAX, 5.0),
         (Reducer.MIN, 1.0),
@@ -207,3 +208,14 @@ def test_arrays_of_all_processes_are_one_number() -> None:
     theirs.add({"rates": torch.tensor([3.0, 6.0]), "odd": torch.ones(3)})
     rank: Any = Rank(theirs)
     assert ours.over_all_processes(rank).average() == {"rates": 3.0, "odd": None}
+
+
+def test_the_mean_over_ranks_is_that_of_all_batches() -> None:
+    metrics = BatchMetrics(MeanLossTrial(Reducer.AVG))
+    for index, value in enumerate((1.0, 2.0, 3.0)):
+        metrics.add(torch.tensor([value]), index)
+    # Another rank had one batch: (1 + 2 + 3 + 10) / 4, and not the mean of the ranks' means, 6.
+    other = {"loss": [torch.tensor(10.0, dtype=torch.float64)]}
+    ranks: Any = SimpleNamespace(allgather=lambda ours: [ours, other])
+    metrics.merge(ranks)
+    assert metrics.reduce() == {"loss": 4.0}

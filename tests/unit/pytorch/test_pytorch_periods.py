@@ -1,11 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from detcloud import DetcloudError
+from detcloud import DetcloudError, pytorch
 from detcloud.pytorch import Batch, Epoch
 from detcloud.pytorch.periods import length_batches
-from tests.unit.pytorch.line_trial import Cluster
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
 
 
 def test_periods_may_be_lists_of_batches_and_epochs(
@@ -28,3 +29,56 @@ def test_a_length_is_one_number() -> None:
         DetcloudError, match=r"Batch\(value=\[3\]\) is not a training length: expected one number"
     ):
         length_batches(Batch([3]), 4)
+
+
+def test_periods_of_fit_end_at_multiples_whatever_was_saved_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=9, closed=True)
+    # The policy saves with each validation: a checkpoint at 3 does not move the one at 4.
+    cluster.run(
+        validation_period=Batch(3),
+        checkpoint_period=Batch(4),
+        reporting_period=Batch(100),
+        checkpoint_policy="all",
+    )
+    assert cluster.workloads == "T3 V3 C3 T4 C4 T6 V6 C6 T8 C8 T9 C9 V9 D9"
+
+
+def test_the_configurations_periods_count_from_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(
+        tmp_path,
+        monkeypatch,
+        min_validation_batches=3,
+        min_checkpoint_batches=4,
+        scheduling_unit=100,
+        checkpoint_policy="all",
+    )
+    cluster.direct(revision=1, length=9, closed=True)
+    cluster.run()
+    assert cluster.workloads == "T3 V3 C3 T6 V6 C6 T9 C9 V9 D9"
+
+
+@pytest.mark.parametrize("wrong", [3, Batch([3])])
+def test_a_length_that_is_none_is_a_type_error_and_a_missing_one_a_value_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    with pytorch.init(checkpoint_dir=tmp_path) as context:
+        trainer = pytorch.Trainer(LineTrial(context), context)
+        with pytest.raises(TypeError, match="not a training length"):
+            trainer.fit(max_length=wrong)
+        with pytest.raises(ValueError, match="fit needs max_length"):
+            trainer.fit()
+
+
+def test_a_trial_of_a_search_is_not_trained_for_one_batch_by_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=8, closed=True)
+    with pytest.raises(ValueError, match="use it without a cluster"):
+        cluster.run(test_mode=True)

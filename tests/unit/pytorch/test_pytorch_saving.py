@@ -345,3 +345,18 @@ def test_a_notice_within_an_upload_may_leave_time_for_that_alone(
     stored = [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")]
     assert stored == [2, 4]
     assert "finish the running upload, since" in capsys.readouterr().out
+
+
+def test_a_checkpoint_has_determineds_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=2, closed=True)
+    cluster.run()
+    [line] = reports(cluster.trial, "checkpoint")
+    assert line["metadata"] == {
+        "steps_completed": 2,
+        "framework": f"torch-{torch.__version__}",
+        "format": "pickle",
+        "determined_version": "0.38.1",
+    }

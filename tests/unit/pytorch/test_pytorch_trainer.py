@@ -31,8 +31,8 @@ def test_training_metrics_are_averages_over_the_workload(
     training = [line for line in reports(cluster.trial, "metrics") if line["group"] == "training"]
     # (0 + 1 + 2 + 3) / 4 and (4 + 5) / 2.
     assert [line["metrics"]["idx"] for line in training] == [1.5, 4.5]
-    # An epoch has 4 batches.
-    assert training[1]["metrics"] == {"idx": 4.5, "batches": 6, "epochs": 1.5}
+    # An epoch has 4 batches: one is complete.
+    assert training[1]["metrics"] == {"idx": 4.5, "batches": 6, "epochs": 1}
     assert [line["batches"] for line in training] == [4, 2]
 
 
@@ -309,9 +309,9 @@ def test_the_arguments_of_fit_go_before_the_specification(
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=3)
     cluster.direct(revision=1, length=8, closed=True)
-    # An epoch has 12 / 3 = 4 batches.
+    # An epoch has 12 / 3 = 4 batches; metrics are reported at the multiples of 3, too.
     cluster.run(validation_period=Epoch(1), reporting_period=Batch(3), checkpoint_policy="all")
-    assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8"
+    assert cluster.workloads == "T3 T4 V4 C4 T6 T8 C8 V8 D8"
     assert capsys.readouterr().out.count("is not used: fit(") == 1
 
 
