@@ -278,7 +278,7 @@ def test_hadoop_goes_on_with_what_a_writer_left_that_died(
     folder.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     # The dead writer's file went with the parts.
-    names = [name for name, _ in folder.paths.entries(parts._folder.rpartition("/")[0])]
+    names = [it.name for it in folder.paths.entries(parts._folder.rpartition("/")[0])]
     assert names == ["weights"]
     # And a file that is stored by one process in parts.
     (tmp_path / "source").write_bytes(CONTENT)

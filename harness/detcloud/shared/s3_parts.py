@@ -93,4 +93,8 @@ class S3PartsUpload:
                     found[number] = part["ETag"]
             if not page.get("IsTruncated"):
                 return found
-            marker = int(page["NextPartNumberMarker"])
+            following = int(page.get("NextPartNumberMarker") or 0)
+            if following <= marker:
+                text = f"{self._bucket.place} lists parts of {self._key} without an end"
+                raise BucketError(f"{text}: the store has an error")
+            marker = following

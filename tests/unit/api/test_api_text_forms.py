@@ -64,7 +64,9 @@ def test_a_configuration_is_refused_in_words() -> None:
     section = "{type: aws, instance_type: c5.large, max_instances: 1, file_systems: [{id: efs-1}]}"
     with pytest.raises(ConfigInvalid) as refused:
         check_cluster(f"resource_pools: [{{pool_name: a, provider: {section}}}]")
-    messages = [it.message for it in refused.value.problems if it.path.endswith("file_systems[0].id")]
+    messages = [
+        it.message for it in refused.value.problems if it.path.endswith("file_systems[0].id")
+    ]
     assert "must be the id of a file system, like fs-0123456789abcdef0" in messages[0]
 
 
