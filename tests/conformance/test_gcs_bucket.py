@@ -106,9 +106,7 @@ def test_a_connection_that_is_reset_is_made_again(
 def test_content_that_google_unpacks_on_its_way_is_an_error_that_says_so(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str
 ) -> None:
-    """Of an object whose uploader declared it compressed, Google's answer has neither length nor
-    range.
-    """
+    """Google gives neither length nor range of an object that was declared compressed."""
     get = bucket._session.get
 
     def unpack(url: str, **options: Any) -> Any:

@@ -197,7 +197,8 @@ def _some_names(names: Iterator[str]) -> Iterator[str]:
     """Yield as many of the names as one request may have, and one at least."""
     room = NAMES_BYTES_MAX
     for name in names:
-        yield name
-        room -= len(quote(name)) + len("%2C")
-        if room < len(quote(name)):
+        length = len(quote(name, safe="")) + len("%2C")
+        if length > room and room < NAMES_BYTES_MAX:
             return
+        yield name
+        room -= length
