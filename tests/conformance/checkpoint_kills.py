@@ -37,6 +37,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 from detcloud import core
+from detcloud.shared import upload_parts
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.storage import build_store
 from tests.patience import PATIENCE
@@ -64,6 +65,7 @@ PARTS_MAX = 4
 PART_BYTES_MAX = 200_000
 # Stores send files beyond 8 MiB in parts; every so many checkpoints have one.
 LARGE_BYTES, LARGE_EVERY = 9 << 20, 7
+LARGE_PART_BYTES = 1 << 20
 STEPS_FILE, LARGE_FILE, METADATA_FILE = "steps", "large.bin", "metadata.json"
 BEGUN = "begun"
 # Its children are forked from a clean process in which all of it was done once.
@@ -344,6 +346,8 @@ def train(
     steps or without an end.
     """
     os.environ.update({**environment, "DETCLOUD_TRIAL_DIR": str(place)})
+    # So that HDFS has the large files in parts, too.
+    upload_parts.SIGNED_PART_BYTES = LARGE_PART_BYTES
     os.chdir(place / "code")
     begin()
     with core.init() as context:
