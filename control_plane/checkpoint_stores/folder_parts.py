@@ -76,9 +76,10 @@ class FolderPartsUpload:
         missing.
         """
         with self._open() as (place, staging):
-            is_there = _exists(place.name, place.folder)
             marked = self._part_numbers(staging)
             missing = set(self.sizes.numbers) - marked
+            # After the marks: another client that was faster has removed them.
+            is_there = _exists(place.name, place.folder)
             if missing and not is_there:
                 raise OSError(f"part {min(missing)} of {self._path} is missing")
             published = not is_there and publish_file(staging, self._content, place)

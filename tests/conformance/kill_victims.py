@@ -23,6 +23,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 from detcloud import core
+from detcloud.shared import upload_parts
 from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 from tests.conformance.kill_phases import (
     GC_ROWS,
@@ -48,6 +49,7 @@ PARTS_MAX = 4
 PART_BYTES_MAX = 200_000
 # Every so many checkpoints have a large file.
 LARGE_EVERY = 4
+LARGE_PART_BYTES = 1 << 20
 STEPS_FILE, LARGE_FILE, METADATA_FILE = "steps", "large.bin", "metadata.json"
 # Its children are forked from a clean process in which all of it was done once.
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -111,6 +113,8 @@ def train(
     # As with an agent, temporary folders lie where they go with the trial's own.
     own = {"DETCLOUD_TRIAL_DIR": str(place), TEMPORARY_FOLDER_VARIABLE: str(place)}
     os.environ.update({**own, **environment})
+    # So that HDFS has the large files in parts, too.
+    upload_parts.SIGNED_PART_BYTES = LARGE_PART_BYTES
     os.chdir(place / "code")
     enter(RESTORE)
     with core.init() as context:

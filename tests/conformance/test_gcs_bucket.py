@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -99,6 +100,40 @@ def test_a_connection_that_is_reset_is_made_again(
     session.resets = 100
     with pytest.raises(BucketError, match="reset by peer"):
         bucket.read(KEY)
+
+
+@pytest.mark.parametrize("header", ["Content-Length", "Content-Range"])
+def test_content_that_google_unpacks_on_its_way_is_an_error_that_says_so(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str
+) -> None:
+    """Google gives neither length nor range of an object that was declared compressed."""
+    get = bucket._session.get
+
+    def unpack(url: str, **options: Any) -> Any:
+        answer = get(url, **options)
+        answer.headers.pop(header, None)
+        return answer
+
+    monkeypatch.setattr(bucket._session, "get", unpack)
+    work = partial(bucket.fetch, KEY, tmp_path / "copy")
+    with pytest.raises(BucketError, match=f"the answer has no {header}"):
+        work() if header == "Content-Range" else bucket.open(KEY)
+
+
+def test_answers_that_end_early_without_an_error_do_not_go_on_for_ever(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    get = bucket._session.get
+
+    def end_early(url: str, **options: Any) -> Any:
+        answer = get(url, **options)
+        answer.iter_content = lambda size: iter(())
+        return answer
+
+    monkeypatch.setattr(bucket._session, "get", end_early)
+    with pytest.raises(BucketError, match="ends too early"):
+        list(bucket.read(KEY))
+    assert len(pauses) == 5
 
 
 def test_an_answer_that_always_breaks_off_is_an_error(

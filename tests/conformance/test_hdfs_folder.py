@@ -148,6 +148,48 @@ def test_an_answer_that_breaks_off_is_continued(
         folder.fetch(KEY, tmp_path / "copy")
 
 
+def test_a_namenodes_answer_that_breaks_off_is_asked_for_again(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
+) -> None:
+    folder.send(KEY, source)
+    hdfs.cut_metadata = 2
+    assert list(folder.list_objects("3/")) == [(KEY, len(CONTENT))]
+    assert len(pauses) == 2
+    hdfs.cut_metadata = 100
+    with pytest.raises(BucketError, match=r"no namenode responds: .*breaks off"):
+        folder.object_size(KEY)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            b"",
+            b"<html>",
+            b"[]",
+            b"{}",
+            b'{"FileStatus": 5}',
+            b'{"FileStatuses": {"FileStatus": 5}}',
+        ),
+        b'{"FileStatus": {}, "FileStatuses": {"FileStatus": [{}]}}',
+        b'{"FileStatus": {"type": "FILE", "length": "x", "fileId": 1, "pathSuffix": ""}, '
+        b'"FileStatuses": {"FileStatus": [{"type": "FILE", "length": -1, "pathSuffix": "a"}]}}',
+    ],
+)
+def test_an_answer_that_is_none_of_hdfs_is_an_error_that_says_so(
+    hdfs: WebHdfs, folder: HdfsFolder, content: bytes
+) -> None:
+    for work in (
+        lambda: folder.object_size(KEY),
+        lambda: list(folder.list_objects("3/")),
+        lambda: folder.open(KEY),
+        lambda: folder.list_folders("3"),
+    ):
+        hdfs.other_answers = [content]
+        with pytest.raises(BucketError, match="unexpected answer"):
+            work()
+
+
 def test_files_on_their_way_are_nobodys(hdfs: WebHdfs, folder: HdfsFolder, source: Path) -> None:
     hdfs.files.write("/of/a team/3/4/.put-0", b"", OWNER, overwrite=False)
     assert folder.send("3/4/x", source)

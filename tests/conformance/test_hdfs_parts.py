@@ -17,7 +17,6 @@ from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.shared.webhdfs_client import WebHdfsClient
 from detcloud.shared.webhdfs_parts import HdfsPartsUpload
-from detcloud.shared.webhdfs_paths import HdfsPaths
 from tests.conformance.checkpoint_files import hdfs_storage, send_part
 from tests.emulators.hadoop import Hadoop
 from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
@@ -186,25 +185,6 @@ def test_two_that_join_at_once_publish_one_file(
     check_stored(hdfs)
 
 
-def test_who_comes_too_late_to_join_finds_the_file(
-    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one joins after this one has looked for the file and before it lists the parts."""
-    send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
-    entries, outcomes = HdfsPaths.entries, list[bool]()
-
-    def list_late(self: HdfsPaths, place: str) -> Any:
-        if not outcomes:
-            outcomes.append(False)
-            outcomes[0] = upload_of(folder).join()
-        return entries(self, place)
-
-    monkeypatch.setattr(HdfsPaths, "entries", list_late)
-    assert not upload_of(folder).join()
-    assert outcomes == [True]
-    check_stored(hdfs)
-
-
 def test_a_part_that_is_another_one_by_now_replaces_it(
     hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path
 ) -> None:
@@ -278,7 +258,7 @@ def test_hadoop_goes_on_with_what_a_writer_left_that_died(
     folder.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     # The dead writer's file went with the parts.
-    names = [name for name, _ in folder.paths.entries(parts._folder.rpartition("/")[0])]
+    names = [it.name for it in folder.paths.entries(parts._folder.rpartition("/")[0])]
     assert names == ["weights"]
     # And a file that is stored by one process in parts.
     (tmp_path / "source").write_bytes(CONTENT)

@@ -185,6 +185,24 @@ def test_an_interrupted_request_ends_at_once(server: Server, client: Transport) 
     assert not was_held_to_its_end.is_set()
 
 
+@pytest.mark.parametrize("begun", [b"", b"12"])
+def test_an_answer_that_breaks_off_is_none_even_where_its_beginning_is_json(
+    server: Server, client: Transport, begun: bytes
+) -> None:
+    def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "4")
+        handler.end_headers()
+        handler.wfile.write(begun)
+        handler.close_connection = True
+
+    server.script = [breaks, answers(200, 1234)]
+    assert client.request("GET", "/") == 1234
+    server.script = [breaks]
+    with pytest.raises(Unreachable, match="the answer was cut off"):
+        client.request("GET", "/")
+
+
 def test_a_download_starts_again_after_a_break(server: Server, client: Transport) -> None:
     def breaks(handler: BaseHTTPRequestHandler, _: bytes) -> None:
         handler.send_response(200)

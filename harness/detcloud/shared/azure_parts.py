@@ -47,6 +47,9 @@ class AzurePartsUpload:
             return False
         missing = set(self.sizes.numbers) - self._blocks.keys()
         if missing:
+            if self._container.object_size(self._key) is not None:
+                # Another client was faster.
+                return False
             raise BucketError(f"part {min(missing)} of {self._key} is missing")
         names = [self._blocks[number] for number in self.sizes.numbers]
         return self._container.commit_blocks(self._key, names)

@@ -149,7 +149,8 @@ class GcsBucket:
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
         answer = self._open(key, 0, None)
-        return int(answer.headers["Content-Length"]), self._blocks(key, 0, None, answer)
+        length = self._header(key, answer, "Content-Length")
+        return int(length), self._blocks(key, 0, None, answer)
 
     def send(self, key: str, source: Path) -> bool:
         """Write a file's content as an object, whole or not at all; False where there is one."""
@@ -165,7 +166,7 @@ class GcsBucket:
         if first is None:
             destination.write_bytes(b"")
             return
-        size = int(first.headers["Content-Range"].rpartition("/")[2])
+        size = int(self._header(key, first, "Content-Range").rpartition("/")[2])
         generation = _generation(first)
 
         def read(start: int, end: int) -> Iterator[bytes]:
@@ -396,20 +397,35 @@ class GcsBucket:
         failures = 0
         while answer is not None:
             generation = _generation(answer)
-            whole = start + int(answer.headers["Content-Length"])
+            whole = start + int(self._header(key, answer, "Content-Length"))
+            problem: BucketError | None = None
             try:
                 with self._translate_errors(key), answer:
                     for block in answer.iter_content(_BLOCK_BYTES):
                         start += len(block)
                         yield block
-            except BucketError:
-                failures += 1
-                if failures >= ATTEMPTS_MAX:
-                    raise
-                time.sleep(backoff_seconds(failures))
+            except BucketError as error:
+                problem = error
             if start >= whole:
                 return
+            failures += 1
+            if failures >= ATTEMPTS_MAX:
+                text = f"{key!r:.200} in {self.place}: the answer ends too early"
+                raise problem or BucketError(text)
+            time.sleep(backoff_seconds(failures))
             answer = self._open(key, start, end, generation)
+
+    def _header(self, key: str, answer: Any, name: str) -> str:
+        """A header that an answer with content has. Raises BucketError for one without, which
+        Google gives for what it unpacks on its way.
+        """
+        text: str = answer.headers.get(name, "")
+        if not text:
+            raise BucketError(
+                f"{key!r:.200} in {self.place}: the answer has no {name}; an object whose "
+                "Content-Encoding was set cannot be read"
+            )
+        return text
 
     @cached_property
     def _session(self) -> Any:

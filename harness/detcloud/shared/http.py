@@ -361,6 +361,9 @@ def _read_content(answer: HTTPResponse, url: str) -> bytes:
         content = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, HTTPException) as error:
         raise _unreachable_error(url, error) from error
+    if answer.length and len(content) <= ANSWER_BYTES_MAX:
+        # Python's client does not say so of an answer that is read up to a length.
+        raise _unreachable_error(url, HTTPException("the answer was cut off"))
     if len(content) > ANSWER_BYTES_MAX:
         raise Unreachable(f"{url} answered more than {ANSWER_BYTES_MAX} bytes")
     return content

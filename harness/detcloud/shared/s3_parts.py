@@ -55,6 +55,16 @@ class S3PartsUpload:
         """
         if self._bucket.object_size(self._key) is not None:
             return False
+        try:
+            self._complete()
+            return True
+        except BucketError:
+            # Another client was faster, or the answer to an earlier try was lost.
+            if self._bucket.object_size(self._key) is None:
+                raise
+            return False
+
+    def _complete(self) -> None:
         parts = self._parts()
         missing = set(self.sizes.numbers) - parts.keys()
         if missing:
@@ -62,7 +72,6 @@ class S3PartsUpload:
         listed = [{"PartNumber": it, "ETag": parts[it]} for it in sorted(parts)]
         named = {**self._upload, "MultipartUpload": {"Parts": listed}, "IfNoneMatch": "*"}
         self._bucket.request("complete_multipart_upload", self._key, named)
-        return True
 
     @cached_property
     def _upload(self) -> dict[str, str]:
@@ -93,4 +102,8 @@ class S3PartsUpload:
                     found[number] = part["ETag"]
             if not page.get("IsTruncated"):
                 return found
-            marker = int(page["NextPartNumberMarker"])
+            following = int(page.get("NextPartNumberMarker") or 0)
+            if following <= marker:
+                text = f"{self._bucket.place} lists parts of {self._key} without an end"
+                raise BucketError(f"{text}: the store has an error")
+            marker = following

@@ -21,7 +21,7 @@ from detcloud.shared.transfers import PARTS_AT_ONCE, call_at_once, fetch_parts
 from detcloud.shared.upload_parts import PartSizes
 from detcloud.shared.webhdfs_client import STAGED, HdfsError, WebHdfsClient
 from detcloud.shared.webhdfs_parts import HdfsParts, JoinRefused
-from detcloud.shared.webhdfs_paths import HdfsPaths
+from detcloud.shared.webhdfs_paths import HdfsPaths, HdfsStatus
 
 # Nothing of a part is in memory, and each takes two connections.
 PART_BYTES = 64 << 20
@@ -84,22 +84,22 @@ class HdfsFolder:
     def object_size(self, key: str) -> int | None:
         """The file's size in bytes; None where there is none."""
         status = self.paths.status(self._path(key))
-        return int(status["length"]) if status and status["type"] == "FILE" else None
+        return status.length if status is not None and status.is_file else None
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
         """The keys below a folder, which `prefix` names with a slash behind it, and their sizes."""
         folder = prefix.rstrip("/")
-        for name, status in self._entries(folder):
+        for entry in self._entries(folder):
+            name = _to_name(entry.name)
             key = f"{folder}/{name}" if folder else name
-            if status["type"] == "DIRECTORY":
-                yield from self.list_objects(f"{key}/")
+            if entry.is_file:
+                yield key, entry.length
             else:
-                yield key, int(status["length"])
+                yield from self.list_objects(f"{key}/")
 
     def list_folders(self, folder: str) -> list[str]:
         """The sorted names of the folders in a folder; none where it is not there."""
-        found = self._entries(folder)
-        return sorted(name for name, status in found if status["type"] == "DIRECTORY")
+        return sorted(_to_name(it.name) for it in self._entries(folder) if not it.is_file)
 
     def delete(self, key: str) -> None:
         """Remove a file and the folders above it that are left empty; one that is gone already is
@@ -137,8 +137,7 @@ class HdfsFolder:
         folder = self._root
         while (status := self.paths.status(folder or "/")) is None and folder:
             folder = folder.rpartition("/")[0]
-        special = status is not None and (status.get("encBit") or status.get("ecBit"))
-        return not special and "," not in self._root
+        return "," not in self._root and not (status is not None and status.is_special)
 
     def _send_whole(self, path: str, content: FilePart) -> bool:
         staged = self.paths.write(_folder_of(path), content)
@@ -162,10 +161,10 @@ class HdfsFolder:
             self.paths.discard(folder, recursive=True)
             raise
 
-    def _entries(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """The names and types of a folder's entries, without unfinished uploads."""
+    def _entries(self, folder: str) -> list[HdfsStatus]:
+        """The entries of a folder, without unfinished uploads."""
         found = self.paths.entries(self._path(folder))
-        return [(_to_name(name), what) for name, what in found if not name.startswith(STAGED)]
+        return [entry for entry in found if not entry.name.startswith(STAGED)]
 
     def _path(self, key: str) -> str:
         parts = key.split("/") if key else []

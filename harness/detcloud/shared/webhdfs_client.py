@@ -193,6 +193,9 @@ def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[i
     try:
         with closing(_send(method, namenode + target)) as answer:
             content = answer.read(_ANSWER_BYTES_MAX)
+            # Python's client does not say so of an answer that is read up to a length.
+            if answer.length and len(content) < _ANSWER_BYTES_MAX:
+                raise _NodeAway("the answer breaks off")
     except _LOST as error:
         raise _NodeAway(str(error) or type(error).__name__) from None
     if answer.status >= 400:

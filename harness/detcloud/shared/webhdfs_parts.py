@@ -130,12 +130,12 @@ class HdfsParts:
         joined, parts = 0, dict[int, str]()
         found = self._paths.entries(self._folder)
         # The newest of a number counts.
-        for name, status in sorted(found, key=lambda it: int(it[1]["fileId"])):
-            length, match = int(status["length"]), _PART.fullmatch(name)
-            if name == _JOINED:
-                joined = self._joined_count(length)
-            elif match and self._is_size_of(int(match[1]), length):
-                parts[int(match[1])] = name
+        for entry in sorted(found, key=lambda it: it.number):
+            match = _PART.fullmatch(entry.name)
+            if entry.name == _JOINED:
+                joined = self._joined_count(entry.length)
+            elif match and self._is_size_of(int(match[1]), entry.length):
+                parts[int(match[1])] = entry.name
         return joined, parts
 
     def _joined_count(self, length: int) -> int:
@@ -155,7 +155,7 @@ class HdfsParts:
 
     def _names(self, number: int) -> set[str]:
         """The names of all files of a part."""
-        names = (name for name, _ in self._paths.entries(self._folder))
+        names = (entry.name for entry in self._paths.entries(self._folder))
         return {it for it in names if (match := _PART.fullmatch(it)) and int(match[1]) == number}
 
 
@@ -197,7 +197,8 @@ def _some_names(names: Iterator[str]) -> Iterator[str]:
     """Yield as many of the names as one request may have, and one at least."""
     room = NAMES_BYTES_MAX
     for name in names:
-        yield name
-        room -= len(quote(name)) + len("%2C")
-        if room < len(quote(name)):
+        length = len(quote(name, safe="")) + len("%2C")
+        if length > room and room < NAMES_BYTES_MAX:
             return
+        yield name
+        room -= length

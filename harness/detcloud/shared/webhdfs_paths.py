@@ -7,8 +7,9 @@ HDFS does at once or, where the name is taken, not at all.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
@@ -18,7 +19,25 @@ from detcloud.shared.http import backoff_seconds
 from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError, WebHdfsClient
 
 NOT_FOUND = "FileNotFoundException"
+NO_NUMBER = -1
+_TYPES = ("FILE", "DIRECTORY", "SYMLINK")
 _BLOCK_BYTES = 1 << 20
+_ODD_ANSWER = "{path}: unexpected answer, which is none of HDFS; check the addresses in hdfs_url"
+
+
+@dataclass(frozen=True, slots=True)
+class HdfsStatus:
+    """A file or folder as HDFS describes it. `name` is that of a folder's entry, as it is stored;
+    `length` is in bytes, and `number` stays the same when a file is renamed, NO_NUMBER from
+    gateways that tell none. `is_special`: it is in an encryption zone or has an erasure code.
+    """
+
+    name: str
+    is_file: bool
+    is_folder: bool
+    length: int
+    number: int
+    is_special: bool
 
 
 class HdfsPaths:
@@ -30,37 +49,38 @@ class HdfsPaths:
     def __init__(self, client: WebHdfsClient) -> None:
         self.client = client
 
-    def status(self, path: str) -> Mapping[str, Any] | None:
-        """The status of a file or folder as HDFS answers it; None where nothing is there."""
+    def status(self, path: str) -> HdfsStatus | None:
+        """The status of a file or folder; None where nothing is there."""
         try:
             answer = self.client.ask("GET", path, "GETFILESTATUS")
         except HdfsError as error:
             if error.kind != NOT_FOUND:
                 raise
             return None
-        status: Mapping[str, Any] = answer["FileStatus"]
-        return status
+        return _parse_status(answer.get("FileStatus"), path)
 
     def file_size(self, path: str) -> int:
         """The size in bytes of a file. Raises NoSuchKey."""
         status = self.status(path)
-        if status is None or status["type"] != "FILE":
+        if status is None or not status.is_file:
             raise NoSuchKey(f"there is nothing under {path} in HDFS")
-        return int(status["length"])
+        return status.length
 
-    def entries(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """The stored name and the status of each entry of a folder; none of a file, or where
-        nothing is there.
-        """
+    def entries(self, folder: str) -> list[HdfsStatus]:
+        """The status of each entry of a folder; none of a file, or where nothing is there."""
         try:
             answer = self.client.ask("GET", folder, "LISTSTATUS")
         except HdfsError as error:
             if error.kind != NOT_FOUND:
                 raise
             return []
-        found = [(it["pathSuffix"], it) for it in answer["FileStatuses"]["FileStatus"]]
-        # That of a file is the file itself, without a name.
-        return [(name, status) for name, status in found if name]
+        listed = answer.get("FileStatuses")
+        found = listed.get("FileStatus") if isinstance(listed, dict) else None
+        if not isinstance(found, list):
+            raise BucketError(_ODD_ANSWER.format(path=folder))
+        parsed = (_parse_status(one, folder) for one in found)
+        # That of a file is the file itself, without a name. Links lead anywhere.
+        return [it for it in parsed if it.name and (it.is_file or it.is_folder)]
 
     def blocks(self, path: str, start: int, end: int) -> Generator[bytes]:
         """The bytes of a part of a file; where an answer breaks off, the rest is requested."""
@@ -104,7 +124,7 @@ class HdfsPaths:
         there = self.status(destination)
         if there is None:
             raise BucketError(f"the folder of {destination} was removed while it was written")
-        return bool(there["fileId"] == status["fileId"])
+        return there.number == status.number != NO_NUMBER
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file or folder; one that is gone already is no error."""
@@ -131,3 +151,16 @@ class HdfsPaths:
                     break
         if not is_same:
             raise BucketError(f"{path} differs from what was sent: HDFS stored something else")
+
+
+def _parse_status(answered: Any, path: str) -> HdfsStatus:
+    """The status in an answer about a path. Raises BucketError for what is none."""
+    fields = answered if isinstance(answered, dict) else {}
+    name, length, number = (fields.get(it) for it in ("pathSuffix", "length", "fileId"))
+    is_status = isinstance(name, str) and fields.get("type") in _TYPES
+    if not is_status or type(length) is not int or length < 0:
+        raise BucketError(_ODD_ANSWER.format(path=path))
+    number = number if type(number) is int else NO_NUMBER
+    is_special = bool(fields.get("encBit") or fields.get("ecBit"))
+    is_file, is_folder = (fields["type"] == it for it in _TYPES[:2])
+    return HdfsStatus(str(name), is_file, is_folder, length, number, is_special)

@@ -43,6 +43,7 @@ PURE_FILES = (
     "control_plane/evolve.py",
     "control_plane/field_types.py",
     "control_plane/findings.py",
+    "control_plane/text_forms.py",
     "control_plane/checkpoint_gc/ranking.py",
     "control_plane/checkpoint_stores/checkpoint_files.py",
     "control_plane/checkpoint_stores/registry.py",

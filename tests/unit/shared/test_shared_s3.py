@@ -9,6 +9,7 @@ import pytest
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_parts import S3PartsUpload
 from tests.conftest import require
 
 require("botocore")
@@ -52,6 +53,22 @@ def test_a_login_in_an_endpoint_is_left_out(given: str, kept: str) -> None:
     place = BucketPlace("data", endpoint_url=given)
     assert place.endpoint_url == kept
     assert str(place) == f"s3://data at {kept}"
+
+
+def test_parts_that_are_listed_without_an_end_are_an_error() -> None:
+    listed = b"""<?xml version="1.0"?><ListMultipartUploadsResult><Upload><Key>k</Key>
+        <UploadId>u</UploadId><Initiated>2026-01-01T00:00:00.000Z</Initiated></Upload>
+        <IsTruncated>false</IsTruncated></ListMultipartUploadsResult>"""
+    parts = b"""<?xml version="1.0"?><ListPartsResult><IsTruncated>true</IsTruncated>
+        <NextPartNumberMarker>1</NextPartNumberMarker></ListPartsResult>"""
+    bucket = Bucket(PLACE)
+    events = bucket._client.meta.events
+    events.register("before-send.s3.ListMultipartUploads", answer(200, listed))
+    events.register("before-send.s3.ListParts", send := answer(200, parts))
+    with pytest.raises(BucketError, match="lists parts of k without an end"):
+        S3PartsUpload(bucket, "k", 1).stored_parts()
+    # From the beginning, and behind part 1.
+    assert len(send.asked) == 2  # type: ignore[attr-defined]
 
 
 def test_no_error_and_no_address_shows_the_login() -> None:

@@ -108,3 +108,17 @@ def test_the_last_deletion_takes_the_empty_folders_along(tmp_path: Path) -> None
     store.put(KEY, source)
     store.delete(KEY)
     assert not (tmp_path / "store" / "3").exists()
+
+
+def test_a_clock_that_is_ahead_removes_no_write_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of a machine says nothing of files that a server of their own stamps."""
+    staging = tmp_path / "store" / ".staging"
+    staging.mkdir(parents=True)
+    (staging / "uuid.other").write_bytes(b"half of it")
+    (tmp_path / "source").write_bytes(b"abc")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 10 * 24 * 3600)
+    DirectoryStore(tmp_path / "store").put("1/2/3/uuid/x", tmp_path / "source")
+    assert [it.name for it in staging.iterdir()] == ["uuid.other"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from detcloud.storage.store import (
     translate_errors,
 )
 
-# A write that has not moved for so long was killed; clocks of mounted stores may differ.
+# A write that has not moved for so long was killed.
 _ABANDONED_SECONDS = 24 * 3600
 
 
@@ -44,8 +43,9 @@ class DirectoryStore:
             _make_folder_durably(destination.parent)
             staged = self.root / STAGING_FOLDER / staged_name(key)
             staged.parent.mkdir(exist_ok=True)
-            _remove_abandoned_files(staged.parent)
             try:
+                staged.touch(exist_ok=False)
+                _remove_abandoned_files(staged)
                 _copy_durably(source, staged)
                 _publish_file(staged, destination)
             finally:
@@ -113,9 +113,12 @@ def _make_folder_durably(folder: Path) -> None:
     _sync_folder(folder.parent)
 
 
-def _remove_abandoned_files(staging: Path) -> None:
-    now = time.time()
-    for file in staging.iterdir():
+def _remove_abandoned_files(staged: Path) -> None:
+    """Remove what killed writers left beside a file that was just made. Its time is the store's
+    own: this machine's clock may be another one.
+    """
+    now = staged.stat().st_mtime
+    for file in staged.parent.iterdir():
         # Another writer may have finished or removed it meanwhile.
         with suppress(FileNotFoundError):
             if now - file.stat().st_mtime > _ABANDONED_SECONDS:
@@ -123,7 +126,7 @@ def _remove_abandoned_files(staging: Path) -> None:
 
 
 def _copy_durably(source: Path, staged: Path) -> None:
-    with source.open("rb") as reader, staged.open("xb") as writer:
+    with source.open("rb") as reader, staged.open("wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
         os.fsync(writer.fileno())

@@ -1,0 +1,52 @@
+"""Two that make one file of its parts at the same time: the second finds the file of the first,
+between its own look for it and its look at the parts.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.checkpoint_stores.folder_parts import FolderPartsUpload
+from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
+from detcloud.shared.azure import AzureContainer
+from detcloud.shared.s3_parts import S3PartsUpload
+from detcloud.shared.webhdfs_paths import HdfsPaths
+from tests.conformance.checkpoint_files import Memory, large_file, send_part
+from tests.conformance.every_store import new_storage
+
+CONTENT = b"of one part"
+LOOKS: dict[str, tuple[type, str]] = {
+    "directory": (FolderPartsUpload, "_part_numbers"),
+    "s3": (S3PartsUpload, "_parts"),
+    "azure": (AzureContainer, "uncommitted_blocks"),
+    "hdfs": (HdfsPaths, "entries"),
+}
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_who_comes_too_late_finds_the_file(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = open_checkpoint_files(new_storage(kind, request, tmp_path))
+    file = large_file("5/6/0/uuid/large", CONTENT)
+    first, second = (files.upload_in_parts(file, Memory()) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    first.stored_parts()
+    send_part(first, 1, CONTENT, tmp_path)
+    owner, name = LOOKS[kind]
+    look, outcomes = getattr(owner, name), list[bool]()
+
+    def look_late(self: Any, *named: Any) -> Any:
+        if not outcomes:
+            outcomes.append(False)
+            third = files.upload_in_parts(file, Memory())
+            assert third is not None
+            outcomes[0] = third.join()
+        return look(self, *named)
+
+    monkeypatch.setattr(owner, name, look_late)
+    assert not second.join()
+    assert outcomes == [True]
+    assert list(files.list_files(("5", "6", "0", "uuid"))) == [("large", len(CONTENT))]
