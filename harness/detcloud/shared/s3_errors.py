@@ -1,6 +1,6 @@
 """The errors of requests to S3: what a store answered, and what users can do about it.
 
-Botocore, which takes a fifth of a second, is imported by whoever has made a client of it.
+Botocore, which takes a fifth of a second, is imported with the first client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHECKPOINT_REMEDIES = {
 
 
 def remedy_of(error: Any, *, for_checkpoints: bool = False) -> str:
-    """What users can do about an error, "" where nobody knows; `for_checkpoints` of a trial, whose
+    """The remedy for users of an error, "" where there is none; `for_checkpoints` of a trial, whose
     own environment does not count.
     """
     if isinstance(error, _no_answer_errors()):
