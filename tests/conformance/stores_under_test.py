@@ -35,7 +35,7 @@ class StoreUnderTest:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What a cluster with this store is made of."""
+        """The fields of a cluster whose checkpoints lie in this store."""
         names = ("storage", "environment", "find_hidden")
         return {name: getattr(self, name) for name in names}
 

@@ -23,9 +23,6 @@ from typing import Any
 from detcloud.shared.body_checksums import BodyChecksums
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
-    EXPIRED,
-    NO_ANSWER,
-    NO_ROOM,
     BucketError,
     NoSuchBucket,
     NoSuchKey,
@@ -35,6 +32,14 @@ from detcloud.shared.bucket_errors import (
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.file_parts import FilePart, open_source
 from detcloud.shared.http import backoff_seconds
+from detcloud.shared.s3_errors import (
+    client_error,
+    error_code,
+    http_status,
+    is_conflict,
+    remedy_of,
+    transfer_errors,
+)
 from detcloud.shared.transfers import (
     FETCHED_BYTES,
     PART_BYTES,
@@ -61,25 +66,6 @@ _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
 # Error codes of stores that speak a part of the protocol, and so keep no uploads to be listed.
 _UNSUPPORTED = ("NotImplemented", "MethodNotAllowed")
-# The remedy for users, by what S3 or botocore calls a failure.
-_REMEDIES = {
-    "403": "the credentials do not allow that in this bucket",
-    "AccessDenied": "the credentials do not allow that in this bucket",
-    "ExpiredToken": EXPIRED,
-    "TokenRefreshRequired": EXPIRED,
-    "InvalidAccessKeyId": "check the access key",
-    "SignatureDoesNotMatch": "check the secret key",
-    "NoCredentialsError": "set access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
-    " AWS_SECRET_ACCESS_KEY in the environment",
-    # Of MinIO and Ceph; Amazon's buckets are never full.
-    "XMinioStorageFull": NO_ROOM,
-    "QuotaExceeded": NO_ROOM,
-}
-# The same where a trial's own environment does not count.
-_CHECKPOINT_REMEDIES = {
-    "NoCredentialsError": "set access_key and secret_key in checkpoint_storage: environment "
-    "variables are used by your own code only",
-}
 
 
 class Bucket:
@@ -191,7 +177,7 @@ class Bucket:
                     "abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]}
                 )
         except BucketError as error:
-            if _error_code(error.__cause__) not in _UNSUPPORTED:
+            if error_code(error.__cause__) not in _UNSUPPORTED:
                 raise
 
     def signed_get_url(self, key: str, seconds: int) -> str:
@@ -255,11 +241,11 @@ class Bucket:
                     **condition,
                 )
                 return True
-            except _client_error() as error:
+            except client_error() as error:
                 if (written := self._outcome_of_failed_write(key, token, error)) is not None:
                     return written
                 failures += 1
-                if not _is_conflict(error) or failures >= ATTEMPTS_MAX:
+                if not is_conflict(error) or failures >= ATTEMPTS_MAX:
                     raise
             time.sleep(backoff_seconds(failures))
 
@@ -286,7 +272,7 @@ class Bucket:
                     **named, UploadId=upload, MultipartUpload={"Parts": sent}, **condition
                 )
                 written = True
-            except _client_error() as error:
+            except client_error() as error:
                 outcome = self._outcome_of_failed_write(key, token, error)
                 if outcome is None:
                     raise
@@ -317,7 +303,7 @@ class Bucket:
         After a lost answer, a repeated write finds its own object, or its upload gone. The token
         distinguishes its own object from another writer's.
         """
-        code = _error_code(error)
+        code = error_code(error)
         if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):
             return None
         head = self._head_object(key)
@@ -332,8 +318,8 @@ class Bucket:
             try:
                 head: Mapping[str, Any] = self._client.head_object(**self._object_arguments(key))
                 return head
-            except _client_error() as error:
-                if _http_status(error) == 404:
+            except client_error() as error:
+                if http_status(error) == 404:
                     return None
                 raise
 
@@ -350,7 +336,7 @@ class Bucket:
                 return
             except BucketError as error:
                 failures += 1
-                if not isinstance(error.__cause__, _transfer_errors()) or failures >= ATTEMPTS_MAX:
+                if not isinstance(error.__cause__, transfer_errors()) or failures >= ATTEMPTS_MAX:
                     raise
             time.sleep(backoff_seconds(failures))
             answer = self._get_object(key, start, end, answer["ETag"]) if start < end else None
@@ -370,8 +356,8 @@ class Bucket:
         with self._translate_errors(key):
             try:
                 return self._client.get_object(**request)
-            except _client_error() as error:
-                if _error_code(error) == "InvalidRange":
+            except client_error() as error:
+                if error_code(error) == "InvalidRange":
                     return None
                 raise
 
@@ -390,23 +376,22 @@ class Bucket:
 
         try:
             yield
-        except (_client_error(), BotoCoreError) as error:
+        except (client_error(), BotoCoreError) as error:
             raise self._bucket_error(key, error) from error
 
     def _bucket_error(self, key: str, error: Any) -> OSError:
-        code = _error_code(error)
+        code = error_code(error)
         if code == "NoSuchBucket":
             return NoSuchBucket(f"there is no bucket {self.place.name}")
         if code == "NoSuchKey":
             return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
-        told = NO_ANSWER if isinstance(error, _no_answer_errors()) else _REMEDIES.get(code)
-        remedy = f"; {told}" if told else ""
+        remedy = remedy_of(error)
         kind = BucketError
-        if _is_conflict(error):
+        if is_conflict(error):
             kind = WriteConflict
-        elif _http_status(error) in BUSY_STATUSES:
+        elif http_status(error) in BUSY_STATUSES:
             kind = StoreBusy
-        return kind(f"{key!r:.200} in {self.place}: {error}{remedy}")
+        return kind(f"{key!r:.200} in {self.place}: {error}{remedy and f'; {remedy}'}")
 
 
 @lru_cache(maxsize=64)
@@ -461,8 +446,7 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
             client.meta.events.register_first("needs-retry.s3", _refuse_redirect)
         return client
     except (BotoCoreError, ValueError) as error:
-        remedies = {**_REMEDIES, **(_CHECKPOINT_REMEDIES if for_checkpoints else {})}
-        remedy = remedies.get(type(error).__name__, "")
+        remedy = remedy_of(error, for_checkpoints=for_checkpoints)
         raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
 
 
@@ -476,38 +460,3 @@ def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> Non
             f"the store answers with a redirect ({status}), which is not followed; check its "
             "endpoint_url"
         )
-
-
-def _client_error() -> Any:
-    from botocore.exceptions import ClientError
-
-    return ClientError
-
-
-def _transfer_errors() -> Any:
-    from botocore.exceptions import HTTPClientError, IncompleteReadError
-
-    return (HTTPClientError, IncompleteReadError)
-
-
-def _no_answer_errors() -> Any:
-    from botocore.exceptions import ConnectionError as BrokenConnection
-    from botocore.exceptions import HTTPClientError
-
-    return (BrokenConnection, HTTPClientError)
-
-
-def _error_code(error: Any) -> str:
-    """S3's code of an error that it answered, or else the name of botocore's error."""
-    answered = getattr(error, "response", {}) or {}
-    return str(answered.get("Error", {}).get("Code") or type(error).__name__)
-
-
-def _http_status(error: Any) -> int:
-    answered = getattr(error, "response", {}) or {}
-    return int(answered.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _is_conflict(error: Any) -> bool:
-    conflicts = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
-    return _error_code(error) in conflicts

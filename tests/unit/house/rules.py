@@ -107,7 +107,12 @@ SDK_HOMES = {
     "sqlite3": ("control_plane/state/sqlite.py",),
     # A cloud is one folder of its name in each root.
     "boto3": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
-    "botocore": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
+    "botocore": (
+        "aws/",
+        "harness/detcloud/shared/aws.py",
+        "harness/detcloud/shared/s3.py",
+        "harness/detcloud/shared/s3_errors.py",
+    ),
     "optuna": ("control_plane/suggestions/model.py",),
     "google": (
         "gcp/",
