@@ -7,7 +7,6 @@ from typing import Any
 
 from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
-from control_plane.gcp.pool_provider import NFS_VERSION_DEFAULT
 from detcloud.shared.gcp_identity import token_audience
 from detcloud.shared.identity_purposes import AGENT_CODE, proven_cluster
 from lambdas.boot_script import (
@@ -22,6 +21,10 @@ from provisioner.clouds.gcp.launch_request import (
     EXTENDED_NOTICE_SECONDS,
     NOTICE_SECONDS,
 )
+
+# The pool's own section leaves a default out. Its model takes time to import (docs/benchmarks.md:
+# cold starts).
+NFS_VERSION_DEFAULT = "3"
 
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:

@@ -183,16 +183,8 @@ def deployment(
     variables = maker.environments[f"detcloud-{team}-api"]
     names = Names(team, PROJECT, PROJECT_NUMBER, REGION)
     record = _open_record(names)
-    project = Project(
-        lambda: time.time_ns() // 1_000_000,
-        name=PROJECT,
-        running_ms=500,
-        ending_ms=500,
-        operation_ms=300,
-        on_call=partial(record.note_call, "tick"),
-    )
-    others = tuple(map(names.email, TRIAL_ACCOUNTS))
-    tokens = NarrowedTokens(variables["DETCLOUD_STORAGE_ACCOUNT"], {ACCESS_TOKEN}, others)
+    project = _open_project(record)
+    tokens = _open_tokens(names, variables["DETCLOUD_STORAGE_ACCOUNT"])
     keys = GoogleKeys()
     with ExitStack() as stack:
         narrowed = stack.enter_context(narrowed_storage(tokens, gcs.url))
@@ -227,12 +219,29 @@ def deployment(
             machines=machines,
             folder=folder,
             permissions=record,
-            access=parse_settings(team, _own_settings(config)).trial_access,
+            access=_read_access(team, config),
         )
 
 
-def _own_settings(config: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix("detcloud:"): text for name, text in config.items()}
+def _open_project(record: PermissionRecord) -> Project:
+    return Project(
+        lambda: time.time_ns() // 1_000_000,
+        name=PROJECT,
+        running_ms=500,
+        ending_ms=500,
+        operation_ms=300,
+        on_call=partial(record.note_call, "tick"),
+    )
+
+
+def _open_tokens(names: Names, storage_account: str) -> NarrowedTokens:
+    others = tuple(map(names.email, TRIAL_ACCOUNTS))
+    return NarrowedTokens(storage_account, {ACCESS_TOKEN}, others)
+
+
+def _read_access(team: str, config: Mapping[str, str]) -> TrialAccess:
+    texts = {name.removeprefix("detcloud:"): text for name, text in config.items()}
+    return parse_settings(team, texts).trial_access
 
 
 def _open_record(names: Names) -> PermissionRecord:

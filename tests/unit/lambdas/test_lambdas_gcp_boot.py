@@ -22,6 +22,7 @@ from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+from control_plane.gcp.pool_provider import NFS_VERSION_DEFAULT
 from detcloud.agent.options import STOP_SECONDS
 from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 from lambdas.gcp.boot import startup_script
@@ -142,7 +143,7 @@ def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
         assert calls == [*([] if has_client else ["apt-get"] * 2), "mount", "mount"]
         table = [it.split() for it in (tmp_path / "etc/fstab").read_text().splitlines()]
         assert [(*row[:3], row[3].split(",")[0]) for row in table] == [
-            ("10.0.0.2:/vol1", "/mnt/data", "nfs", "vers=3"),
+            ("10.0.0.2:/vol1", "/mnt/data", "nfs", f"vers={NFS_VERSION_DEFAULT}"),
             ("nfs.lab.example:/homes", "/mnt/homes", "nfs", "vers=4.1"),
         ]
 
