@@ -23,6 +23,7 @@ from control_plane.gcp.machine_types import (
     MachineTypes,
     attachment_problem,
     boot_disk_type,
+    can_migrate,
     describe_instance_type,
     gpus_of,
     parse_instance_type,
@@ -324,9 +325,10 @@ def _scheduling(
             spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
         return spot
     # Machines with GPUs cannot be moved while they run.
-    maintenance = "TERMINATE" if gpus_of(instance, settings.machine_types) != 0 else "MIGRATE"
+    can_move = gpus_of(instance, settings.machine_types) == 0 and can_migrate(instance.machine_type)
+    chosen = settings.base_config.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
     return {
         "provisioningModel": "STANDARD",
-        "onHostMaintenance": maintenance,
+        "onHostMaintenance": chosen if can_move else "TERMINATE",
         "automaticRestart": False,
     }
