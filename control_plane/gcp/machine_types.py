@@ -284,6 +284,15 @@ def slots_of(
     return 1 if slots == 0 and cpu_slots_allowed else slots
 
 
+def can_migrate(machine_type: str) -> bool:
+    """Whether Compute Engine moves machines without GPUs of this type for maintenance.
+
+    Source: "About host events", as of 2026-05. It also does not move a Z3 with more than 18,000 GiB
+    of local storage, of which its name does not tell.
+    """
+    return machine_series(machine_type) != "h4d" and not machine_type.endswith("-metal")
+
+
 def boot_disk_type(machine_type: str) -> str:
     """The kind of boot disk that a machine type takes, the one that costs least."""
     return next((disk for disk, types in _DISKS if machine_type.startswith(types)), DISK_DEFAULT)

@@ -263,8 +263,11 @@ class GcpProvider(Provider):
             if not isinstance(entries, list) or not all(isinstance(it, dict) for it in entries):
                 refuse_at((name,), "must be a list of maps")
         for key, value in config.get("labels", {}).items():
-            if not (_LABEL_KEY.match(str(key)) and _LABEL_VALUE.match(str(value))):
-                refuse_at(("labels", str(key)), "must be a label of lowercase letters, digits, _-")
+            is_text = isinstance(value, str)
+            if not (is_text and _LABEL_KEY.match(str(key)) and _LABEL_VALUE.match(value)):
+                hint = "" if is_text else "write its value in quotes"
+                text = "must be a label of lowercase letters, digits, _-"
+                refuse_at(("labels", str(key)), text, hint)
         _check_metadata(config.get("metadata", {}))
         return config
 

@@ -169,9 +169,10 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     try:
         described, problems = read_described_types(named, GoogleCatalog(settings.project))
     except GoogleError as error:
-        # Without credentials nothing can be deployed, which the check says.
+        # That nothing can be deployed without credentials the check says, if it gets so far.
+        is_told = error.status == UNAUTHORIZED and not any(it.needs_facts for it in named)
         text = f"Compute Engine does not describe the pools' machine types: {error}"
-        return [] if error.status == UNAUTHORIZED else [text]
+        return [] if is_told else [text]
     if problems:
         raise SettingsInvalid([f"{path}: {it}" for it in problems])
     stack_config[setting] = json.dumps(

@@ -23,6 +23,7 @@ from control_plane.gcp.machine_types import (
     MachineTypes,
     attachment_problem,
     boot_disk_type,
+    can_migrate,
     describe_instance_type,
     gpus_of,
     parse_instance_type,
@@ -39,6 +40,8 @@ IMAGE_DEFAULT: Final = (
     "projects/ubuntu-os-accelerator-images/global/images/family/"
     "ubuntu-accelerator-2404-amd64-with-nvidia-580"
 )
+# Of the limits that Google and others tell of a bulk insert the lowest.
+INSTANCES_MAX: Final = 1_000
 NETWORK_DEFAULT: Final = "global/networks/default"
 SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
 NAME_PREFIX_DEFAULT: Final = "detcloud"
@@ -152,17 +155,21 @@ class BulkRequest(NamedTuple):
 
 def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> BulkRequest:
     """The bulk insert of one attempt: all or none of a gang, in one zone, and otherwise what there
-    is, in any zones. Raises ConfigurationError.
+    is, in any zones, of at most INSTANCES_MAX. Raises ConfigurationError.
     """
+    if request.together and request.count > INSTANCES_MAX:
+        text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
+        raise ConfigurationError(f"{request.count} instances together: {text}")
     zone = request.offering.zone or request.zone or settings.zone
     if zone and region_of(zone) != settings.place:
         text = f"zone {zone!r:.40} is not in region {settings.place}"
         raise ConfigurationError(f"{text}: name another zone, or provider.region")
     place = f"zones/{zone}" if zone else f"regions/{settings.place}"
+    names = instance_names(request, settings)
     body: dict[str, Any] = {
-        "count": str(request.count),
-        "minCount": str(request.count if request.together else 1),
-        "perInstanceProperties": {name: {} for name in instance_names(request, settings)},
+        "count": str(len(names)),
+        "minCount": str(len(names) if request.together else 1),
+        "perInstanceProperties": {name: {} for name in names},
         "instanceProperties": instance_properties(request, settings, script),
     }
     if not zone:
@@ -178,9 +185,10 @@ def request_id(token: str) -> str:
 
 
 def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
-    """The names of a request's instances, which are their ids."""
+    """The names of a request's instances, which are their ids: as many as one request is for."""
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
-    return [f"{stem}-{_request_digest(request)}-{number}" for number in range(request.count)]
+    count = min(request.count, INSTANCES_MAX)
+    return [f"{stem}-{_request_digest(request)}-{number}" for number in range(count)]
 
 
 def is_named_by(name: str, request: IntentRow) -> bool:
@@ -324,9 +332,10 @@ def _scheduling(
             spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
         return spot
     # Machines with GPUs cannot be moved while they run.
-    maintenance = "TERMINATE" if gpus_of(instance, settings.machine_types) != 0 else "MIGRATE"
+    can_move = gpus_of(instance, settings.machine_types) == 0 and can_migrate(instance.machine_type)
+    chosen = settings.base_config.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
     return {
         "provisioningModel": "STANDARD",
-        "onHostMaintenance": maintenance,
+        "onHostMaintenance": chosen if can_move else "TERMINATE",
         "automaticRestart": False,
     }

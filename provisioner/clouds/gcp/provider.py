@@ -207,7 +207,8 @@ class GceCloud:
         wanted = label_filter(to_labels(tags))
         described = self._read_instances(settings, wanted, _check_reachable)
         here = [it for it in described if region_of(last_segment(it["zone"])) == settings.place]
-        instances = [_to_cloud_instance(it) for it in here]
+        # A filter by labels also finds tags that only begin so.
+        instances = [it for it in map(_to_cloud_instance, here) if tags.items() <= it.tags.items()]
         self._zones |= {it.id: it.zone for it in instances}
         listed = {it.id: it for it in instances}
         # What was listed before and is no more may have been taken back since.

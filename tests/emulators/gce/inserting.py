@@ -9,6 +9,8 @@ from tests.emulators.gce.machine import GceError, Machine
 from tests.emulators.gce.project import IMAGE_FAMILIES, Operation, Project, Result
 
 METADATA_BYTES_MAX = 262_144
+# The lowest of the limits that are told of a bulk insert.
+INSTANCES_MAX = 1_000
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}\Z")
@@ -73,6 +75,8 @@ def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_i
 def _order(project: Project, place: str, body: Mapping[str, Any]) -> Order:
     names = list(body.get("perInstanceProperties", {}))
     count = int(body["count"])
+    if count > INSTANCES_MAX:
+        raise _invalid("count", f"must be less than or equal to {INSTANCES_MAX}")
     if len(names) != count or not all(map(_NAME.match, names)):
         raise _invalid("perInstanceProperties", "its keys must be the names of all instances")
     kind, _, where = place.partition("s/")
@@ -110,6 +114,8 @@ def _check_type(project: Project, properties: Mapping[str, Any], zones: Sequence
 def _check_properties(order: Order) -> None:
     properties = order.properties
     for key, value in properties.get("labels", {}).items():
+        if not isinstance(value, str):
+            raise _invalid("instanceProperties.labels", f"{value} (TYPE_STRING)")
         if not _LABEL_KEY.match(key) or not _LABEL_VALUE.match(value):
             raise _invalid("instanceProperties.labels", f"'{key}: {value}' is no label")
     if len(properties.get("labels", {})) > 64:

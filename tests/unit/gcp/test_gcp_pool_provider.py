@@ -76,6 +76,7 @@ def _gcp(fields: str) -> str:
             "base_config.machineType: is set by another field (use instance_type or offerings)",
         ),
         (", base_config: {disks: {}}", "base_config.disks: must be a list of maps"),
+        (", base_config: {labels: {cost: 12}}", "base_config.labels.cost: must be a label of"),
         (", base_config: {labels: {A: b}}", "base_config.labels.A: must be a label of lowercase"),
         (
             ", base_config: {metadata: {items: [{key: startup-script, value: x}]}}",

@@ -147,6 +147,19 @@ def test_that_compute_engine_describes_nothing_is_told_and_ends_nothing(
     assert SETTING not in config
 
 
+def test_that_there_are_no_credentials_is_told_where_a_type_is_not_known_without(
+    config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DETCLOUD_COMPUTE_ENDPOINT")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    [line] = program.complete_stack_config("vision", config)
+    assert "machine types: no credentials: " in line
+    # Where all types are known the check says it.
+    path = Path(config["detcloud:clusterConfig"])
+    path.write_text(POOLS.replace(NEW, "a2-highgpu-4g"))
+    assert program.complete_stack_config("vision", config) == []
+
+
 def test_a_configuration_without_pools_there_is_deployed_as_it_is(
     config: dict[str, str], compute_engine: GceServer
 ) -> None:

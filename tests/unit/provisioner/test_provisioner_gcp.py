@@ -92,6 +92,14 @@ def test_an_operation_is_over_when_all_of_its_instances_are_told(gce: Account) -
     assert len(gce.cloud().launch(request(count=2))) == 2
 
 
+def test_a_launch_is_of_no_more_instances_than_a_bulk_insert_takes(gce: Account) -> None:
+    # The next pass asks for the others; of a gang it has to be all.
+    assert len(gce.launch(gce.cloud(), request(count=1_200))) == 1_000
+    gang = replace(request("gang", count=1_200), together=True)
+    with pytest.raises(ConfigurationError, match="1200 instances together"):
+        gce.cloud().launch(gang)
+
+
 def test_an_offering_without_a_zone_is_tried_in_all(gce: Account) -> None:
     gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
     found = gce.cloud().launch(request(count=3))

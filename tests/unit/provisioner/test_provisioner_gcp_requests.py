@@ -22,9 +22,12 @@ from provisioner.clouds.provider import ConfigurationError
 from tests.unit.provisioner.gce_account import A2, ON_DEMAND, SPOT, Account, request
 
 
-def properties(*, script: bytes = b"boot", spot: bool = False, **section: Any) -> dict[str, Any]:
+def properties(
+    *, script: bytes = b"boot", spot: bool = False, instance_type: str = A2, **section: Any
+) -> dict[str, Any]:
     """The properties of the instances of a launch with such a section."""
-    one = request(offering=SPOT if spot else ON_DEMAND, **section)
+    offering = replace(SPOT if spot else ON_DEMAND, instance_type=instance_type)
+    one = request(offering=offering, **section)
     body = bulk_request(one, parse_section(one.section), script).body
     found: dict[str, Any] = body["instanceProperties"]
     return found
@@ -104,6 +107,34 @@ def test_accelerators_are_attached_to_n1_and_such_a_machine_is_not_moved(gce: Ac
     wrong = replace(ON_DEMAND, instance_type="g2-standard-4+nvidia-tesla-t4:2")
     with pytest.raises(ConfigurationError, match="only n1 machine types take others"):
         gce.cloud().launch(request("three", wrong))
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "maintenance"),
+    [
+        ("e2-standard-4", "MIGRATE"),
+        ("c3-standard-8", "MIGRATE"),
+        # Compute Engine moves neither, and refuses to make them if it is asked to.
+        ("h4d-standard-192", "TERMINATE"),
+        ("c3-highcpu-192-metal", "TERMINATE"),
+        # Nobody knows whether it has GPUs.
+        ("q9-standard-4", "TERMINATE"),
+    ],
+)
+def test_a_machine_is_moved_for_maintenance_if_its_type_can_be(
+    instance_type: str, maintenance: str
+) -> None:
+    assert properties(instance_type=instance_type)["scheduling"]["onHostMaintenance"] == maintenance
+
+
+def test_a_pool_may_choose_to_have_no_machine_moved() -> None:
+    # As a Z3 with much local storage cannot be, of which its name does not tell.
+    chosen: dict[str, Any] = {"scheduling": {"onHostMaintenance": "TERMINATE"}}
+    found = properties(instance_type="z3-highmem-88", base_config=chosen)
+    assert found["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    # One with GPUs is not moved whatever is chosen.
+    moved: dict[str, Any] = {"scheduling": {"onHostMaintenance": "MIGRATE"}}
+    assert properties(base_config=moved)["scheduling"]["onHostMaintenance"] == "TERMINATE"
 
 
 def test_properties_of_the_api_lie_below_the_sections_own() -> None:
@@ -202,6 +233,17 @@ def test_a_pool_whose_name_is_no_label_is_found_by_it(gce: Account) -> None:
     (found,) = gce.cloud().list_instances("c1", long)
     assert found.tags["detcloud-pool"] == long
     assert label_filter({"a": "b", "c": "d"}) == '(labels.a = "b") (labels.c = "d")'
+
+
+def test_a_pool_has_not_the_instances_of_one_whose_labels_begin_with_its_own(gce: Account) -> None:
+    # 21 capitals are 63 characters, a whole label; of 22 they are the first of two.
+    short, longer = "A" * 21, "A" * 22
+    gce.cloud().launch(replace(request("one"), pool=short))
+    gce.cloud().launch(replace(request("two"), pool=longer))
+    cloud = gce.cloud()
+    for pool in (short, longer):
+        assert [it.tags["detcloud-pool"] for it in cloud.list_instances("c1", pool)] == [pool]
+    assert len(cloud.list_instances("c1")) == 2
 
 
 def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
