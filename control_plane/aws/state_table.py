@@ -42,6 +42,7 @@ from control_plane.state.table import (
     Write,
     check_limits,
     is_unconditional_check,
+    page_of,
     page_row_count,
     shard_of,
 )
@@ -212,10 +213,7 @@ class DynamoDbTable:
             if "LastEvaluatedKey" not in answer:
                 break
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-        page = tuple(rows[: min(limit, page_row_count(rows))])
-        if len(page) == len(rows):
-            return Page(page, None)
-        return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
+        return page_of(rows, limit, descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         """Return all shards, since one query cannot read several."""

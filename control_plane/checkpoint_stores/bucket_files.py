@@ -6,23 +6,20 @@ the bucket itself, by URLs that its credentials sign.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol
 
 from control_plane.checkpoint_stores.checkpoint_files import (
-    FileContent,
     FileDigests,
     LargeFile,
-    NoSuchFile,
     PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_files import check_parts
+from control_plane.checkpoint_stores.keyed_files import KeyedFiles, KeyedStore
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.azure import azure_container_of
 from detcloud.shared.azure_parts import AzurePartsUpload
 from detcloud.shared.azure_place import AzurePlace
-from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.bucket_listing import list_below
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import gcs_bucket_of
@@ -32,21 +29,12 @@ from detcloud.shared.s3_parts import S3PartsUpload
 from detcloud.shared.upload_parts import SessionMemory
 
 
-class CheckpointBucket(Protocol):
+class CheckpointBucket(KeyedStore, Protocol):
     """The requests that checkpoints need of a bucket, a `detcloud.shared.s3.Bucket` for one."""
-
-    @property
-    def place(self) -> object: ...
 
     def abort_uploads(self, prefix: str) -> None: ...
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]: ...
-
-    def delete(self, key: str) -> None: ...
-
-    def open(self, key: str) -> tuple[int, Iterator[bytes]]: ...
-
-    def send(self, key: str, source: Path) -> bool: ...
 
     def signed_get_url(self, key: str, seconds: int) -> str: ...
 
@@ -109,7 +97,7 @@ def bucket_name(fields: StorageFields) -> str:
     return str(BucketPlace.from_storage(fields))
 
 
-class BucketFiles:
+class BucketFiles(KeyedFiles):
     """The CheckpointFiles of a bucket."""
 
     def __init__(
@@ -122,10 +110,14 @@ class BucketFiles:
         """Without `sign_upload` the server stores what users upload, and without `open_parts` no
         file is uploaded in parts. `end_session` is that of stores whose uploads have sessions.
         """
+        super().__init__(bucket)
         self._bucket = bucket
         self._sign_upload = sign_upload
         self._open_parts = open_parts
         self._end_session = end_session
+
+    def list_keys(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return list_below(self._bucket, prefix)
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
@@ -136,14 +128,6 @@ class BucketFiles:
         for key, _ in list_below(self._bucket, prefix):
             self._bucket.delete(key)
             yield 1
-
-    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
-        check_parts(parts)
-        self._bucket.delete("/".join((*parts, name)))
-        return 1
-
-    def sync_folder(self, parts: tuple[str, ...]) -> None:
-        pass
 
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         pass
@@ -158,27 +142,8 @@ class BucketFiles:
                 previous = epoch, rest[0]
                 yield epoch, rest[0]
 
-    def location_text(self, parts: tuple[str, ...]) -> str:
-        return f"{'/'.join(parts)} in {self._bucket.place}"
-
-    def open_file(self, path: str) -> FileContent:
-        try:
-            size, blocks = self._bucket.open(path)
-        except NoSuchKey:
-            raise NoSuchFile("is not there") from None
-        return FileContent(size, blocks)
-
     def signed_url(self, path: str, seconds: int) -> str | None:
         return self._bucket.signed_get_url(path, seconds)
-
-    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        check_parts(parts)
-        prefix = "/".join((*parts, ""))
-        for key, size in list_below(self._bucket, prefix):
-            yield key.removeprefix(prefix), size
-
-    def store_file(self, path: str, source: str) -> bool:
-        return self._bucket.send(path, Path(source))
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         if self._sign_upload is None:

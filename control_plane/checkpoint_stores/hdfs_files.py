@@ -2,19 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from control_plane.checkpoint_stores.checkpoint_files import (
-    FileContent,
     FileDigests,
     LargeFile,
-    NoSuchFile,
     PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_files import check_parts
+from control_plane.checkpoint_stores.keyed_files import KeyedFiles
 from control_plane.checkpoint_stores.store_type import StorageFields
-from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.upload_parts import SessionMemory
 from detcloud.shared.webhdfs import HdfsFolder, hdfs_place
 from detcloud.shared.webhdfs_parts import HdfsPartsUpload
@@ -32,11 +29,15 @@ def hdfs_name(fields: StorageFields) -> str:
     return hdfs_place(fields["hdfs_url"], fields["hdfs_path"])
 
 
-class HdfsFiles:
+class HdfsFiles(KeyedFiles):
     """The CheckpointFiles of a folder of HDFS, which signs no URLs."""
 
     def __init__(self, folder: HdfsFolder) -> None:
+        super().__init__(folder)
         self._folder = folder
+
+    def list_keys(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return self._folder.list_objects(prefix)
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
@@ -49,14 +50,6 @@ class HdfsFiles:
         if prune:
             self._folder.remove_empty_folders("/".join(parts[:-1]))
 
-    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
-        check_parts(parts)
-        self._folder.delete("/".join((*parts, name)))
-        return 1
-
-    def sync_folder(self, parts: tuple[str, ...]) -> None:
-        pass
-
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         check_parts(parts)
         self._folder.remove_empty_folders("/".join(parts))
@@ -67,27 +60,8 @@ class HdfsFiles:
             if _EPOCH.fullmatch(epoch):
                 yield from ((epoch, it) for it in self._folder.list_folders(f"{trial}/{epoch}"))
 
-    def location_text(self, parts: tuple[str, ...]) -> str:
-        return f"{'/'.join(parts)} in {self._folder.place}"
-
-    def open_file(self, path: str) -> FileContent:
-        try:
-            size, blocks = self._folder.open(path)
-        except NoSuchKey:
-            raise NoSuchFile("is not there") from None
-        return FileContent(size, blocks)
-
     def signed_url(self, path: str, seconds: int) -> str | None:
         return None
-
-    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        check_parts(parts)
-        prefix = "/".join((*parts, ""))
-        for key, size in self._folder.list_objects(prefix):
-            yield key.removeprefix(prefix), size
-
-    def store_file(self, path: str, source: str) -> bool:
-        return self._folder.send(path, Path(source))
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None

@@ -71,6 +71,13 @@ class Range(Parameter):
             refuse(_missing_count_message(scope), GRID_COUNT_HINT)
         return count
 
+    # The bounds are declared below, by their types.
+    @field_validator("maxval", check_fields=False)
+    @classmethod
+    def _check_bounds(cls, maxval: float, info: ValidationInfo) -> float:
+        check_above(maxval, info.data.get("minval"))
+        return maxval
+
 
 class Int(Range):
     """An integer from minval to maxval; in the step era only a grid reaches maxval."""
@@ -80,12 +87,6 @@ class Int(Range):
     """The lower bound."""
     maxval: Whole
     """The upper bound."""
-
-    @field_validator("maxval")
-    @classmethod
-    def _check_bounds(cls, maxval: int, info: ValidationInfo) -> int:
-        check_above(maxval, info.data.get("minval"))
-        return maxval
 
     def to_space(self) -> space.Leaf:
         """Convert the parameter for the searchers."""
@@ -100,12 +101,6 @@ class Double(Range):
     """The lower bound."""
     maxval: Real
     """The upper bound."""
-
-    @field_validator("maxval")
-    @classmethod
-    def _check_bounds(cls, maxval: float, info: ValidationInfo) -> float:
-        check_above(maxval, info.data.get("minval"))
-        return maxval
 
     def to_space(self) -> space.Leaf:
         """Convert the parameter for the searchers."""
@@ -126,8 +121,6 @@ class Log(Range):
     @field_validator("minval", "maxval")
     @classmethod
     def _check_power(cls, exponent: float, info: ValidationInfo) -> float:
-        if info.field_name == "maxval":
-            check_above(exponent, info.data.get("minval"))
         base = info.data.get("base", 1.0)
         try:
             power = math.pow(base, exponent)

@@ -51,7 +51,7 @@ from control_plane.state.table import (
     Write,
     check_limits,
     is_unconditional_check,
-    page_row_count,
+    page_of,
 )
 
 # Due rows that a look at several shards reads: where there are more, each shard is looked at.
@@ -121,10 +121,7 @@ class FirestoreTable:
         query = _structured_query(filters, order, limit + 1)
         documents, is_whole = self._read(lambda: self._client.run_query(query))
         rows = [self._remember(document) for document in documents]
-        page = rows[: min(limit, page_row_count(rows), len(rows) if is_whole else len(rows) - 1)]
-        if len(page) == len(rows):
-            return Page(tuple(page), None)
-        return Page(tuple(page), page[-1].key.sort if descending else rows[len(page)].key.sort)
+        return page_of(rows, limit if is_whole else min(limit, len(rows) - 1), descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         """Return those of the shards that may have due rows, by one query of them all, which costs

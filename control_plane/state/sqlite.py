@@ -29,7 +29,7 @@ from control_plane.state.table import (
     Unavailable,
     Write,
     check_limits,
-    page_row_count,
+    page_of,
     shard_of,
 )
 
@@ -117,11 +117,7 @@ class SqliteTable:
             f" order by sort {order} limit ?",
             (partition, first, last, limit + 1),
         )
-        rows = tuple(_to_row(fields) for fields in found)
-        page = rows[: min(limit, page_row_count(rows))]
-        if len(page) == len(rows):
-            return Page(page, None)
-        return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
+        return page_of([_to_row(fields) for fields in found], limit, descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         """Return all shards, since reading one costs little here."""

@@ -199,6 +199,16 @@ def page_row_count(rows: Sequence[Row]) -> int:
     return len(rows)
 
 
+def page_of(rows: Sequence[Row], limit: int, descending: bool) -> Page:
+    """Make a page of the first rows that were found: `limit` at most, and as many as fit. One more
+    row shows where the next page begins.
+    """
+    page = tuple(rows[: min(limit, page_row_count(rows))])
+    if len(page) == len(rows):
+        return Page(page, None)
+    return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
+
+
 def check_limits(writes: Sequence[Write]) -> None:
     """Raise InvalidCommit unless every backend could take this commit."""
     if not 0 < len(writes) <= OPERATIONS_MAX:

@@ -3,15 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import botocore.exceptions as sdk
 import pulumi
 import pulumi_aws as aws
-from pulumi.runtime import config
 
 from control_plane.aws.pool_provider import AwsProvider
-from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pools import check_cluster
 from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
@@ -28,7 +27,13 @@ from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding, Unknown
-from infra.program_checks import find_archive, find_pools_without_image
+from infra.program_checks import (
+    check_pools,
+    find_archive,
+    find_missing_images,
+    read_present_stack,
+    setting_texts,
+)
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
 from infra.stack_program import (
@@ -52,12 +57,7 @@ def run() -> None:
     Raises:
         RunError: the configuration is wrong, which Pulumi tells without a traceback.
     """
-    # pulumi.Config does not tell which names there are: a misspelt one would be no mistake.
-    stack_config = {**config.get_config_env(), **config.CONFIG.get()}
-    try:
-        settings, text = read_stack_config(pulumi.get_stack(), stack_config)
-    except SettingsInvalid as error:
-        raise pulumi.RunError(str(error)) from None
+    settings, text = read_present_stack(read_stack_config)
     # Another account's credentials would make a second cluster of the same name there.
     provider = aws.Provider("aws", region=settings.region, allowed_account_ids=[settings.account])
     stack = TeamStack(settings, text, pulumi.ResourceOptions(providers=[provider]))
@@ -82,17 +82,10 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check the configuration of a team's stack. Raises SettingsInvalid."""
     settings, text = read_stack_config(team, stack_config)
-    cluster = check_cluster(text)
-    if problems := find_pool_problems(settings, cluster):
-        raise SettingsInvalid(problems)
-    pools = find_pools_without_image(cluster, _lacks_image)
-    warning = (
-        f"{settings.cluster_config}: pools {', '.join(pools)}: neither provider.image_id nor "
-        f"task_container_defaults.image is set, so trials run in {DEFAULT_IMAGES.cpu} or "
-        f"{DEFAULT_IMAGES.cuda}, which are in no registry; docs/aws.md describes how to build one, "
-        "under The image of trials"
-    )
-    return ConfigReport(settings.architecture, (warning,) if pools else ())
+    cluster = check_pools(text, partial(find_pool_problems, settings))
+    place = settings.cluster_config
+    warnings = find_missing_images(place, cluster, _lacks_image, "image_id", "docs/aws.md")
+    return ConfigReport(settings.architecture, warnings)
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
@@ -132,9 +125,8 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Check whether a team's stack can run in its account. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    cluster = check_cluster(read_cluster_config(Path(settings.cluster_config)))
-    if problems := find_pool_problems(settings, cluster):
-        raise SettingsInvalid(problems)
+    text = read_cluster_config(Path(settings.cluster_config))
+    cluster = check_pools(text, partial(find_pool_problems, settings))
     facts = read_account(settings, cluster, aws_clients(settings.region))
     return [
         *check_facts(settings, cluster, facts),
@@ -182,11 +174,7 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
-    prefix = f"{PROJECT}:"
-    texts = {
-        name.removeprefix(prefix): str(it) for name, it in stack_config.items() if prefix in name
-    }
-    settings = parse_settings(team, texts)
+    settings = parse_settings(team, setting_texts(stack_config))
     if problems := find_limit_problems(settings):
         raise SettingsInvalid(problems)
     return settings

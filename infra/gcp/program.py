@@ -8,11 +8,9 @@ from typing import Final
 
 import pulumi
 import pulumi_gcp as gcp
-from pulumi.runtime import config
 
 from control_plane.config.eras import Tree
-from control_plane.config.images import DEFAULT_IMAGES
-from control_plane.config.pools import check_cluster, complete_cluster
+from control_plane.config.pools import complete_cluster
 from control_plane.config.providers import Provider
 from control_plane.gcp.pool_provider import GcpProvider
 from infra.cluster_config_file import parse_cluster_config, read_cluster_config
@@ -36,7 +34,13 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
-from infra.program_checks import find_archive, find_pools_without_image
+from infra.program_checks import (
+    check_pools,
+    find_archive,
+    find_missing_images,
+    read_present_stack,
+    setting_texts,
+)
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
 from infra.stack_program import (
@@ -78,12 +82,7 @@ def make_stack(builder: ImageBuilder | None) -> None:
     """Make the stack, with images of the functions that `builder` builds where none are named.
     Raises RunError.
     """
-    # pulumi.Config does not tell which names there are: a misspelt one would be no mistake.
-    stack_config = {**config.get_config_env(), **config.CONFIG.get()}
-    try:
-        settings, text = read_stack_config(pulumi.get_stack(), stack_config)
-    except SettingsInvalid as error:
-        raise pulumi.RunError(str(error)) from None
+    settings, text = read_present_stack(read_stack_config)
     if builder is None and not settings.image:
         raise pulumi.RunError(_NO_IMAGE)
     # Every resource names its project, so that no other project's credentials choose it.
@@ -122,27 +121,16 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check the configuration of a team's stack. Raises SettingsInvalid."""
     settings, text = read_stack_config(team, stack_config)
-    cluster = check_cluster(text)
-    if problems := find_pool_problems(settings, cluster):
-        raise SettingsInvalid(problems)
-    pools = find_pools_without_image(cluster, _lacks_image)
-    warning = (
-        f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
-        "provider.boot_disk_source_image nor task_container_defaults.image is set, so trials run "
-        f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which are in no registry; docs/gcp.md "
-        "describes how to build one, under The image of trials"
-    )
-    return ConfigReport(
-        ARCHITECTURE, (warning,) if pools else (), needs_archives=not settings.image
-    )
+    cluster = check_pools(text, partial(find_pool_problems, settings))
+    place, field = settings.cluster_config, "boot_disk_source_image"
+    warnings = find_missing_images(place, cluster, _lacks_image, field, "docs/gcp.md")
+    return ConfigReport(ARCHITECTURE, warnings, needs_archives=not settings.image)
 
 
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Check whether a team's stack can run in its project. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    cluster = check_cluster(_read_cluster(settings))
-    if problems := find_pool_problems(settings, cluster):
-        raise SettingsInvalid(problems)
+    cluster = check_pools(_read_cluster(settings), partial(find_pool_problems, settings))
     api, catalog = RestApi(settings.project), GoogleCatalog(settings.project)
     facts = read_project(settings, cluster, api, catalog)
     return [
@@ -230,13 +218,7 @@ def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
-    prefix = f"{PROJECT}:"
-    texts = {
-        name.removeprefix(prefix): str(it)
-        for name, it in stack_config.items()
-        if name.startswith(prefix)
-    }
-    return parse_settings(team, texts)
+    return parse_settings(team, setting_texts(stack_config))
 
 
 def _read_cluster(settings: Settings) -> str:

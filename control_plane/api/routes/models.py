@@ -32,7 +32,12 @@ from control_plane.services import Services
 from control_plane.state.table import Write
 from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
-from control_plane.usecases.model_versions import delete_version, register_version, update_version
+from control_plane.usecases.model_versions import (
+    VersionExtraWrites,
+    delete_version,
+    register_version,
+    update_version,
+)
 from control_plane.usecases.models import (
     METADATA_BYTES_MAX,
     Changer,
@@ -223,7 +228,7 @@ def register(
             uuid,
             fields,
             changer,
-            lambda version, revision: extra_writes(_version_reply(version, revision)),
+            _version_writes(extra_writes),
         )
         return _version_reply(*registered)
 
@@ -259,7 +264,7 @@ def change_version(
             number,
             changes,
             _changer(caller, services),
-            lambda version, revision: extra_writes(_version_reply(version, revision)),
+            _version_writes(extra_writes),
             expected_revision=body.revision,
         )
         return _version_reply(*changed)
@@ -284,7 +289,7 @@ def delete_version_of_model(
             name,
             number,
             _changer(caller, services),
-            lambda version, revision: extra_writes(_version_reply(version, revision)),
+            _version_writes(extra_writes),
         )
         return _version_reply(*deleted)
 
@@ -323,6 +328,13 @@ def _model_from_reply(reply: dict[str, Any]) -> Model:
 
 def _version_reply(version: VersionRecord, revision: int) -> dict[str, Any]:
     return version_answer(version, revision).model_dump()
+
+
+def _version_writes(extra_writes: ExtraWrites) -> VersionExtraWrites:
+    def make_writes(version: VersionRecord, revision: int) -> tuple[Write, ...]:
+        return extra_writes(_version_reply(version, revision))
+
+    return make_writes
 
 
 def _version_from_reply(reply: dict[str, Any]) -> ModelVersion:

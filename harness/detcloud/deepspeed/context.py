@@ -18,6 +18,7 @@ from deepspeed.runtime.config_utils import dict_raise_error_on_duplicate_keys
 from detcloud import core, pytorch
 from detcloud.pytorch.generators import seed_all
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.experiment_config import ExperimentConfig
 from detcloud.shared.training_settings import TrainingLoop
 
 
@@ -146,12 +147,11 @@ def init(
     DET_MANUAL_INIT_DISTRIBUTED in the environment leaves the group to the trial. The arguments are
     those of `detcloud.pytorch.init`.
     """
-    seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed") or 0
     with core.init(
         hparams=hparams,
         config=exp_conf,
         checkpoint_dir=checkpoint_dir,
-        seed=seed,
+        seed=ExperimentConfig(exp_conf or {}).experiment_seed(),
         distributed=distributed,
     ) as core_context:
         if get_accelerator().device_name() == "cpu":

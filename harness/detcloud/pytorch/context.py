@@ -32,6 +32,7 @@ from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
+from detcloud.shared.experiment_config import ExperimentConfig
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.training_settings import TrainingLoop
 
@@ -59,12 +60,11 @@ def init(
     that of the configuration's `optimizations`; without `enable_tensorboard_logging` reported
     numbers are not written as event files.
     """
-    seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed") or 0
     with core.init(
         hparams=hparams,
         config=exp_conf,
         checkpoint_dir=checkpoint_dir,
-        seed=seed,
+        seed=ExperimentConfig(exp_conf or {}).experiment_seed(),
         distributed=distributed,
     ) as core_context:
         join_process_group(core_context.distributed)
