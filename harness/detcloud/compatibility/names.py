@@ -412,15 +412,15 @@ _MODULES: dict[str, Module] = {
         ),
     ),
     "horovod": Module(
-        offered={"HorovodContext": "detcloud.compatibility.controller_types:HorovodContext"},
-        missing={
-            "hvd": "import horovod.torch as hvd.",
-            **_all_missing(
-                "create_hostlist_arg create_network_interface_arg_if_specified"
-                " create_performance_args create_run_command",
-                _INTERNAL,
-            ),
+        offered={
+            "HorovodContext": "detcloud.compatibility.controller_types:HorovodContext",
+            "hvd": "detcloud.compatibility.horovod:hvd",
         },
+        missing=_all_missing(
+            "create_hostlist_arg create_network_interface_arg_if_specified"
+            " create_performance_args create_run_command",
+            _INTERNAL,
+        ),
     ),
     "exec": Module(otherwise=_INTERNAL),
     # One worker of a trial class, as scripts around a launcher start it.
