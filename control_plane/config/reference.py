@@ -113,6 +113,7 @@ TYPES: Final[Mapping[str, str]] = {
     "VolumeGib": "integer >= 100",
     "TagValue": "string",
     "CarriedMap": "map",
+    "LogPolicies": "list of maps",
     "Optimizations": "map",
     "Profiling": "map",
     "Reproducibility": "map",
@@ -158,7 +159,6 @@ TYPES: Final[Mapping[str, str]] = {
     "Any": "any",
 }
 SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
-    ("ExperimentConfig", "log_policies"): "list",
     ("Resources", "weight"): "number > 0",
     ("Resources", "priority"): "integer 1 to 99",
     ("Resources", "shm_size"): "bytes, or a size",
