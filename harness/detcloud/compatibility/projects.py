@@ -33,7 +33,7 @@ _made: dict[str, list[str]] = {}
 
 @dataclass(frozen=True)
 class ProjectId:
-    """What identifies a project: its workspace's name and its own."""
+    """The names that identify a project: its workspace's and its own."""
 
     workspace: str
     project: str
@@ -50,7 +50,7 @@ class Project:
 
     @property
     def id(self) -> ProjectId:
-        """What `project_id` of other functions takes."""
+        """The value that other functions take as `project_id`."""
         return ProjectId(self.workspace_name, self.name)
 
     def __getattr__(self, name: str) -> Any:
