@@ -70,6 +70,10 @@ def command_layer(tree: Tree) -> tuple[Tree, list[Finding]]:
         tree_for_trial = {**tree, "resources": {**rest, "slots_per_trial": resources["slots"]}}
     else:
         tree_for_trial = dict(tree)
+    match tree_for_trial.get("entrypoint"):
+        case [str(line)]:
+            # One word is a line for the shell, as in Determined and in Docker's files.
+            tree_for_trial["entrypoint"] = line
     return tree_for_trial, list(_find_foreign_fields(tree))
 
 

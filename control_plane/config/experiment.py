@@ -23,6 +23,7 @@ from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
+from control_plane.config.log_policies import LogPolicies
 from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
@@ -175,7 +176,7 @@ class ExperimentConfig(Section):
     """Accepted, but has no effect."""
     retention_policy: CarriedMap | None = None
     """Accepted, but has no effect."""
-    log_policies: Annotated[tuple[Any, ...], Field(strict=False)] = ()
+    log_policies: LogPolicies = ()
     """Accepted, but has no effect."""
     slurm: CarriedMap | None = None
     """Accepted, but has no effect."""

@@ -114,6 +114,7 @@ TYPES: Final[Mapping[str, str]] = {
     "TagValue": "string",
     "CarriedMap": "map",
     "DescribedTypes": "map",
+    "LogPolicies": "list of maps",
     "Optimizations": "map",
     "Profiling": "map",
     "Reproducibility": "map",
@@ -162,7 +163,6 @@ TYPES: Final[Mapping[str, str]] = {
     "Any": "any",
 }
 SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
-    ("ExperimentConfig", "log_policies"): "list",
     ("Resources", "weight"): "number > 0",
     ("Resources", "priority"): "integer 1 to 99",
     ("Resources", "shm_size"): "bytes, or a size",

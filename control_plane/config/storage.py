@@ -125,13 +125,8 @@ class SharedFsLayer(DataLayer):
     """The folder on the host; if absent, one that belongs to the agent, or in a container one that
     is removed with it.
     """
-    container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where the folder appears. A path other than the host's works only in containers."""
-
-    @field_validator("container_storage_path")
-    @classmethod
-    def _check_pair(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return _check_mount_point(path, info, "host_storage_path")
+    container_storage_path: AbsolutePath | None = None
+    """Where the folder appears; if absent, at the host's path. Another works only in containers."""
 
 
 class BucketLayer(DataLayer):
@@ -149,9 +144,12 @@ class BucketLayer(DataLayer):
     @field_validator("local_cache_container_path")
     @classmethod
     def _check_pair(cls, path: str | None, info: ValidationInfo) -> str | None:
-        if path is not None and info.data.get("local_cache_host_path", path) is None:
+        host = info.data.get("local_cache_host_path", path)
+        if path is not None and host is None:
             refuse("needs local_cache_host_path", "name the folder of the host that appears there")
-        return _check_mount_point(path, info, "local_cache_host_path")
+        if path is None and host is not None:
+            refuse("is required when local_cache_host_path is given")
+        return path
 
 
 class GcsLayer(BucketLayer):
@@ -184,9 +182,3 @@ def _parse_layer(value: object, info: ValidationInfo) -> DataLayer:
 
 
 Layer = Annotated[SerializeAsAny[DataLayer], PlainValidator(_parse_layer)]
-
-
-def _check_mount_point(path: str | None, info: ValidationInfo, host_field: str) -> str | None:
-    if path is None and info.data.get(host_field) is not None:
-        refuse(f"is required when {host_field} is given")
-    return path

@@ -328,7 +328,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         + (" from its next run on" if m.keeps_slots else "")
     ),
     to_trial.TerminationOverdue: lambda m, context: (
-        f"{context.allocation(m.epoch)} did not stop in time"
+        f"the time for {context.allocation(m.epoch)} to stop is over"
     ),
     to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (

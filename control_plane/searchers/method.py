@@ -276,6 +276,13 @@ class SearchMethod(ABC, Generic[State]):
     def progress(self, state: State, tally: Tally) -> float:
         """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
 
+    @property
+    def replaces_refused(self) -> bool:
+        """Whether a trial that refused its hyperparameters is replaced by another, beyond those
+        that count; by default none is.
+        """
+        return False
+
     def on_trial_created(self, state: State, created: CreateTrial) -> State:
         """Take note of a trial that a `Create` became; they come in the order of their numbers."""
         return state

@@ -22,7 +22,7 @@ def test_create_starts_a_cluster_and_follows_to_the_end(laptop: Laptop, tmp_path
     done = laptop.run("create", *write_model(tmp_path), "--follow")
     assert done.stderr == "starting a local cluster ...\n"
     lines = done.stdout.splitlines()
-    assert lines[0] == "created experiment 1"
+    assert lines[0] == "Created experiment 1"
     place = next(index for index, line in enumerate(lines) if line.startswith(" Trial | Number"))
     assert lines[place - 1] == "experiment 1: COMPLETED"
     rows = [[cell.strip() for cell in line.split("|")] for line in lines[place + 2 : place + 4]]
@@ -99,7 +99,7 @@ def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> N
 
 def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: Path) -> None:
     submitted = laptop.run("create", *write_model(tmp_path), "--paused")
-    assert submitted.stdout == "created experiment 1\n"
+    assert submitted.stdout == "Created experiment 1\n"
     assert laptop.json("describe", 1)["state"] == "PAUSED"
     assert laptop.json("status")["resource_pools"][0]["running"] == 0
     assert laptop.json("activate", 1)["state"] == "ACTIVE"

@@ -401,7 +401,7 @@ def _apply_trial_end(
     else:
         event = method.TrialClosed(message.number, summary.units)
     before = state.status
-    after = tell_of_refusals(apply_event(state, event, context))
+    after = tell_of_refusals(apply_event(state, event, context), context)
     after = finish_if_no_trial_open(after, context)
     return after if after.status is before else write_listing_row(after, context)
 

@@ -167,7 +167,7 @@ def _apply_allocation_message(
         case ValidationReported() | ProgressReported() | LengthReached() | CheckpointReported():
             return apply_training_report(state, allocation, message, context)
         case TerminationOverdue():
-            return kill_overdue(state, allocation)
+            return kill_overdue(state, allocation, context)
         case _:
             assert_never(message)
 

@@ -87,10 +87,11 @@ def record_early_exit(state: TrialState, reason: str, context: StepContext) -> T
     return evolve(state, early_exit=reason)
 
 
-def kill_overdue(state: TrialState, allocation: Allocation) -> TrialState:
+def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
     """Kill an allocation that should have ended by now."""
     if allocation.wish is not DesiredState.PREEMPT and not refuses_hparams(state):
         return state
+    context.add_reason("it has not stopped, and is killed")
     return kill(state, allocation, "it did not end when it was told to")
 
 

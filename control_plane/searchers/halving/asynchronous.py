@@ -141,6 +141,11 @@ class HalvingState(ClosingState):
 class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     """A bracket that keeps as many trials training as its results allow."""
 
+    @property
+    def replaces_refused(self) -> bool:
+        """Whether the rules of its era say so."""
+        return self._plan.rules.replaces_invalid_hparams
+
     def first_step(self) -> MethodStep[HalvingState]:
         """Create the first trials."""
         count, rungs = self._plan.first_trials, self._plan.num_rungs
@@ -181,7 +186,7 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     ) -> MethodStep[HalvingState]:
         """Count the trial as the worst of its rung, unless its hyperparameters were refused."""
         rung, only_waited = self._mark_exited(event)
-        if event.reason.is_invalid_hparams and self._plan.rules.replaces_invalid_hparams:
+        if event.reason.is_invalid_hparams and self.replaces_refused:
             return self._replace_trial(state, event.trial, rung, only_waited)
         if only_waited:
             return MethodStep(self._close_finished_rungs(state))

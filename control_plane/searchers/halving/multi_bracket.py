@@ -90,6 +90,13 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
         first = [bracket.first_trials for bracket in plan.brackets]
         self._statuses = TrialStatuses(PrefixedBlobStore(blobs, "roster/"), first)
 
+    @property
+    def replaces_refused(self) -> bool:
+        """Whether any bracket does."""
+        return any(
+            self._make_bracket(number).replaces_refused for number in range(len(self._plans))
+        )
+
     def first_step(self) -> MethodStep[MultiBracketState]:
         """Create the first trials of all brackets, bracket after bracket."""
         steps = [self._make_bracket(number).first_step() for number in range(len(self._plans))]

@@ -106,6 +106,11 @@ class BayesianSearch(SearchMethod[BayesianState]):
         self._plan = plan
         self._blobs = blobs
 
+    @property
+    def replaces_refused(self) -> bool:
+        """Whether the rules of its era say so."""
+        return self._plan.rules.replaces_invalid_hparams
+
     def first_step(self) -> MethodStep[BayesianState]:
         """Draw the first trials: nothing is known that a model could learn from."""
         first = min(self._plan.max_trials, self._plan.max_concurrent_trials)
@@ -117,7 +122,7 @@ class BayesianSearch(SearchMethod[BayesianState]):
             case TrialLengthReached():
                 return MethodStep(replace(state, results=state.results + 1))
             case TrialExitedEarly(reason=reason) if (
-                reason.is_invalid_hparams and self._plan.rules.replaces_invalid_hparams
+                reason.is_invalid_hparams and self.replaces_refused
             ):
                 return self._replace_trial(state)
             case TrialClosed() | TrialExitedEarly() if state.counted < self._plan.max_trials:

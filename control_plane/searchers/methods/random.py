@@ -61,6 +61,11 @@ class RandomSearch(SearchMethod[RandomState]):
     def __init__(self, plan: RandomPlan) -> None:
         self._plan = plan
 
+    @property
+    def replaces_refused(self) -> bool:
+        """Whether the rules of its era say so."""
+        return self._plan.rules.replaces_invalid_hparams
+
     def first_step(self) -> MethodStep[RandomState]:
         """Create the first trials, all of them where nothing limits how many may be open."""
         plan = self._plan
@@ -71,7 +76,7 @@ class RandomSearch(SearchMethod[RandomState]):
         """Replace a trial that ended, and beyond max_trials one that was invalid."""
         match event:
             case TrialExitedEarly(reason=reason) if (
-                reason.is_invalid_hparams and self._plan.rules.replaces_invalid_hparams
+                reason.is_invalid_hparams and self.replaces_refused
             ):
                 return self._create_trials(state, 1)
             case TrialClosed() | TrialExitedEarly() if state.counted < self._plan.max_trials:
@@ -86,7 +91,7 @@ class RandomSearch(SearchMethod[RandomState]):
         """
         plan = self._plan
         replaced = tally.requested - state.counted
-        missed = max(0, tally.invalid - replaced) if plan.rules.replaces_invalid_hparams else 0
+        missed = max(0, tally.invalid - replaced) if self.replaces_refused else 0
         room = vacant_trial_count(plan.rules, plan.max_trials, plan.max_concurrent_trials, tally)
         more = max(0, min(room - missed, plan.max_trials - state.counted))
         return self._create_trials(RandomState(state.counted + more), missed + more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.log import LogCursor, LogFilter, read_lines
@@ -20,6 +20,9 @@ from detcloud.client.records import (
     Series,
 )
 from detcloud.client.resource import Field, Resource
+
+if TYPE_CHECKING:
+    from detcloud.client.experiment import Experiment
 
 LOG_CHUNK_BYTES = 1 << 20
 
@@ -211,6 +214,10 @@ class Trial(Resource):
         """Lines of the log with time, rank and level; with `follow`, until the trial has ended."""
         pause = (lambda: sleep(polling_seconds)) if follow else None
         return read_lines(self.log_cursor(wanted), pause)
+
+    def experiment(self) -> Experiment:
+        """The experiment it belongs to."""
+        return self._client.experiment(self.experiment_id)
 
     def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
         """Reads the lines of `log_lines` bit by bit, to follow several trials at once."""

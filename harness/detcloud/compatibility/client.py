@@ -6,6 +6,7 @@ holds no credential of the cluster, so that nothing of this works in one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice
@@ -21,9 +22,11 @@ from detcloud.compatibility.handles import Checkpoint, CheckpointSortBy, Handle,
 from detcloud.compatibility.models import Model, ModelSortBy
 from detcloud.compatibility.projects import (
     ExperimentSortBy,
+    ProjectId,
     Workspace,
     find_workspace,
     read_workspaces,
+    remember_workspace,
 )
 from detcloud.compatibility.trial_metrics import (
     TRAINING,
@@ -257,17 +260,20 @@ class Cluster:
         config: str | Path | dict[str, Any],
         model_dir: str | Path | None = None,
         includes: Iterable[str | Path] | None = None,
-        project_id: int | None = None,
+        project_id: ProjectId | None = None,
         template: str | None = None,
     ) -> Experiment:
-        """Submit an experiment; DetcloudError for a `project_id`, since projects have names."""
-        if project_id is not None:
-            raise DetcloudError(
-                f"projects have no ids here, so that project_id={project_id!r:.40} names none:"
-                " set `workspace` and `project` in the configuration"
-            )
+        """Submit an experiment, into the project with `project_id`, which is a `Project.id`.
+
+        Raises DetcloudError for a number, since projects have names.
+        """
+        names = _project_names(project_id)
         created = self._client.create_experiment(
-            config, model_dir, includes=tuple(includes or ()), template=template
+            config,
+            model_dir,
+            overrides=[f"{kind}={json.dumps(name)}" for kind, name in names.items()],
+            includes=tuple(includes or ()),
+            template=template,
         )
         return Experiment(created)
 
@@ -287,9 +293,10 @@ class Cluster:
         **others: Any,
     ) -> list[Experiment]:
         """The experiments of one of the users and with one of the labels, newest first or sorted;
-        also those of a `workspace` and a `project`, by their names.
+        also those of a `workspace` and a `project`, by their names, or of a `project_id`.
         """
-        groups = {kind: others.pop(kind, None) for kind in ("workspace", "project")}
+        names = _project_names(others.pop("project_id", None))
+        groups = {kind: others.pop(kind, names.get(kind)) for kind in ("workspace", "project")}
         _refuse_filters("list_experiments", others, "detcloud.Client().experiments")
         found = self._client.experiments(
             states=[one.value for one in states or ()],
@@ -379,6 +386,10 @@ class Cluster:
         """The workspace of that name; DetcloudError where no experiment is in one."""
         return find_workspace(self._client, name)
 
+    def create_workspace(self, name: str) -> Workspace:
+        """The workspace of that name, which the cluster knows once an experiment is in it."""
+        return remember_workspace(self._client, name)
+
     def get_session_username(self) -> str:
         return str(self._client.whoami()["user"])
 
@@ -428,11 +439,24 @@ get_models = _on_cluster("get_models")
 list_models = _on_cluster("list_models")
 list_workspaces = _on_cluster("list_workspaces")
 get_workspace = _on_cluster("get_workspace")
+create_workspace = _on_cluster("create_workspace")
 get_session_username = _on_cluster("get_session_username")
 iter_trials_metrics = _on_cluster("iter_trials_metrics")
 stream_trials_metrics = _on_cluster("stream_trials_metrics")
 stream_trials_training_metrics = _on_cluster("stream_trials_training_metrics")
 stream_trials_validation_metrics = _on_cluster("stream_trials_validation_metrics")
+
+
+def _project_names(project_id: object) -> dict[str, str]:
+    """The names of a project by its id, none without one; DetcloudError for what is no id."""
+    if project_id is None:
+        return {}
+    if not isinstance(project_id, ProjectId):
+        raise DetcloudError(
+            f"project_id={project_id!r:.40}: projects have no numbers here; give the `id` of a"
+            " Project, or the names `workspace` and `project`"
+        )
+    return {"workspace": project_id.workspace, "project": project_id.project}
 
 
 def _check_outside_of_trials() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -287,9 +288,21 @@ def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Conte
     parts["searcher"] = SearcherContext(
         context.searcher, context.info.config, is_chief=context.is_chief
     )
+    # What examples reported metrics of any group by before that had a public name.
+    vars(context.train)["_report_trial_metrics"] = partial(_report_trial_metrics, context.train)
     if info is not None:
         parts["info"] = ContextInfo(context.info, info)
     return Context(**parts)
+
+
+def _report_trial_metrics(
+    train: core.TrainContext,
+    group: str,
+    steps_completed: int,
+    metrics: dict[str, Any],
+    batch_metrics: list[dict[str, Any]] | None = None,
+) -> None:
+    train.report_metrics(group, steps_completed, metrics)
 
 
 def _check_processes(info: ClusterInfo | None, distributed: core.DistributedContext | None) -> None:

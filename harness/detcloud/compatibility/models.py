@@ -29,6 +29,14 @@ class ModelVersion(Handle):
 
     _found: ClusterModelVersion
 
+    def __getattr__(self, name: str) -> Any:
+        """A field of the version, or of the checkpoint, which a version was up to 0.17."""
+        if not name.startswith("_") and not hasattr(self._found, name):
+            checkpoint = self.checkpoint
+            if hasattr(checkpoint, name):
+                return getattr(checkpoint, name)
+        return super().__getattr__(name)
+
     @property
     def model_version(self) -> int:
         """The number."""
@@ -58,6 +66,11 @@ class Model(Handle):
     """A name of the registry with versions."""
 
     _found: ClusterModel
+
+    @property
+    def workspace_id(self) -> str:
+        """The name of its workspace."""
+        return self._found.workspace
 
     @raise_by_name
     def get_version(self, version: int = -1) -> ModelVersion | None:

@@ -100,9 +100,9 @@ _CLIENT = Module(
     offered=_same_names(
         "detcloud.compatibility.client",
         "Experiment ExperimentReference ExperimentState Trial TrialReference create_experiment"
-        " create_model get_checkpoint get_experiment get_model get_models get_session_username"
-        " get_trial get_workspace iter_trials_metrics list_experiments list_models list_workspaces"
-        " login stream_trials_metrics stream_trials_training_metrics"
+        " create_model create_workspace get_checkpoint get_experiment get_model get_models"
+        " get_session_username get_trial get_workspace iter_trials_metrics list_experiments"
+        " list_models list_workspaces login stream_trials_metrics stream_trials_training_metrics"
         " stream_trials_validation_metrics",
     )
     | _same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion")
@@ -118,7 +118,7 @@ _CLIENT = Module(
     missing={
         "get_model_by_id": _NO_MODEL_IDS,
         **_all_missing("CheckpointOrderBy TrialOrderBy TrialSortBy", _SORTED),
-        **_all_missing("create_workspace delete_workspace", _NAMED_WORKSPACES),
+        **_all_missing("delete_workspace", _NAMED_WORKSPACES),
         **_all_missing("User create_user get_user_by_name list_users logout whoami", _NO_CLIENT),
         **_all_missing("Session _determined _require_singleton", _NO_CLIENT),
     },
@@ -413,15 +413,15 @@ _MODULES: dict[str, Module] = {
         ),
     ),
     "horovod": Module(
-        offered={"HorovodContext": "detcloud.compatibility.controller_types:HorovodContext"},
-        missing={
-            "hvd": "import horovod.torch as hvd.",
-            **_all_missing(
-                "create_hostlist_arg create_network_interface_arg_if_specified"
-                " create_performance_args create_run_command",
-                _INTERNAL,
-            ),
+        offered={
+            "HorovodContext": "detcloud.compatibility.controller_types:HorovodContext",
+            "hvd": "detcloud.compatibility.horovod:hvd",
         },
+        missing=_all_missing(
+            "create_hostlist_arg create_network_interface_arg_if_specified"
+            " create_performance_args create_run_command",
+            _INTERNAL,
+        ),
     ),
     "exec": Module(otherwise=_INTERNAL),
     # One worker of a trial class, as scripts around a launcher start it.

@@ -1,7 +1,12 @@
-"""Determined's workspaces and projects, which are only names of experiments here."""
+"""Determined's workspaces and projects, which are only names of experiments here.
+
+A script makes them before the first experiment is in them; until then this process alone knows
+them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -22,14 +27,31 @@ class ExperimentSortBy(Enum):
     SEARCHER_METRIC_VAL = "metric"
 
 
+# The projects that this process made, by the workspaces that it made or made them in.
+_made: dict[str, list[str]] = {}
+
+
+@dataclass(frozen=True)
+class ProjectId:
+    """The names that identify a project: its workspace's and its own."""
+
+    workspace: str
+    project: str
+
+
 @dataclass(frozen=True)
 class Project:
-    """A project of a workspace; it has no id of its own."""
+    """A project of a workspace; names are its id."""
 
     name: str
     workspace_name: str
-    n_experiments: int
-    n_active_experiments: int
+    n_experiments: int = 0
+    n_active_experiments: int = 0
+
+    @property
+    def id(self) -> ProjectId:
+        """The value that other functions take as `project_id`."""
+        return ProjectId(self.workspace_name, self.name)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -40,14 +62,37 @@ class Project:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A workspace; it has no id of its own."""
+    """A workspace; its name is its id."""
 
     name: str
     _client: Client
 
+    @property
+    def id(self) -> str:
+        """The name."""
+        return self.name
+
     def list_projects(self) -> list[Project]:
-        """The projects that experiments are in."""
-        return [_project(one) for one in self._client.projects(self.name)]
+        """The projects that experiments are in, and those that this process made."""
+        found = [_project(one) for one in self._client.projects(self.name)]
+        known = {one.name for one in found}
+        made = _made.get(self.name, [])
+        return [*found, *(Project(name, self.name) for name in made if name not in known)]
+
+    def create_project(self, name: str, description: str | None = None) -> Project:
+        """Make a name that experiments may have; a description of it is kept nowhere."""
+        names = _made.setdefault(self.name, [])
+        if name not in names:
+            names.append(name)
+        return self.get_project(name)
+
+    def get_project(self, project_name: str) -> Project:
+        """The project of that name; NotFoundException where there is none."""
+        known = self.list_projects()
+        for one in known:
+            if one.name == project_name:
+                return one
+        raise _not_found(f"a project {project_name!r:.140}", known)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -56,9 +101,17 @@ class Workspace:
         )
 
 
+def remember_workspace(client: Client, name: str) -> Workspace:
+    """Make a name that experiments may have."""
+    _made.setdefault(name, [])
+    return Workspace(name, client)
+
+
 def read_workspaces(client: Client) -> list[Workspace]:
-    """The workspaces that experiments are in."""
-    return [Workspace(one["workspace"], client) for one in client.workspaces()]
+    """The workspaces that experiments are in, and those that this process made."""
+    found = [one["workspace"] for one in client.workspaces()]
+    made = [name for name in _made if name not in found]
+    return [Workspace(name, client) for name in (*found, *made)]
 
 
 def find_workspace(client: Client, name: str) -> Workspace:
@@ -67,10 +120,12 @@ def find_workspace(client: Client, name: str) -> Workspace:
     for one in known:
         if one.name == name:
             return one
+    raise _not_found(f"a workspace {name!r:.140}", known)
+
+
+def _not_found(what: str, known: Sequence[Workspace | Project]) -> NotFoundException:
     names = ", ".join(one.name for one in known) or "none"
-    raise NotFoundException(
-        404, "not_found", f"no experiment is in a workspace {name!r:.140}; there is {names}"
-    )
+    return NotFoundException(404, "not_found", f"no experiment is in {what}; there is {names}")
 
 
 def _project(counts: ProjectCounts) -> Project:

@@ -444,7 +444,7 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
         text = f"{type(error).__name__}: {error}"
         message = {"message": text[:MESSAGE_CHARACTERS_MAX]}
     if reason == "invalid_hp":
-        _report_refusal(directory, context)
+        _report_refusal(directory, context, error)
     revision = directory.directives.latest.revision
     outcome = context.notice_outcome if context.distributed.rank == 0 else None
     if outcome is not None:
@@ -459,13 +459,16 @@ def _try_to_report_refusal(
     """Report an InvalidHP; where that fails, the report of the exit tries it again."""
     if isinstance(error, InvalidHP):
         with suppress(DetcloudError):
-            _report_refusal(directory, context)
+            _report_refusal(directory, context, error)
 
 
-def _report_refusal(directory: TrialDirectory, context: Context) -> None:
-    """Report, once, that the hyperparameters make no sense; any rank may say so."""
+def _report_refusal(directory: TrialDirectory, context: Context, error: object) -> None:
+    """Report and say once that the hyperparameters make no sense; any rank may say so."""
     refusal = EarlyExitReason.INVALID_HP
     if context.train.early_exit is not refusal:
+        why = str(error or "") or "no reason given"
+        text = "the trial ends, without a restart; a search may draw others in its place each time"
+        print(f"[detcloud] hyperparameters refused (InvalidHP): {why}: {text}", flush=True)
         directory.report.append("early_exit", reason=refusal.value)
         context.train.early_exit = refusal
 

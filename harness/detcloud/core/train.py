@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from detcloud.core.event_upload import EventUploader
@@ -66,6 +67,7 @@ class TrainContext:
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
         self.uploader: EventUploader | None = None
+        self._worker_folder: TemporaryDirectory[str] | None = None
         self._metadata = dict(metadata or {})
 
     @accept_names(latest_batch="steps_completed")
@@ -192,13 +194,13 @@ class TrainContext:
     def get_tensorboard_path(self) -> Path:
         """The folder that TensorBoard shows for this trial; code may write event files there too.
 
-        In the `AUTO` mode every reported number is in it already, under the tag GROUP/NAME.
+        In the `AUTO` mode every reported number is in it already, under the tag GROUP/NAME. Of a
+        process that is not the chief it is a folder of its own, of which nothing is kept.
         """
         if self._events is None:
-            raise DetcloudError(
-                "get_tensorboard_path was called by a process that is not the chief: only rank 0 "
-                "writes for TensorBoard"
-            )
+            if self._worker_folder is None:
+                self._worker_folder = TemporaryDirectory(prefix="detcloud-events-")
+            return Path(self._worker_folder.name)
         self._events.folder.mkdir(parents=True, exist_ok=True)
         return self._events.folder
 
@@ -225,6 +227,8 @@ class TrainContext:
             self._events.close()
         if self.uploader is not None:
             self.uploader.close()
+        if self._worker_folder is not None:
+            self._worker_folder.cleanup()
 
     def allow_repeats(self) -> None:
         """Allow reports that were made before, because a loop that all processes share starts."""

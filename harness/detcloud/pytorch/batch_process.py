@@ -58,7 +58,6 @@ class TorchBatchProcessorContext:
         self.distributed = core_context.distributed
         self.device = default_device(core_context)
         self.reducers = Reducers()
-        self._worker_folder: TemporaryDirectory[str] | None = None
         spec = core_context.info
         name = self.distributed.broadcast(str(uuid.uuid4()))
         self._outputs = (
@@ -89,11 +88,7 @@ class TorchBatchProcessorContext:
         """The folder of the trial's event files; of a process that is not the chief, one of its
         own, of which nothing is kept.
         """
-        if self.core.is_chief:
-            return self.core.train.get_tensorboard_path()
-        if self._worker_folder is None:
-            self._worker_folder = TemporaryDirectory(prefix="detcloud-events-")
-        return Path(self._worker_folder.name)
+        return self.core.train.get_tensorboard_path()
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics, of the chief alone; see `core_context.train.report_metrics`."""
@@ -144,10 +139,6 @@ class TorchBatchProcessorContext:
             place = self.core.checkpoint.output_place(self._outputs)
             print(f"[detcloud] outputs are stored in {place}", flush=True)
 
-    def close(self) -> None:
-        if self._worker_folder is not None:
-            self._worker_folder.cleanup()
-
 
 def default_device(core_context: core.Context) -> torch.device:
     """The GPU of this process, of those of its node, or the CPU where there is none."""
@@ -184,15 +175,12 @@ def torch_batch_process(
         if core_context.info.threads is not None:
             torch.set_num_threads(core_context.info.threads)
         context = TorchBatchProcessorContext(core_context)
-        try:
-            loader = DataLoader(dataset, **options)
-            processing = _Processing(context, loader, max_batches, checkpoint_interval)
-            for operation in core_context.searcher.operations(1):
-                if not processing.run(batch_processor_cls):
-                    break
-                operation.complete(processing.metric)
-        finally:
-            context.close()
+        loader = DataLoader(dataset, **options)
+        processing = _Processing(context, loader, max_batches, checkpoint_interval)
+        for operation in core_context.searcher.operations(1):
+            if not processing.run(batch_processor_cls):
+                break
+            operation.complete(processing.metric)
 
 
 class _Processing:

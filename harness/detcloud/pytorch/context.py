@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 import torch
@@ -107,7 +106,6 @@ class PyTorchTrialContext:
         self._compresses_gradients = bool(options.get("gradient_compression"))
         self._profiler: Any = None
         self._tensorboard_writer: Any = None
-        self._worker_folder: TemporaryDirectory[str] | None = None
         TRIAL_FOLDER.set(self.get_tensorboard_path)
         self._initial_batch = 0
         self._batch_idx = 0
@@ -200,11 +198,7 @@ class PyTorchTrialContext:
 
         Of a process that is not the chief a folder of its own, of which nothing is kept.
         """
-        if self.core.is_chief:
-            return self.core.train.get_tensorboard_path()
-        if self._worker_folder is None:
-            self._worker_folder = TemporaryDirectory(prefix="detcloud-events-")
-        return Path(self._worker_folder.name)
+        return self.core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
         """torch's SummaryWriter for that folder, the same one at every call."""
@@ -468,8 +462,6 @@ class PyTorchTrialContext:
         """Close the writer of event files, if the trial has asked for it."""
         if self._tensorboard_writer is not None:
             self._tensorboard_writer.close()
-        if self._worker_folder is not None:
-            self._worker_folder.cleanup()
 
     def get_initial_batch(self) -> int:
         """The number of batches that were trained when this process began."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as torch_distributed
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from detcloud.core import DistributedContext
+from detcloud.pytorch.distributed_model import DistributedModel
 
 Value = TypeVar("Value")
 
@@ -44,34 +44,6 @@ def join_process_group(distributed: DistributedContext) -> None:
     torch_distributed.init_process_group(
         backend, rank=distributed.rank, world_size=distributed.size
     )
-
-
-class DistributedModel(DistributedDataParallel):
-    """A model whose gradients are averaged over all processes; its weights are named as alone.
-
-    Without gradients it is the model itself, so that ranks may evaluate as many batches as they
-    like.
-    """
-
-    is_compressed = False
-
-    def forward(self, *inputs: Any, **options: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return self.module(*inputs, **options)
-        averaging: Any = super().forward
-        return averaging(*inputs, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-    def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        return self.module.state_dict(*arguments, **options)
-
-    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
-        return self.module.load_state_dict(*arguments, **options)
 
 
 def distribute_model(

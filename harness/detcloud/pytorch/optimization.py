@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from detcloud.pytorch.distributed_model import DistributedModel
 from detcloud.pytorch.plain_state import leave_out_objects, restore_types
 from detcloud.shared.errors import DetcloudError, InvalidType
 
@@ -157,6 +157,7 @@ class Optimization:
             )
         if is_aggregated and not self.is_step(batch_idx):
             return False
+        self._settle_gradients(optimizer)
         is_averaged = is_aggregated and self._averages(optimizer)
         if is_averaged or self.before_step or clip_grads is not None:
             parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
@@ -169,6 +170,20 @@ class Optimization:
         if auto_zero_grads:
             optimizer.zero_grad(set_to_none=True)
         return True
+
+    def _settle_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Average the optimizer's gradients over the processes as far as that was not done."""
+        models = list(self._distributed_models())
+        if not models:
+            return
+        stepped = {id(parameter) for parameter in _parameters(optimizer)}
+        for model in models:
+            parameters = [one for one in model.parameters() if id(one) in stepped]
+            if parameters:
+                model.settle(parameters)
+
+    def _distributed_models(self) -> Iterator[DistributedModel]:
+        return (model for model in self.wrapped_models if isinstance(model, DistributedModel))
 
     def _change_gradients(
         self,
@@ -223,9 +238,8 @@ class Optimization:
 
     def prepare_batch(self, batch_idx: int) -> None:
         """Average the gradients of all processes only for a batch that is followed by a step."""
-        for model in self.wrapped_models:
-            if isinstance(model, DistributedDataParallel):
-                model.require_backward_grad_sync = self.is_step(batch_idx)
+        for model in self._distributed_models():
+            model.begin_batch(is_step=self.is_step(batch_idx))
 
     def gradients(self) -> list[dict[str, torch.Tensor]]:
         """The gradients that wait for their step, by the names of their parameters."""

@@ -282,11 +282,20 @@ def test_a_search_all_of_whose_trials_are_invalid_says_so() -> None:
     assert actor.state.message == ""
     actor.deliver(TrialEnded(REFUSALS_TOLD - 1, ENDED, ExitReason.INVALID_HP))
     assert actor.state.message.startswith("20 trials that have ended, all of them, refused")
+    assert "others take their place" in actor.state.message
     assert actor.state.trials == 2 + REFUSALS_TOLD
     actor.deliver(TrialEnded(REFUSALS_TOLD, ENDED, ExitReason.INVALID_HP))
     assert actor.state.message.startswith("21 trials")
     actor.deliver(TrialEnded(REFUSALS_TOLD + 1, ENDED, ""))
     assert actor.state.message == ""
+
+
+def test_a_search_that_replaces_no_trial_says_so() -> None:
+    actor = experiment(random_plan(REFUSALS_TOLD + 1, rules=STEP_ERA))
+    for number in range(REFUSALS_TOLD):
+        actor.deliver(TrialEnded(number, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.trials == REFUSALS_TOLD + 1
+    assert "the search replaces none" in actor.state.message
 
 
 def test_concurrent_trials_are_replaced_as_they_end() -> None:

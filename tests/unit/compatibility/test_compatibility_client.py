@@ -10,6 +10,7 @@ from detcloud import DetcloudError
 from detcloud.compatibility import client
 from detcloud.compatibility.client_errors import MasterNotFoundException, NotFoundException
 from detcloud.compatibility.handles import CheckpointSortBy, OrderBy
+from detcloud.compatibility.models import ModelVersion
 from detcloud.compatibility.projects import ExperimentSortBy
 from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.core.trial_files import enter, make_trial
@@ -115,7 +116,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_an_experiment_is_created_and_waited_for() -> None:
     experiment = client.create_experiment({"name": "x"}, "code", ["more"], template="t")
-    assert Cluster.asked == [({"name": "x"}, "code", {"includes": ("more",), "template": "t"})]
+    options = {"overrides": [], "includes": ("more",), "template": "t"}
+    assert Cluster.asked == [({"name": "x"}, "code", options)]
     assert experiment.wait(interval=0.1) is client.ExperimentState.COMPLETED
     assert experiment.state is client.ExperimentState.COMPLETED
     assert (experiment.id, experiment.name) == (3, "first")
@@ -156,10 +158,9 @@ def test_experiments_are_listed() -> None:
     newest = {"sort_by": "id", "order_by": "desc"}
     assert Cluster.asked == [{"states": ["PAUSED"], "name": "f", **newest}]
     assert client.list_experiments(users=["bob"]) == []
-    with pytest.raises(DetcloudError, match="list_experiments takes no project_id here"):
-        client.list_experiments(project_id=7)
-    with pytest.raises(DetcloudError, match="project_id=7 names none"):
-        client.create_experiment({}, "code", project_id=7)
+    for call in (client.list_experiments, client.create_experiment):
+        with pytest.raises(DetcloudError, match="project_id=7: projects have no numbers here"):
+            call(*(() if call is client.list_experiments else ({}, "code")), project_id=7)
 
 
 def test_experiments_are_sorted_and_grouped() -> None:
@@ -177,16 +178,36 @@ def test_experiments_are_sorted_and_grouped() -> None:
     assert (project.name, project.workspace_name, project.n_experiments) == ("Digits", "Vision", 2)
     with pytest.raises(DetcloudError, match="no experiment is in a workspace 'Text'; there is Vis"):
         client.get_workspace("Text")
-    with pytest.raises(AttributeError, match=r"Workspace\.create_project is not supported"):
-        workspace.create_project("x")
+    with pytest.raises(AttributeError, match=r"Workspace\.archive is not supported"):
+        workspace.archive()
+
+
+def test_a_script_may_make_a_workspace_and_a_project_before_any_experiment_is_in_them() -> None:
+    with pytest.raises(NotFoundException, match="no experiment is in a workspace 'Demo'"):
+        client.get_workspace("Demo")
+    made = client.create_workspace("Demo")
+    assert client.get_workspace("Demo") == made
+    assert [one.name for one in client.list_workspaces()] == ["Vision", "Demo"]
+    assert (made.id, made.name) == ("Demo", "Demo")
+    with pytest.raises(NotFoundException, match="in a project 'Set'; there is Digits"):
+        made.get_project("Set")
+    made.create_project("Set")
+    project = client.get_workspace("Demo").get_project("Set")
+    assert (project.workspace_name, project.n_experiments) == ("Demo", 0)
+    client.list_experiments(project_id=project.id)
+    assert Cluster.asked[-1]["workspace"] == "Demo"
+    assert Cluster.asked[-1]["project"] == "Set"
+    # One that experiments are in is there once.
+    made.create_project("Digits")
+    assert [one.name for one in made.list_projects()] == ["Digits", "Set"]
 
 
 def test_what_there_is_not_says_what_to_do() -> None:
     client.login("http://cluster")
     with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
         client.get_experiment(3).set_notes("x")
-    with pytest.raises(AttributeError, match=r"Determined\.create_workspace is not supported"):
-        client.Cluster().create_workspace("w")
+    with pytest.raises(AttributeError, match=r"Determined\.delete_workspace is not supported"):
+        client.Cluster().delete_workspace("w")
     with pytest.raises(
         DetcloudError, match="models have no ids in detcloud; use the name instead of 7"
     ):
@@ -243,3 +264,14 @@ def test_what_is_not_there_is_an_error_that_scripts_catch_by_name() -> None:
     with pytest.raises(NotFoundException, match="no experiment is in a workspace 'Other'"):
         client.get_workspace("Other")
     assert MasterNotFoundException is Unreachable
+
+
+def test_a_version_of_a_model_has_what_its_checkpoint_has() -> None:
+    stored = client.get_checkpoint("b")
+    found: Any = SimpleNamespace(number=2, model="m", notes="n", checkpoint=lambda: stored._found)
+    version: Any = ModelVersion(found)
+    assert (version.model_version, version.notes, version.uuid) == (2, "n", "b")
+    assert version.validation == stored.validation
+    assert version.experiment_config == {"name": "first"}
+    with pytest.raises(AttributeError, match=r"ModelVersion\.other is not supported"):
+        _ = version.other

@@ -207,6 +207,17 @@ def test_a_script_of_0_17_has_the_names_of_its_release(
     assert completed["metric"] == 0.25
 
 
+def test_metrics_of_a_group_are_reported_under_the_private_name_that_examples_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
+    with core.init() as context:
+        script: Any = context
+        script.train._report_trial_metrics("logger", 8, {"loss": 0.5})
+    (report,) = reports(trial, "metrics")
+    assert (report["group"], report["steps_completed"]) == ("logger", 8)
+
+
 def test_what_a_context_lacks_says_what_to_write_instead(tmp_path: Path) -> None:
     with core.init(checkpoint_storage=str(tmp_path)) as context:
         script: Any = context

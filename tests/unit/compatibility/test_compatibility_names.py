@@ -211,3 +211,12 @@ def test_the_private_core_of_0_17_has_its_names() -> None:
     assert scope["SearcherOp"] is scope["core"].SearcherOperation
     assert scope["_core"].Training is scope["core"].TrainContext
     assert scope["_core"].DummyCheckpointing is scope["core"].CheckpointContext
+
+
+def test_horovod_is_imported_where_it_is_used() -> None:
+    scope: dict[str, Any] = {}
+    exec("from determined.horovod import hvd", scope)
+    with pytest.raises(ImportError, match=r"hvd\.size needs Horovod, .* context\.distributed"):
+        scope["hvd"].size()
+    with pytest.raises(ValueError, match="'mxnet': expected one of torch, tensorflow"):
+        scope["hvd"].require_horovod_type("mxnet", "the test")

@@ -33,6 +33,11 @@ def test_a_shell_reads_a_text_and_no_list() -> None:
     assert words == ("printf", "[%s]", "a  b", "", "$HOME")
 
 
+def test_one_word_alone_is_a_line_for_the_shell() -> None:
+    assert check("entrypoint: ['echo a && echo b']\n").entrypoint == "echo a && echo b"
+    assert check(ECHO, 'entrypoint=["ls *.sh"]').entrypoint == "ls *.sh"
+
+
 @pytest.mark.parametrize("slots", [0, 1, 4])
 def test_slots_are_those_of_the_run(slots: int) -> None:
     config = check(ECHO, f"resources.slots={slots}")

@@ -110,7 +110,7 @@ CANDIDATES: tuple[Any, ...] = (
     ),
     *({"a": 1}, {"a": "b"}, {"batches": 70}, {"epochs": 2}, {"truncate_fraction": 0.3}),
     *({"username": "u", "password": "p"}, [{"proxy_port": 1}]),
-    *([{"host_path": FOLDER, "container_path": "/b"}], ["/dev/null:/dev/zero"]),
+    *([{"host_path": FOLDER, "container_path": "/b"}], ["/dev/null:/dev/zero"], [{"pattern": "a"}]),
     {"resample_probability": 0.3, "perturb_factor": 0.3},
 )
 # Either value of `sync_timings` was the default of some release, and asks for nothing.

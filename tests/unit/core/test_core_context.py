@@ -78,7 +78,7 @@ def test_the_environment_is_reported_before_the_exit(
 
 
 def test_invalid_hyperparameters_end_the_trial_with_a_good_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = make_trial(tmp_path)
     enter(trial, monkeypatch)
@@ -88,6 +88,8 @@ def test_invalid_hyperparameters_end_the_trial_with_a_good_code(
     early, last = reports(trial)
     assert (early["kind"], early["reason"]) == ("early_exit", "INVALID_HP")
     assert (last["reason"], last["message"]) == ("invalid_hp", "InvalidHP: too wide")
+    said = "[detcloud] hyperparameters refused (InvalidHP): too wide: the trial ends"
+    assert capsys.readouterr().out.count(said) == 1
 
 
 def test_an_exception_is_an_error_with_its_message(

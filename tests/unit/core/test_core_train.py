@@ -17,12 +17,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Train(TrainContext):
-    def __init__(self, best: float | None = None) -> None:
+    def __init__(self, best: float | None = None, *, is_chief: bool = True) -> None:
         self.reports: list[dict[str, object]] = []
         directives = Directives(best_validation=best)
         # The thread that writes may outlive the test, which is in this folder only for now.
         events = EventWriter(Path("events").absolute(), "x")
-        super().__init__(self._record, lambda: directives, events)
+        super().__init__(self._record, lambda: directives, events if is_chief else None)
 
     def _record(self, kind: str, **fields: object) -> None:
         self.reports.append({"kind": kind, **fields})
@@ -137,6 +137,15 @@ def test_the_folder_for_tensorboard_is_there_to_write_to() -> None:
     path = Train().get_tensorboard_path()
     assert path.is_dir()
     assert list(path.iterdir()) == []
+
+
+def test_a_process_that_is_not_the_chief_has_a_folder_for_tensorboard_that_is_not_kept() -> None:
+    train = Train(is_chief=False)
+    path = train.get_tensorboard_path()
+    assert path.is_dir()
+    assert train.get_tensorboard_path() == path
+    train.close()
+    assert not path.exists()
 
 
 def test_metadata_of_the_trial_are_kept_for_its_next_run(

@@ -1,7 +1,6 @@
 import sys
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -375,19 +374,6 @@ def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> N
     with pytest.raises(DetcloudError, match="no model yet: wrap one, or define build_model"):
         context.get_model()
     assert context.get_lr_scheduler() is None
-
-
-def test_event_files_of_other_processes_than_the_chief_are_not_kept(
-    context: pytorch.PyTorchTrialContext, tmp_path: Path
-) -> None:
-    other: Any = SimpleNamespace(rank=1, size=2, can_exchange=True)
-    context.core = replace(context.core, distributed=other)
-    folder = context.get_tensorboard_path()
-    assert folder.is_dir()
-    assert context.get_tensorboard_path() == folder
-    assert not folder.is_relative_to(tmp_path / "tensorboard")
-    context.close()
-    assert not folder.exists()
 
 
 def test_the_hyperparameters_that_a_script_gives_go_before_the_trials_own(

@@ -71,8 +71,8 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "words",
         nargs=REMAINDER,
         metavar="PROGRAM",
-        help="the program and its arguments, after `--` if they look like options; they are not "
-        "passed to a shell: use `bash -c '...'` for that",
+        help="the program and its arguments, after `--` if they look like options; no shell reads "
+        "them, but a single word is a line for `sh`",
     )
     add_creation_options(parser)
 

@@ -72,7 +72,7 @@ def create_experiment(arguments: Namespace) -> int:
     print_search_method_hint(experiment)
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True
-    return print_or_follow(experiment, arguments, f"created experiment {experiment.id}")
+    return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
 
 
 def _submit(arguments: Namespace) -> Experiment:

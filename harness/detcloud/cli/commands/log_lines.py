@@ -17,6 +17,7 @@ from detcloud.cli.rendering.terminal import sanitize, sanitize_output
 from detcloud.client import Experiment, LogFilter, Trial
 from detcloud.client.log import LEVELS, LogCursor
 from detcloud.client.records import LogLine
+from detcloud.shared.errors import DetcloudError
 
 POLLING_SECONDS = 1.0
 
@@ -71,12 +72,20 @@ def needs_line_filter(arguments: Namespace) -> bool:
 
 
 def print_lines(trials: list[Trial], arguments: Namespace) -> None:
-    """Print the lines that fit, trial by trial, as many of each as `--head` and `--tail` say."""
+    """Print the lines that fit, trial by trial, as many of each as `--head` and `--tail` say.
+
+    Raises:
+        DetcloudError: none fits, and no trial has a process with the rank that was asked for.
+    """
+    is_empty = True
     for trial in trials:
         prefix = f"[trial {trial.id}] " if len(trials) > 1 else ""
         for line in _read_trial_lines(trial, arguments):
+            is_empty = False
             print(_format_line(line, trial, prefix, arguments), flush=arguments.follow)
     sys.stdout.flush()
+    if is_empty and trials and arguments.rank is not None:
+        _check_rank(trials[0], arguments.rank)
 
 
 def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
@@ -97,6 +106,16 @@ def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
             return
         time.sleep(POLLING_SECONDS)
         experiment.refresh()
+
+
+def _check_rank(trial: Trial, rank: int) -> None:
+    """Refuse a rank that no slot of a trial has; a launcher of the user's may start more."""
+    slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
+    if rank >= slots:
+        ranks = "rank 0 alone" if slots == 1 else f"the ranks 0 to {slots - 1}"
+        raise DetcloudError(
+            f"--rank {rank}: trial {trial.id} has no process of that rank; its log has {ranks}"
+        )
 
 
 def _line_filter(arguments: Namespace) -> LogFilter:

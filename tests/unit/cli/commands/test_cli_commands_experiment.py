@@ -16,7 +16,7 @@ def test_create_submits_and_names_the_experiment(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     words = ("create", str(config), str(model_dir), "--config", "max_restarts=1", "--paused")
-    assert detcloud(*words) == (0, "created experiment 1\n", "")
+    assert detcloud(*words) == (0, "Created experiment 1\n", "")
     asked = fake.experiments[0]["asked"]
     assert (asked["overrides"], asked["paused"]) == (["max_restarts=1"], True)
     answered = detcloud("e", "create", str(config), str(model_dir), "--json")
@@ -66,7 +66,7 @@ def test_followed_to_the_end_a_good_experiment_is_success(
     code, out, err = detcloud("create", str(config), str(model_dir), "--follow")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[:2] == ["created experiment 1", "trial 1: QUEUED, 0 steps"]
+    assert lines[:2] == ["Created experiment 1", "trial 1: QUEUED, 0 steps"]
     # 1/101 after 100 steps and 1/201 after 200.
     assert "trial 1: RUNNING, 100 steps, validation_loss 0.00990099" in lines
     assert "trial 1: COMPLETED, 200 steps, validation_loss 0.00497512" in lines

@@ -193,7 +193,7 @@ def test_warnings_of_a_submission_are_told(
 ) -> None:
     fake.warnings = ["resources.weight has no effect"]
     made = detcloud("create", str(config), str(model_dir))
-    assert (made.code, made.out) == (0, "created experiment 1\n")
+    assert (made.code, made.out) == (0, "Created experiment 1\n")
     assert "warning: resources.weight has no effect\n" in made.err
 
 

@@ -254,7 +254,7 @@ def test_code_and_includes_come_back(
     folder = Path("experiment_1_model_def")
     assert sorted(path.name for path in folder.iterdir()) == ["extra.txt", "model_def.py"]
     only = detcloud("create", str(config), "--include", str(tmp_path / "extra.txt"))
-    assert only.out == "created experiment 2\n"
+    assert only.out == "Created experiment 2\n"
     content = fake.objects[fake.experiments[1]["code_sha256"]]
     (tmp_path / "sent.tar.gz").write_bytes(content)
     extract(tmp_path / "sent.tar.gz", tmp_path / "sent")
@@ -279,7 +279,7 @@ def test_the_first_trials_log_is_followed(
     training.start()
     followed = detcloud("create", str(config), str(model_dir), "--follow-first-trial")
     training.join()
-    assert followed == (0, f"created experiment 1\n{log}", "")
+    assert followed == (0, f"Created experiment 1\n{log}", "")
     again = detcloud("continue", "1", "--follow-first-trial")
     assert again.out == f"experiment 1 is ACTIVE\n{log}"
 

@@ -73,6 +73,19 @@ def test_lines_show_when_and_where_they_were_written(
     assert followed == "[trial 1] fourth\n[trial 2] other\n"
 
 
+def test_a_rank_that_no_slot_has_is_an_error(
+    cluster_with_log: FakeCluster, detcloud: Detcloud
+) -> None:
+    cluster_with_log.experiments[0]["config"]["resources"] = {"slots_per_trial": 2}
+    for words in (("trial", "logs", "1"), ("logs", "1")):
+        code, out, err = detcloud(*words, "--rank", "7")
+        assert (code, out) == (1, "")
+        assert "--rank 7: trial 1 has no process of that rank; its log has the ranks 0 to 1" in err
+    # A rank that has written nothing is one all the same.
+    cluster_with_log.lines[1] = [line(0, "first")]
+    assert detcloud("trial", "logs", "1", "--rank", "1") == (0, "", "")
+
+
 def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {"paused": True})
     fake.lines = {1: [line(0, "a0")], 2: [line(0, "b0")]}
