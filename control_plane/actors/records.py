@@ -13,6 +13,7 @@ class JobKind(StrEnum):
     EXPERIMENT = "experiment"
     COMMAND = "command"
     NOTEBOOK = "notebook"
+    SHELL = "shell"
 
 
 class Status(StrEnum):

@@ -112,6 +112,11 @@ def _overruled_warnings(config: ExperimentConfig) -> Iterator[str]:
         yield "searcher.max_length is not used: max_time says how long a trial trains"
     if options.get("time_metric") is not None and options.get("max_time") is None:
         yield "searcher.time_metric is not used: it measures max_time, which is not given"
+    if config.searcher.source_trial_id is not None and config.searcher.source_checkpoint_uuid:
+        yield (
+            "searcher.source_checkpoint_uuid is not used: source_trial_id says where trials start; "
+            "set one of them"
+        )
     if options.get("bracket_rungs"):
         for name in ("mode", "max_rungs"):
             if options[name] != type(config.searcher).model_fields[name].default:

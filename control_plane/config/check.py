@@ -22,6 +22,7 @@ from control_plane.config.other_files import find_other_file
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
+from control_plane.config.shell import SHELL_PROGRAM, find_program
 from control_plane.config.storage import default_storage
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
@@ -66,12 +67,15 @@ def check_config(
 
 
 def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
-    """Convert the layers of a command's or a notebook's configuration to an experiment's."""
+    """Convert the layers of the configuration of what runs once to an experiment's."""
     findings: list[Finding] = []
     cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
     if kind is JobKind.NOTEBOOK:
         layers, program, findings = _take_idle_settings(layers)
         cluster = {**cluster, "entrypoint": program}
+    elif kind is JobKind.SHELL:
+        findings = [*find_program(layers.user), *find_program(layers.template.tree)]
+        cluster = {**cluster, "entrypoint": list(SHELL_PROGRAM)}
     user, own = command_layer(layers.user)
     template, below = command_layer(layers.template.tree)
     return replace(

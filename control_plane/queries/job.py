@@ -24,11 +24,12 @@ from control_plane.services import Services
 from control_plane.state.table import Key
 
 _LIST_NAME = "jobs"
-JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND", "TYPE_NOTEBOOK"]
+JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND", "TYPE_NOTEBOOK", "TYPE_SHELL"]
 _JOB_TYPES: dict[JobKind, JobType] = {
     JobKind.EXPERIMENT: "TYPE_EXPERIMENT",
     JobKind.COMMAND: "TYPE_COMMAND",
     JobKind.NOTEBOOK: "TYPE_NOTEBOOK",
+    JobKind.SHELL: "TYPE_SHELL",
 }
 # Jobs and agents of the pools whose plans are kept.
 _PLANNED_MAX = 50_000

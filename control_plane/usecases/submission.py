@@ -116,8 +116,8 @@ def check_submission(
     _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config, kind)
-    if kind is JobKind.NOTEBOOK:
-        _check_reachable(pools)
+    if kind in (JobKind.NOTEBOOK, JobKind.SHELL):
+        _check_reachable(pools, kind)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -242,14 +242,14 @@ def _check_pools(
         check_mounts(to, config, place)
 
 
-def _check_reachable(pools: Sequence[Destination]) -> None:
-    """Check that a notebook's machine may be one that its user's browser reaches."""
+def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
+    """Check that a notebook's or shell's machine may be one that its user reaches."""
     for to in pools:
         if to.pool.provider is not None and to.pool.provider.type != "local":
             raise invalid(
                 "resources.resource_pool",
                 f"is {to.name}, whose machines in a cloud accept no connections",
-                "start the notebook on a cluster on your own machine (`detcloud up`), or run a"
+                f"start the {kind} on a cluster on your own machine (`detcloud up`), or run a"
                 " program with `detcloud command run`",
             )
 

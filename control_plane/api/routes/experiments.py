@@ -111,8 +111,8 @@ class ExperimentChangeBody(RequestBody):
 def create(
     body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Create an experiment, or a command or notebook as `kind`. With `validate_only` nothing is
-    created: 200 and what would be; this works without `model_code`.
+    """Create an experiment, or what runs once as `kind`. With `validate_only` nothing is created:
+    200 and what would be; this works without `model_code`.
     """
     if body.model_code is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")

@@ -17,6 +17,7 @@ from detcloud.shared.http import ApiError
 
 COMMAND = "command"
 NOTEBOOK = "notebook"
+SHELL = "shell"
 OVERRIDE_CHARACTERS_MAX = 4096
 
 
@@ -60,8 +61,9 @@ def create_command(
     return _create(client, COMMAND, text, [*changes, *overrides], template, code)
 
 
-def create_notebook(
+def create_interactive(
     client: Client,
+    kind: str,
     *,
     config: str | Path | None = None,
     context: str | Path | None = None,
@@ -70,14 +72,16 @@ def create_notebook(
     template: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Command:
-    """Runs JupyterLab on a machine of the cluster; the arguments are those of `create_command`."""
+    """Runs JupyterLab, or what opens shells, on a machine of the cluster: `kind` is NOTEBOOK or
+    SHELL. The other arguments are those of `create_command`.
+    """
     text = read_config_text({} if config is None else config)
     code = _upload_files(client, context, includes, on_progress)
-    return _create(client, NOTEBOOK, text, overrides, template, code)
+    return _create(client, kind, text, overrides, template, code)
 
 
 def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Command:
-    """The command, or the notebook as `kind`, with this id.
+    """The command, or the notebook or shell as `kind`, with this id.
 
     Raises:
         ApiError: not_found, there is nothing with this id.

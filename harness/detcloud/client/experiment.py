@@ -38,7 +38,7 @@ class Experiment(Resource):
     """A search over hyperparameters: its trials and what they found."""
 
     id = Field[int]("The id, unique in the cluster.")
-    kind = Field[str]("What it is: an `experiment`, a `command` or a `notebook`.")
+    kind = Field[str]("What it is: an `experiment`, `command`, `notebook` or `shell`.")
     name = Field[str]("The name.")
     description = Field[str]("The description, empty without one.")
     state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE...")

@@ -26,7 +26,7 @@ class Job(Resource):
 
     job_id = Field[str]("The UUID; any unique beginning of it is accepted.")
     experiment_id = Field[int]("The experiment.")
-    type = Field[str]("TYPE_EXPERIMENT, TYPE_COMMAND or TYPE_NOTEBOOK.")
+    type = Field[str]("TYPE_EXPERIMENT, TYPE_COMMAND, TYPE_NOTEBOOK or TYPE_SHELL.")
     name = Field[str]("What the experiment is called.")
     user = Field[str]("Who submitted it.")
     resource_pool = Field[str]("The pool in whose queue it is.")

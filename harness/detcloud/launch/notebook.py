@@ -8,7 +8,6 @@ once the server listens.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
 import signal
@@ -18,14 +17,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from types import FrameType
 
+from detcloud.launch.location import ADDRESS, report_location, write_location
 from detcloud.shared.parent_death import end_with_parent
-from detcloud.shared.trial_directory import TrialDirectory
 
-ADDRESS = "127.0.0.1"
-LOCATION_FILE = "notebook.json"
+KIND = "notebook"
 IDLE_TYPES = ("kernels_or_terminals", "kernel_connections", "activity")
 POLL_SECONDS = 0.2
 MISSING = 127
@@ -47,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return MISSING
     port, token = _find_free_port(), secrets.token_urlsafe(32)
     server = _start_server(server_options(port, options.idle_timeout, options.idle_type), token)
-    _write_location(f"http://{ADDRESS}:{port}/lab?token={token}")
+    write_location(KIND, url=f"http://{ADDRESS}:{port}/lab?token={token}")
     if _is_listening(server, port):
-        _report_location(port)
+        report_location(KIND, port)
     code = server.wait()
     return code if code >= 0 else 128 - code
 
@@ -112,24 +109,6 @@ def _is_listening(server: subprocess.Popen[bytes], port: int) -> bool:
         except OSError:
             time.sleep(POLL_SECONDS)
     return False
-
-
-def _write_location(url: str) -> None:
-    """Write the address with its token into a file that only its user may read."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(_location_path(), flags, 0o600), "w", encoding="utf-8") as file:
-        json.dump({"url": url}, file)
-
-
-def _report_location(port: int) -> None:
-    directory = TrialDirectory.from_environment()
-    if directory is not None:
-        place = {"host": socket.gethostname(), "port": port, "file": str(_location_path())}
-        directory.report.append("environment", notebook=place)
-
-
-def _location_path() -> Path:
-    return Path(os.environ["HOME"]) / LOCATION_FILE
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 LAUNCHERS = ("torch_distributed", "horovod", "deepspeed", "tensorflow", "autohorovod", "wrap_rank")
 # Programs of detcloud.launch that train nothing.
-_PROGRAMS = ("notebook",)
+_PROGRAMS = ("notebook", "shell")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _TRIAL_OPTION = re.compile(r"\s--trial(?:\s+|=)(\S+:\S+)")
 _LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([A-Za-z0-9_.]+)""")

@@ -40,7 +40,7 @@ def test_experiments_and_commands_are_listed_apart(cluster: Cluster) -> None:
     assert list_ids(cluster, kind="command") == [2]
     assert list_ids(cluster, kind="command", sort="name") == [2]
     assert list_ids(cluster, kind="all") == [2, 1]
-    assert cluster.get("/experiments?kind=shell").status == 422
+    assert cluster.get("/experiments?kind=program").status == 422
     [project] = cluster.get("/projects").json["items"]
     assert project["experiments"] == 1
 
@@ -129,12 +129,25 @@ def test_a_notebook_is_listed_and_queued_as_one(cluster: Cluster) -> None:
     assert (job["type"], job["is_preemptible"]) == ("TYPE_NOTEBOOK", False)
 
 
-def test_a_notebook_on_machines_in_a_cloud_is_refused(cluster_with_aws: Cluster) -> None:
+def test_a_shell_is_listed_and_queued_as_one(cluster: Cluster) -> None:
+    answer = cluster.create("resources: {slots: 0}\n", kind="shell")
+    assert (answer.status, answer.json["kind"]) == (201, "shell")
+    assert (list_ids(cluster), list_ids(cluster, kind="notebook")) == ([], [])
+    assert list_ids(cluster, kind="shell") == [1]
+    [job] = cluster.get("/jobs").json["items"]
+    assert (job["type"], job["is_preemptible"]) == ("TYPE_SHELL", False)
+
+
+@pytest.mark.parametrize("kind", ["notebook", "shell"])
+def test_a_program_to_connect_to_on_machines_in_a_cloud_is_refused(
+    cluster_with_aws: Cluster, kind: str
+) -> None:
     cluster = cluster_with_aws
     provider = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true}"
     configure(cluster, "default", provider)
-    answer = cluster.create("{}", kind="notebook")
+    answer = cluster.create("{}", kind=kind)
     assert answer.status == 422
+    assert f"start the {kind} on a cluster on your own machine" in str(answer.json["error"])
     assert "whose machines in a cloud accept no connections" in answer.json["error"]["message"]
     assert cluster.create(ECHO, kind="command").status == 201
 
@@ -144,8 +157,8 @@ def test_commands_and_notebooks_are_listed_together(cluster: Cluster) -> None:
     create(cluster)
     assert cluster.create("{}", kind="notebook").status == 201
     assert list_ids(cluster, kind="command,notebook") == [3, 2]
-    refused = cluster.get("/experiments?kind=command,shell")
-    assert (refused.status, "'shell' is not a kind" in str(refused.json)) == (422, True)
+    refused = cluster.get("/experiments?kind=command,program")
+    assert (refused.status, "'program' is not a kind" in str(refused.json)) == (422, True)
 
 
 def test_a_command_says_where_it_runs_and_how_its_program_ended(cluster: Cluster) -> None:

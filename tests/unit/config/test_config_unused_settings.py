@@ -183,6 +183,8 @@ ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9, "max_length"
         ({}, []),
         ({"max_time": 5, "time_metric": "batches"}, ["max_length"]),
         ({"time_metric": "batches"}, ["time_metric"]),
+        ({"source_checkpoint_uuid": "abc"}, []),
+        ({"source_trial_id": 1, "source_checkpoint_uuid": "abc"}, ["source_checkpoint_uuid"]),
         ({"bracket_rungs": [2]}, []),
         ({"bracket_rungs": [2], "mode": "aggressive", "max_rungs": 3}, ["mode", "max_rungs"]),
     ],

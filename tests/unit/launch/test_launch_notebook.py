@@ -1,9 +1,6 @@
 """The program of a notebook: the server's options, its address, and what is missing."""
 
-import json
-import stat
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -48,16 +45,6 @@ def test_without_jupyterlab_it_says_how_to_install_it(
     assert (
         f"install it with `{sys.executable} -m pip install jupyterlab`" in capsys.readouterr().err
     )
-
-
-def test_only_its_user_may_read_the_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    notebook._write_location("http://127.0.0.1:8888/lab?token=t")
-    path = tmp_path / "notebook.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads(path.read_text()) == {"url": "http://127.0.0.1:8888/lab?token=t"}
 
 
 def test_it_is_no_unknown_launcher() -> None:

@@ -20,7 +20,7 @@ const NAME_MIN = 2;
 const FOUND_MAX = 6;
 // Of the typing, before the cluster is asked.
 const PAUSE_MS = 250;
-const TITLES = { experiment: "Experiment", command: "Command", notebook: "Notebook" };
+const TITLES = { experiment: "Experiment", command: "Command", notebook: "Notebook", shell: "Shell" };
 
 /** The commands that a text means: those with all of its words, and what has its number. */
 export function findCommands(text: string, others: Command[] = []): Command[] {
@@ -82,7 +82,7 @@ export function Palette({ others, onClose }: { others: Command[]; onClose: () =>
   );
 }
 
-/** The experiments, commands, notebooks and models whose names have the text. */
+/** The experiments, commands, notebooks, shells and models whose names have the text. */
 function useFound(text: string): { found: Command[]; isSearching: boolean } {
   const isName = text.length >= NAME_MIN && !/^\d+$/.test(text);
   const live = useLive(`found ${text}`, async (signal): Promise<Command[]> => {

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from detcloud.cli.commands.command import (
@@ -28,19 +25,13 @@ from detcloud.cli.commands.command import (
     set_priority,
     show_new_run,
 )
+from detcloud.cli.commands.places import check_local, read_location, wait_for_place
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.table import shorten_message
-from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client import Client
-from detcloud.client.command import NOTEBOOK, Command, create_notebook
-from detcloud.client.home import Home
+from detcloud.client.command import NOTEBOOK, Command, create_interactive
 from detcloud.shared.errors import DetcloudError
-
-POLLING_SECONDS = 0.5
-LOCATION_BYTES_MAX = 4096
 
 
 def add_start_arguments(parser: ArgumentParser) -> None:
@@ -76,23 +67,15 @@ def open_notebook(arguments: Namespace) -> int:
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
-def read_location(place: dict[str, Any]) -> str:
+def read_address(place: dict[str, Any]) -> str:
     """The address of a notebook with its token, from the file that the notebook has reported.
 
     Raises:
         DetcloudError: it is not on this machine, or not of this user.
     """
-    path = Path(str(place.get("file")))
-    try:
-        with path.open("rb") as file:
-            url = json.loads(file.read(LOCATION_BYTES_MAX))["url"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DetcloudError(
-            f"{path} on {place.get('host')} has the notebook's address and cannot be read here: "
-            "open it there, as the user who runs the agent"
-        ) from None
+    url = read_location(place, NOTEBOOK).get("url")
     if not isinstance(url, str) or not url.startswith("http://127.0.0.1:"):
-        raise DetcloudError(f"{path} has no address of this machine")
+        raise DetcloudError(f"{place.get('file')} has no address of this machine")
     return url
 
 
@@ -109,32 +92,15 @@ def _create(arguments: Namespace) -> Command:
     """
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
-    _check_local(client)
-    return create_run(partial(create_notebook, client), NOTEBOOK, overrides, arguments)
-
-
-def _check_local(client: Client) -> None:
-    record = Home.from_environment().running_server()
-    if record is None or record.url.rstrip("/") != client.url:
-        raise DetcloudError(
-            f"{client.url} is not a cluster on this machine, and machines of other clusters accept "
-            "no connections: start the notebook on one of your own (`detcloud up`), or run a "
-            "program there with `detcloud command run`"
-        )
+    check_local(client, NOTEBOOK)
+    return create_run(partial(create_interactive, client, NOTEBOOK), NOTEBOOK, overrides, arguments)
 
 
 def _open(notebook: Command, arguments: Namespace) -> int:
-    place = _wait_for_place(notebook)
+    place = wait_for_place(notebook, NOTEBOOK)
     if place is None:
-        message = shorten_message(notebook.message) if notebook.message else ""
-        reason = f": {sanitize(message)}" if message else ""
-        print(
-            f"notebook {notebook.id} ended: {notebook.state}{reason}\n"
-            f"see `detcloud notebook logs {notebook.id}`",
-            file=sys.stderr,
-        )
         return FAILED
-    url = read_location(place)
+    url = read_address(place)
     print(url)
     if not arguments.no_browser:
         # Imported here, since few commands need it.
@@ -143,21 +109,6 @@ def _open(notebook: Command, arguments: Namespace) -> int:
         if not webbrowser.open(url):
             print("no browser was found; open this address in one", file=sys.stderr)
     return OK
-
-
-def _wait_for_place(notebook: Command) -> dict[str, Any] | None:
-    """Wait until the notebook has reported where it is; None when it has ended."""
-    while True:
-        notebook.refresh()
-        if notebook.has_ended:
-            return None
-        trial = notebook.trial()
-        if trial is not None:
-            trial.refresh()
-            place = (trial.data.get("environment") or {}).get("notebook")
-            if isinstance(place, dict):
-                return place
-        time.sleep(POLLING_SECONDS)
 
 
 HANDLERS: Handlers = {

@@ -37,6 +37,7 @@ NOUNS = {
     "trial": "inspect trials",
     "command": "run programs on the cluster",
     "notebook": "run JupyterLab on a cluster on this machine",
+    "shell": "open shells on a cluster on this machine",
     "checkpoint": "list, download, upload, verify, pin and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "list the workspaces that group experiments",
@@ -265,6 +266,16 @@ _NOTEBOOK = (
     Command("notebook", "set priority", "change the priority of a notebook", "notebook"),
 )
 
+_SHELL = (
+    Command("shell", "start", "start a shell on the cluster and open it", "shell"),
+    Command("shell", "list", "list shells", "shell", (), ("ls",)),
+    Command("shell", "open", "open a shell, or run a program in it", "shell"),
+    Command("shell", "logs", "print the log of a shell", "shell"),
+    Command("shell", "kill", "end shells immediately", "shell"),
+    Command("shell", "config", "print the configuration of a shell", "shell"),
+    Command("shell", "set priority", "change the priority of a shell", "shell"),
+)
+
 _CHECKPOINT = (
     Command(
         "checkpoint",
@@ -458,6 +469,7 @@ COMMANDS = (
     *_TRIAL,
     *_COMMAND,
     *_NOTEBOOK,
+    *_SHELL,
     *_CHECKPOINT,
     *_MODEL,
     *_GROUPS,

@@ -30,6 +30,7 @@ LISTS_BY_BEGINNING = {
     "there is no version ": "`detcloud model list-versions NAME`",
     "there is no command ": "`detcloud command list --all`",
     "there is no notebook ": "`detcloud notebook list --all`",
+    "there is no shell ": "`detcloud shell list --all`",
     "there is no template ": "`detcloud template list`",
     "job ": "`detcloud job list`",
     "encountered the following errors: job ": "`detcloud job list`",

@@ -9,6 +9,7 @@ _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set"
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
 _TASKS = "not supported: `detcloud command run` runs a program on the cluster, and its log shows \
 what it prints; machines of a cluster accept no connections"
+_NO_SSH = "`detcloud shell open ID` opens a shell; there is no SSH"
 _USERS = "a user is a name with tokens: `detcloud token create USER`, `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
 _LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
@@ -38,7 +39,6 @@ REPLACED_NOUNS = {
     "rbac": _ROLES,
     "res": _USE,
     "resources": _USE,
-    "shell": _TASKS,
     "task": _TASKS,
     "user-group": _ROLES,
 }
@@ -63,6 +63,7 @@ REPLACED_VERBS = {
     "project list-experiments": _OF_PROJECT,
     "master cluster-message": "cluster messages are not supported",
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
+    **{f"shell {verb}": _NO_SSH for verb in ("show-ssh-command", "show_ssh_command")},
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
     "resource-pool bindings": "all workspaces share all pools",
     **{f"tensorboard {verb}": _TENSORBOARD for verb in _TASK_VERBS},

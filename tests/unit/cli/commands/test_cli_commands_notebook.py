@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.cli.commands.notebook import read_location
+from detcloud.cli.commands.notebook import read_address
 from detcloud.shared.errors import DetcloudError
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
@@ -22,7 +22,7 @@ def test_the_address_is_read_from_the_notebooks_file(tmp_path: Path) -> None:
     path = tmp_path / "notebook.json"
     path.write_text(json.dumps({"url": "http://127.0.0.1:8888/lab?token=t"}))
     place = {"host": "here", "port": 8888, "file": str(path)}
-    assert read_location(place) == "http://127.0.0.1:8888/lab?token=t"
+    assert read_address(place) == "http://127.0.0.1:8888/lab?token=t"
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"url": 5}', "{" * 9999])
@@ -31,11 +31,11 @@ def test_a_file_without_an_address_is_an_error(tmp_path: Path, content: str | No
     if content is not None:
         path.write_text(content)
     with pytest.raises(DetcloudError, match=r"open it there|no address"):
-        read_location({"host": "node-1", "file": str(path)})
+        read_address({"host": "node-1", "file": str(path)})
 
 
 def test_an_address_of_another_machine_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "notebook.json"
     path.write_text(json.dumps({"url": "http://elsewhere.example/lab"}))
     with pytest.raises(DetcloudError, match="has no address of this machine"):
-        read_location({"host": "node-1", "file": str(path)})
+        read_address({"host": "node-1", "file": str(path)})

@@ -69,7 +69,7 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
             "resource-pool bindings",
             "all workspaces share all pools",
         ),
-        (["shell", "start"], "shell", "`detcloud command run` runs a program on the cluster"),
+        (["task", "list"], "task", "`detcloud command run` runs a program on the cluster"),
     ],
 )
 def test_commands_of_the_original_say_what_to_use(

@@ -1,4 +1,4 @@
-/** A command or notebook: how it goes, its log, and how it is ended. */
+/** A command, notebook or shell: how it goes, its log, and how it is ended. */
 
 import { useEffect } from "preact/hooks";
 import { get, send, type Schemas } from "../../api/client";
@@ -97,8 +97,8 @@ function Facts({ command }: { command: CommandWhole }) {
   return (
     <dl class="facts">
       {run?.program && <><dt>Program</dt><dd><code>{run.program}</code> <CopyButton text={run.program} /></dd></>}
-      {kind === "notebook" && command.ended_ms == null && (
-        <><dt>Open it</dt><dd>on the machine of the cluster: <code>detcloud notebook open {id}</code> <CopyButton text={`detcloud notebook open ${id}`} /></dd></>
+      {kind !== "command" && command.ended_ms == null && (
+        <><dt>Open it</dt><dd>on the machine of the cluster: <code>detcloud {kind} open {id}</code> <CopyButton text={`detcloud ${kind} open ${id}`} /></dd></>
       )}
       <dt>Exit code</dt>
       <dd>{exitCodeText(run)}</dd>

@@ -1,4 +1,4 @@
-/** The list of commands and notebooks: narrowed, chosen from, live. */
+/** The list of commands, notebooks and shells: narrowed, chosen from, live. */
 
 import { useState } from "preact/hooks";
 import { collect, get, type Schemas } from "../../api/client";
@@ -20,7 +20,7 @@ const PAGE = 50;
 const FILTERS = ["kind", "name", "label", "user", "state", "archived"] as const;
 const STATES = ["ACTIVE", "COMPLETED", "CANCELED", "ERROR"];
 // Of the API's kinds, those that are listed here.
-const BOTH = "command,notebook";
+const ALL = "command,notebook,shell";
 
 const COLUMNS: Column<Command>[] = [
   { key: "id", title: "Id", isNumber: true, show: ({ id }) => <a href={href("commands", id!)}>{id}</a> },
@@ -40,7 +40,7 @@ export function CommandsView() {
   const { query } = useRoute();
   const [chosen, setChosen] = useState<Set<string | number>>(new Set());
   const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
-  const wanted = { ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name)])), kind: query.get("kind") || BOTH };
+  const wanted = { ...Object.fromEntries(FILTERS.map((name) => [name, query.get(name)])), kind: query.get("kind") || ALL };
   const isFiltered = FILTERS.some((name) => query.get(name));
   const live = useLive(
     `commands ${JSON.stringify([wanted, most])}`,
@@ -62,7 +62,7 @@ export function CommandsView() {
           <Empty>
             {isFiltered
               ? "No commands or notebooks match these filters."
-              : <>No commands or notebooks yet. <code>detcloud command run PROGRAM</code> runs a program on a machine of the cluster, <code>detcloud notebook start</code> JupyterLab.</>}
+              : <>No commands or notebooks yet. <code>detcloud command run PROGRAM</code> runs a program on a machine of the cluster, <code>detcloud notebook start</code> JupyterLab, and <code>detcloud shell start</code> opens a shell.</>}
           </Empty>
         ) : (
           <>
@@ -86,9 +86,10 @@ function CommandFilters() {
       <WordFields />
       <label>Kind{" "}
         <select value={query.get("kind") ?? ""} onChange={(event) => setQuery({ kind: event.currentTarget.value })}>
-          <option value="">both</option>
+          <option value="">all</option>
           <option value="command">commands</option>
           <option value="notebook">notebooks</option>
+          <option value="shell">shells</option>
         </select>
       </label>
       <StateButtons states={STATES} />

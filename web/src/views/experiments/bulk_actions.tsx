@@ -10,7 +10,7 @@ import { MoveDialog } from "./move_dialog";
 type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 
 interface Props {
-  /** What they are; the commands are those of both kinds, notebooks too. */
+  /** What they are; commands are notebooks and shells too. */
   of?: "experiment" | "command";
   ids: number[];
   /** Called with those it worked for. */

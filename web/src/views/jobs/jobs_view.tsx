@@ -14,7 +14,7 @@ export type Job = Schemas["JobView"];
 
 // As many as one answer has room for, with reasons of some length.
 const PAGE = 200;
-const TYPES: Record<Job["type"], string> = { TYPE_EXPERIMENT: "experiment", TYPE_COMMAND: "command", TYPE_NOTEBOOK: "notebook" };
+const TYPES: Record<Job["type"], string> = { TYPE_EXPERIMENT: "experiment", TYPE_COMMAND: "command", TYPE_NOTEBOOK: "notebook", TYPE_SHELL: "shell" };
 
 export function JobsView() {
   const { query } = useRoute();

@@ -1,0 +1,136 @@
+"""`detcloud shell`: starts shells on a cluster on this machine, and lists and ends them."""
+
+from __future__ import annotations
+
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from functools import partial
+from typing import Any
+
+from detcloud.cli.commands.command import (
+    add_config_arguments,
+    add_creation_options,
+    add_id_argument,
+    add_kill_arguments,
+    add_list_arguments,
+    add_logs_arguments,
+    add_priority_arguments,
+    create_run,
+    kill_runs,
+    list_runs,
+    load_run,
+    overrides_of,
+    print_config,
+    print_run_log,
+    program_words,
+    set_priority,
+    show_new_run,
+)
+from detcloud.cli.commands.places import check_local, read_location, wait_for_place
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.exit_codes import FAILED
+from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.framework.session import connect
+from detcloud.client.command import SHELL, Command, create_interactive
+from detcloud.shared.errors import DetcloudError
+
+NO_SSH = "a shell is opened without SSH: `detcloud shell open ID`"
+
+
+def add_start_arguments(parser: ArgumentParser) -> None:
+    _add_program_argument(parser)
+    add_creation_options(parser)
+    add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
+
+
+def start_shell(arguments: Namespace) -> int:
+    """Start what opens shells, and open one. Ctrl-C while it starts leaves it running."""
+    words = _program(arguments)
+    overrides = overrides_of(arguments)
+    client = connect(arguments, start=True)
+    check_local(client, SHELL)
+    create = partial(create_interactive, client, SHELL)
+    shell = create_run(create, SHELL, overrides, arguments)
+    return show_new_run(
+        shell,
+        SHELL,
+        lambda: _open(shell, words),
+        arguments,
+        state="is starting",
+        reopen=f"open it with `detcloud shell open {shell.id}`",
+    )
+
+
+def add_open_arguments(parser: ArgumentParser) -> None:
+    add_id_argument(parser)
+    _add_program_argument(parser)
+    add_replaced_option(parser, "--show-ssh-command", instead=NO_SSH)
+
+
+def open_shell(arguments: Namespace) -> int:
+    """Open a shell, or run a program in a terminal there, and return its exit code."""
+    return _open(load_run(SHELL, arguments), _program(arguments))
+
+
+def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
+    """The port of this machine where a shell listens, and its token.
+
+    Raises:
+        DetcloudError: it is not on this machine, or not of this user.
+    """
+    fields = read_location(place, SHELL)
+    port, token = fields.get("port"), fields.get("token")
+    if not isinstance(port, int) or not 0 < port < 65_536 or not isinstance(token, str):
+        raise DetcloudError(f"{place.get('file')} has no port of this machine with a token")
+    return port, token
+
+
+def _add_program_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs=REMAINDER,
+        metavar="PROGRAM",
+        help="run this program with its arguments instead of a shell",
+    )
+
+
+def _program(arguments: Namespace) -> list[str]:
+    """The program to run.
+
+    Raises:
+        DetcloudError: it is an option, as of the original's `ssh_opts`.
+    """
+    words = program_words(arguments.words)
+    if words and words[0].startswith("-"):
+        raise DetcloudError(f"{words[0]} is not the name of a program; {NO_SSH}")
+    return words
+
+
+def _open(shell: Command, words: list[str]) -> int:
+    place = wait_for_place(shell, SHELL)
+    if place is None:
+        return FAILED
+    # Imported here, since only this needs a terminal's settings.
+    from detcloud.cli.local.terminal_session import run_session
+
+    code = run_session(*read_endpoint(place), words)
+    if code is None:
+        print(f"the connection to shell {shell.id} was lost", file=sys.stderr)
+        return FAILED
+    print(
+        f"shell {shell.id} keeps its slots; open it again with `detcloud shell open {shell.id}`, "
+        f"end it with `detcloud shell kill {shell.id}`",
+        file=sys.stderr,
+    )
+    return code
+
+
+HANDLERS: Handlers = {
+    "shell start": Handler(add_start_arguments, start_shell),
+    "shell list": Handler(add_list_arguments, partial(list_runs, SHELL)),
+    "shell open": Handler(add_open_arguments, open_shell),
+    "shell logs": Handler(add_logs_arguments, partial(print_run_log, SHELL)),
+    "shell kill": Handler(add_kill_arguments, partial(kill_runs, SHELL)),
+    "shell config": Handler(add_config_arguments, partial(print_config, SHELL)),
+    "shell set priority": Handler(add_priority_arguments, partial(set_priority, SHELL)),
+}
