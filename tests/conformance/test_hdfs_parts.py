@@ -5,7 +5,6 @@ late, an answer is lost, two are at it, or a writer dies.
 import hashlib
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,26 +17,17 @@ from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.shared.webhdfs_client import WebHdfsClient
 from detcloud.shared.webhdfs_parts import HdfsPartsUpload
 from tests.conformance.checkpoint_files import hdfs_storage, send_part
+from tests.conformance.test_hdfs_folder import KEY, folder, hdfs, stored_files
 from tests.emulators.hadoop import Hadoop
-from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
+from tests.emulators.webhdfs import OWNER, WebHdfs
 from tests.patience import wait_until
 
+__all__ = ["folder", "hdfs"]
+
 MIB = 1 << 20
-KEY = "3/4/1/uuid/weights"
 # Parts of 1 MiB, the smallest block of HDFS, and the fifth of 8 bytes; each is another one.
 CONTENT = b"".join(bytes([it]) * MIB for it in range(4)) + b"the last"
 COUNT = 5
-
-
-@pytest.fixture
-def hdfs() -> Iterator[WebHdfs]:
-    with webhdfs() as started:
-        yield started
-
-
-@pytest.fixture
-def folder(hdfs: WebHdfs) -> HdfsFolder:
-    return HdfsFolder(hdfs.url, "/of/a team", OWNER)
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +46,6 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def source(tmp_path: Path) -> Path:
     (tmp_path / "source").write_bytes(CONTENT)
     return tmp_path / "source"
-
-
-def stored_files(hdfs: WebHdfs) -> dict[str, bytes]:
-    return {path: it for path, it in hdfs.files.contents.items() if it is not None}
 
 
 def request_count(hdfs: WebHdfs, operation: str) -> int:
