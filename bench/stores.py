@@ -63,15 +63,15 @@ def _rows(found: dict[str, list[dict[str, Any]]], size: int) -> Iterator[Row]:
             100 * ours / max(rates.values()),
             SHARE_MIN_PERCENT,
             "%",
-            beside=f"{number(ours)} MB/s, {_beside(rates, 'MB/s')}",
+            beside=f"{number(ours)} MB/s, {_describe_peers(rates, 'MB/s')}",
         )
     memory = {kind: max(run["memory"] for run in runs) / _MB for kind, runs in found.items()}
     ours = memory.pop("detcloud")
-    beside = _beside(memory, "MB")
+    beside = _describe_peers(memory, "MB")
     yield at_most("memory that both ways take", ours, MEMORY_MAX_MB, "MB", beside=beside)
 
 
-def _beside(figures: dict[str, float], unit: str) -> str:
+def _describe_peers(figures: dict[str, float], unit: str) -> str:
     """Figures of the peers, and which of them are missing."""
     missing = [f"{name} is not installed" for peer, name in PEERS.items() if peer not in figures]
     return ", ".join(

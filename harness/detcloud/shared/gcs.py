@@ -32,6 +32,7 @@ from detcloud.shared.bucket_errors import (
     NoSuchKey,
     StoreBusy,
 )
+from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
@@ -48,8 +49,6 @@ _REPEATED = (408, 429, 500, 502, 503, 504)
 _INCOMPLETE = 308
 # What Google says of a bucket that is not there, with the status of an object that is not.
 _NO_BUCKET = "bucket does not exist"
-_TOKEN_URI = "https://oauth2.googleapis.com/token"
-_SIGNING_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _ENDPOINT = "https://storage.googleapis.com"
 _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
@@ -292,10 +291,7 @@ class GcsBucket:
     @property
     def can_sign(self) -> bool:
         """Whether the credentials are a service account's; a person's sign nothing."""
-        from google.auth.credentials import Signing
-
-        own = self._client._credentials
-        return isinstance(own, Signing) or hasattr(own, "service_account_email")
+        return can_sign(self._client._credentials)
 
     def _signed_url(self, method: str, key: str, seconds: int, **options: Any) -> str:
         with self._translate_errors(key):
@@ -311,28 +307,7 @@ class GcsBucket:
 
     @cached_property
     def _signing_credentials(self) -> Any:
-        """The credentials that sign URLs: those with a key of their own, or else a service
-        account's by the service that signs for it, for which it needs the role of a token creator
-        on itself.
-        """
-        from google.auth import iam
-        from google.auth.credentials import Scoped, Signing
-        from google.auth.transport.requests import Request
-        from google.oauth2.service_account import Credentials
-
-        own = self._client._credentials
-        if isinstance(own, Signing):
-            return own
-        if isinstance(own, Scoped):
-            # Cloud Run's metadata give a token the scopes asked for; those of storage sign nothing.
-            own = own.with_scopes([_SIGNING_SCOPE])
-        request = self._auth_request or Request()
-        email = own.service_account_email
-        if email == "default":
-            # The machine's metadata tell the name with the first token.
-            own.refresh(request)
-            email = own.service_account_email
-        return Credentials(iam.Signer(request, own, email), email, _TOKEN_URI)
+        return find_signing_credentials(self._client._credentials, self._auth_request)
 
     def _find(self, key: str) -> Any:
         """The object's properties; None where there is none. Raises AccessDenied."""
