@@ -119,8 +119,9 @@ class DistributedModel(DistributedDataParallel):
         """Leave the averaging to the steps from now on, if all ranks do."""
         name = type(self.module).__name__
         try:
-            # To make a group is to wait for the others, which may hang in their backward pass.
-            group = torch_distributed.new_group(
+            # To make a group is to wait for the others, which may hang in their backward pass. It
+            # stays: if one rank ended it, others might not have it yet.
+            torch_distributed.new_group(
                 backend="gloo", timeout=timedelta(seconds=AGREEMENT_SECONDS)
             )
         except RuntimeError as error:
@@ -129,7 +130,6 @@ class DistributedModel(DistributedDataParallel):
                 "ranks: let every batch use the same parameters on every rank, for instance by "
                 "adding 0 times the sum of the others to the loss"
             ) from error
-        torch_distributed.destroy_process_group(group)
         untyped: Any = self
         untyped._remove_autograd_hooks()
         self.averages_at_step = True

@@ -5,6 +5,7 @@ both have then; a script: `gradient_gang.py ROOT`.
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ def fork_gang(root: Path) -> None:
     if child:
         try:
             main(root, rank)
-        finally:
+        except BaseException:
+            traceback.print_exc()
             os._exit(1)
     main(root, rank)
 
