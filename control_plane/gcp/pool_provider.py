@@ -36,6 +36,7 @@ from control_plane.gcp.machine_types import (
     slots_of,
 )
 from control_plane.gcp.zones import region_of
+from control_plane.text_forms import text_form
 
 _LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
@@ -69,7 +70,15 @@ def _check_label_value(value: str) -> str:
     return value
 
 
-NfsServer = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")]
+NfsServer = Annotated[
+    str,
+    Field(
+        pattern=text_form(
+            r"^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$",
+            "the name or the address of a server, like 10.0.0.2",
+        )
+    ),
+]
 # YAML takes either for a number.
 NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]

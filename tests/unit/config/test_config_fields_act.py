@@ -121,7 +121,6 @@ CHOICES = {
 }
 CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"
-WARM_START = "tests/unit/usecases/test_usecases_experiment_lifecycle.py"
 PROVEN_BY = {
     "data": CONTEXT,
     "optimizations.aggregation_frequency": CONTEXT,
@@ -131,8 +130,6 @@ PROVEN_BY = {
     "optimizations.gradient_compression": GANG,
     "optimizations.tensor_fusion_threshold": GANG,
     "profiling.enabled": "tests/unit/core/test_core_profiler.py",
-    "searcher.source_trial_id": WARM_START,
-    "searcher.source_checkpoint_uuid": WARM_START,
 }
 
 

@@ -153,12 +153,15 @@ Fields = dict[int, list[Any]]
 
 def events(path: Path) -> list[Fields]:
     """The events of a file, decoded from the format's definition; every checksum must fit."""
-    content, found = path.read_bytes(), []
+    # Read once: its writer may go on meanwhile.
+    content = whole = path.read_bytes()
+    found, written = [], []
     while content:
         (length,) = struct.unpack("<Q", content[:8])
         data, content = content[12 : 12 + length], content[16 + length :]
         found.append(dict(_fields(data)))
-    assert b"".join(tfrecord(_data) for _data in _records(path)) == path.read_bytes()
+        written.append(tfrecord(data))
+    assert b"".join(written) == whole
     return found
 
 
@@ -166,14 +169,6 @@ def scalars(event: Fields) -> dict[str, float]:
     (summary,) = event[5]
     values = [dict(_fields(value)) for value in dict(_fields(summary))[1]]
     return {value[1][0].decode(): value[2][0] for value in values}
-
-
-def _records(path: Path) -> Iterator[bytes]:
-    content = path.read_bytes()
-    while content:
-        (length,) = struct.unpack("<Q", content[:8])
-        yield content[12 : 12 + length]
-        content = content[16 + length :]
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, list[Any]]]:

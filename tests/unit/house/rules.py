@@ -117,6 +117,7 @@ SDK_HOMES = {
     "google": (
         "gcp/",
         "harness/detcloud/shared/gcs.py",
+        "harness/detcloud/shared/gcs_signing.py",
         "harness/detcloud/shared/google_credentials.py",
     ),
     "azure": ("harness/detcloud/shared/azure.py",),

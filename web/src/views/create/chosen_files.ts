@@ -26,6 +26,7 @@ export const ALWAYS_IGNORED = [
   "*.py[co]",
   "*$py.class",
   "terraform*",
+  ".terraform*",
   ".git/",
   ".vscode/",
   ".idea/",
