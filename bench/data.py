@@ -45,7 +45,7 @@ def _rows(
 ) -> Iterator[Row]:
     limits = (FIRST_MAX_PERCENT, SECOND_MAX_PERCENT)
     for place, (name, limit) in enumerate(zip(("first", "second"), limits, strict=True)):
-        pairs = [(it[place], other[place]) for it, other in zip(cached, plain, strict=True)]
+        pairs = [(item[place], other[place]) for item, other in zip(cached, plain, strict=True)]
         percent = median(100 * (one.processor / other.processor - 1) for one, other in pairs)
         clock = median(100 * (one.clock / other.clock - 1) for one, other in pairs)
         ours, others = (
@@ -75,7 +75,7 @@ def _two_epochs(
 
     opened, dataset = measure(open_data)
     epochs = [measure(lambda: consume(dataset, BATCH))[0] for _ in range(2)]
-    first = Epoch(*(it + more for it, more in zip(opened, epochs[0], strict=True)))
+    first = Epoch(*(value + more for value, more in zip(opened, epochs[0], strict=True)))
     return first, epochs[1]
 
 

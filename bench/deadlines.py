@@ -60,8 +60,8 @@ def replays(trace_number: int, slack: float, minutes: int) -> Replays:
     assert optimum is not None
     return Replays(
         availability=availability(trace, deadline_ms),
-        costs={name: it.cost for name, it in found.items()},
-        met={name: it.finished_ms is not None for name, it in found.items()},
+        costs={name: replay_result.cost for name, replay_result in found.items()},
+        met={name: replay_result.finished_ms is not None for name, replay_result in found.items()},
         optimum=optimum,
     )
 

@@ -46,7 +46,7 @@ def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
         with progress("the functions' image"):
             code = _make_code(Path(folder) / "function")
         lines = {name: _program(name) for name in MAKES} | {"reference": REFERENCE}
-        programs = {name: Program(it, code) for name, it in lines.items()}
+        programs = {name: Program(line, code) for name, line in lines.items()}
         # What is not in the image is not there, this environment's own packages least of all.
         taken = median_starts(programs, ENVIRONMENT, scale.cold_runs, ("-S", "-P"))
     reference = taken["reference"]

@@ -136,11 +136,11 @@ def vision_stack() -> StackSizes:
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         found = gcp_graph("vision", VISION, Path(folder) / "stack")
     memories = {
-        name: it["template"]["containers"][0]["resources"]["limits"]["memory"]
-        for name, it in found.inputs_of("cloudrunv2/service").items()
+        name: item["template"]["containers"][0]["resources"]["limits"]["memory"]
+        for name, item in found.inputs_of("cloudrunv2/service").items()
     }
     alarms = found.inputs_of("monitoring/alertPolicy").values()
     return StackSizes(
-        {name: int(it[:-2]) / _MEMORY_UNITS[it[-2:]] for name, it in memories.items()},
+        {name: int(memory[:-2]) / _MEMORY_UNITS[memory[-2:]] for name, memory in memories.items()},
         sum(len(alarm["conditions"]) for alarm in alarms),
     )

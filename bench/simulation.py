@@ -218,6 +218,6 @@ def _best(seeds: int, budget: int, stops: bool) -> list[float]:
 def _row_of_difference(what: str, ours: list[float], theirs: list[float], budget: int) -> Row:
     error = sqrt((stdev(ours) ** 2 + stdev(theirs) ** 2) / len(ours))
     apart = (mean(ours) - mean(theirs)) / error if error else 0.0
-    spread = " against ".join(f"{mean(it):.4f} ± {stdev(it):.4f}" for it in (ours, theirs))
+    spread = " against ".join(f"{mean(item):.4f} ± {stdev(item):.4f}" for item in (ours, theirs))
     beside = f"{spread}: {len(ours)} seeds of {budget:,} epochs, mean ± standard deviation"
     return at_most(what, apart, ERRORS_MAX, "standard errors", beside=beside)

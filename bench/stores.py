@@ -75,7 +75,7 @@ def _describe_peers(figures: dict[str, float], unit: str) -> str:
     """Figures of the peers, and which of them are missing."""
     missing = [f"{name} is not installed" for peer, name in PEERS.items() if peer not in figures]
     return ", ".join(
-        [*(f"{PEERS[peer]} {number(it)} {unit}" for peer, it in figures.items()), *missing]
+        [*(f"{PEERS[peer]} {number(figure)} {unit}" for peer, figure in figures.items()), *missing]
     )
 
 

@@ -82,9 +82,9 @@ class _Run:
     def unsent(self, now_ms: int) -> list[_ScriptedLine]:
         """Lines that are written and not acknowledged."""
         return [
-            it
-            for it in self.said
-            if it.at_ms <= now_ms and it.line.offset > self.acked.get(it.writer, 0)
+            line
+            for line in self.said
+            if line.at_ms <= now_ms and line.line.offset > self.acked.get(line.writer, 0)
         ]
 
     def log(self, now_ms: int) -> str:
@@ -130,7 +130,7 @@ class TalkingAgent:
     def _can_wait(self) -> bool:
         """Whether all that there is to send may wait for the call after this one."""
         now_ms = self._api.now_ms
-        written = [it for it in self._event_times() if it[0] <= now_ms]
+        written = [event_time for event_time in self._event_times() if event_time[0] <= now_ms]
         if not written or any(is_urgent for _, is_urgent in written):
             return False
         oldest_ms = min(at_ms for at_ms, _ in written)
@@ -233,7 +233,7 @@ class TalkingAgent:
         if course.talk_ms:
             for at_ms in range(first_ms + course.talk_ms, end_ms, course.talk_ms):
                 acts.append((at_ms, partial(_talk, run, first_ms)))
-        for at_ms, act in sorted(acts, key=lambda it: it[0]):
+        for at_ms, act in sorted(acts, key=lambda item: item[0]):
             act(at_ms)
         done = {"length": course.length, "metric": 0.1}
         run.say(end_ms + CHECKPOINT_MS, "0", "completed", **done)

@@ -86,7 +86,7 @@ class ValidationAgent:
         while True:
             began = time.perf_counter()
             desired = self._sync([])
-            if not any(it["allocation"] not in self._runs for it in desired):
+            if not any(item["allocation"] not in self._runs for item in desired):
                 self.steady_ms.append(1000 * (time.perf_counter() - began))
             for entry in desired:
                 self._follow(entry)
@@ -134,7 +134,7 @@ class ValidationAgent:
         return directives
 
     def _directives(self, name: str, desired: list[dict[str, Any]]) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = next(it for it in desired if it["allocation"] == name)
+        found: Mapping[str, Any] = next(item for item in desired if item["allocation"] == name)
         return found["directives"]  # type: ignore[no-any-return]
 
     def _say(self, name: str, writer: str, *lines: Mapping[str, Any]) -> list[dict[str, Any]]:

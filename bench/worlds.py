@@ -78,7 +78,7 @@ def _seeds(scale: Scale) -> Iterator[Row]:
 
 def _notices(scale: Scale, kind: type[SimulatedCluster], whose: str = "") -> Iterator[Row]:
     promised = kept = 0
-    times = " and ".join(f"{it // 1000} s" for it in kind.notices_ms) + whose
+    times = " and ".join(f"{number // 1000} s" for number in kind.notices_ms) + whose
     with progress(f"notices of {times} in {scale.world_notices} worlds"):
         for seed in range(1, scale.world_notices + 1):
             with _folder() as path:

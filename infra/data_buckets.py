@@ -49,8 +49,8 @@ def parse_data_buckets(
 def find_own_buckets(buckets: tuple[DataBucket, ...], own: tuple[str, ...]) -> list[str]:
     """Return the problem of each bucket that is one of the cluster's own."""
     return [
-        f"detcloud:dataBuckets names {it.bucket}: expected buckets that are not the cluster's own, "
-        "where trials would reach each other's checkpoints"
-        for it in buckets
-        if it.bucket in own
+        f"detcloud:dataBuckets names {bucket.bucket}: expected buckets that are not the cluster's "
+        "own, where trials would reach each other's checkpoints"
+        for bucket in buckets
+        if bucket.bucket in own
     ]

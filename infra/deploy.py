@@ -156,7 +156,7 @@ def _completed_config(program: StackProgram, options: argparse.Namespace) -> dic
 
 def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
     findings = program.check_account(options.team, _completed_config(program, options))
-    return {"findings": [it.to_json() for it in findings]}
+    return {"findings": [finding.to_json() for finding in findings]}
 
 
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -183,7 +183,7 @@ def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
 def _rollback(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _given_config(program, options)
     moves = program.rollback(options.team, config, options.forward, _print_progress)
-    return {"moves": [asdict(it) for it in moves]}
+    return {"moves": [asdict(move) for move in moves]}
 
 
 def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -223,7 +223,7 @@ def _complete_folder(folder: Path) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
             yield Path(partial)
-            for file in sorted(Path(partial).iterdir(), key=lambda it: it.name == FILE):
+            for file in sorted(Path(partial).iterdir(), key=lambda path: path.name == FILE):
                 file.replace(folder / file.name)
     except BaseException:
         if is_new:
@@ -258,7 +258,7 @@ def _stack_config(
     for warning in report.warnings:
         _print_progress(f"warning: {warning}")
     if not report.needs_archives:
-        return {key: it for key, it in config.items() if key not in archives}
+        return {key: text for key, text in config.items() if key not in archives}
     for key, kind in missing.items():
         _print_progress(f"building {program.archives.name(kind, report.architecture)}")
         config[key] = str(program.archives.build(kind, report.architecture, folder))

@@ -57,7 +57,7 @@ def read_output(stack: automation.Stack, name: str) -> str:
 def make_stack(stack: automation.Stack, progress: Progress) -> dict[str, Any]:
     """Make what the stack lacks, change what differs, and return its outputs."""
     outputs = stack.up(on_output=progress, color="never").outputs
-    return {name: it.value for name, it in outputs.items()}
+    return {name: output.value for name, output in outputs.items()}
 
 
 def find_changes(

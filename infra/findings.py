@@ -59,12 +59,12 @@ def read_fact(
 
 def error_lines(findings: Iterable[Finding]) -> list[str]:
     """Return the findings that are errors, a line each."""
-    return [_line(it) for it in findings if it.level is Level.ERROR]
+    return [_line(finding) for finding in findings if finding.level is Level.ERROR]
 
 
 def warning_lines(findings: Iterable[Finding]) -> list[str]:
     """Return the findings that are warnings, a line each."""
-    return [_line(it) for it in findings if it.level is Level.WARNING]
+    return [_line(finding) for finding in findings if finding.level is Level.WARNING]
 
 
 def _line(finding: Finding) -> str:

@@ -41,8 +41,8 @@ def pinned_packages(requirements: list[str]) -> list[str]:
     while left:
         name, extras = left.pop()
         plain = re.sub(r"[-_.]+", "-", name).lower()
-        new = {it for it in ("", *extras) if (plain, it) not in seen}
-        seen |= {(plain, it) for it in new}
+        new = {extra for extra in ("", *extras) if (plain, extra) not in seen}
+        seen |= {(plain, text) for text in new}
         try:
             installed = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def _parse_requirement(line: str) -> tuple[str, tuple[str, ...]]:
     found = _REQUIREMENT.match(line)
     if found is None:
         raise ValueError(f"{line!r} is not a requirement")
-    return found[1], tuple(it.strip() for it in (found[2] or "").split(",") if it.strip())
+    return found[1], tuple(part.strip() for part in (found[2] or "").split(",") if part.strip())
 
 
 def main() -> int:

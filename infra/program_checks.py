@@ -35,8 +35,8 @@ def setting_texts(stack_config: Mapping[str, object]) -> dict[str, str]:
     """Return the settings of a stack's configuration by their names, without other projects'."""
     prefix = f"{PROJECT}:"
     return {
-        name.removeprefix(prefix): str(it)
-        for name, it in stack_config.items()
+        name.removeprefix(prefix): str(item)
+        for name, item in stack_config.items()
         if name.startswith(prefix)
     }
 

@@ -37,7 +37,7 @@ def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[s
 
 def open_remote_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[str, RemoteAccount]:
     """Return the remote accounts that the setting describes. Raises ValueError."""
-    return {cloud: open_remote_account_in(cloud, it, launcher) for cloud, it in given.items()}
+    return {cloud: open_remote_account_in(cloud, item, launcher) for cloud, item in given.items()}
 
 
 def describe_remote_accounts(remotes: Mapping[str, RemoteAccount]) -> str:
@@ -101,4 +101,7 @@ def drain_remote_accounts(
     and add it to the report. Raises DrainFailed.
     """
     reports = [report, *(remote.drain(progress) for remote in remotes.values())]
-    return DrainReport(sum(it.instances for it in reports), sum(it.templates for it in reports))
+    return DrainReport(
+        sum(drain_report.instances for drain_report in reports),
+        sum(item.templates for item in reports),
+    )

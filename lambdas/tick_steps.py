@@ -75,7 +75,10 @@ class TickSteps:
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
         """Return the steps that new rows in these partitions ask for immediately."""
-        wanted = {self.suggestions if it == SUGGESTIONS else self.provisioning for it in partitions}
+        wanted = {
+            self.suggestions if partition == SUGGESTIONS else self.provisioning
+            for partition in partitions
+        }
         return [step for step in (self.suggestions, self.provisioning) if step in wanted]
 
     def run_row_steps(

@@ -59,8 +59,10 @@ def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
             spare += 1
             del free[number]
         elif agent.is_movable and number not in meant:
-            others = (it for it in free if it != number and free[it] >= agent.used_slots)
-            target = min(others, key=lambda it: free[it], default=None)
+            others = (
+                count for count in free if count != number and free[count] >= agent.used_slots
+            )
+            target = min(others, key=lambda other: free[other], default=None)
             if target is not None:
                 spare += 1
                 del free[number]

@@ -25,7 +25,8 @@ class DraftPlan:
         fleet, cap = self.snapshot.fleet, self.snapshot.settings.terminations_max
         now_ms = self.snapshot.now_ms
         self.health = {
-            name: offerings.health_without_future(it, now_ms) for name, it in fleet.health.items()
+            name: offerings.health_without_future(offering_health, now_ms)
+            for name, offering_health in fleet.health.items()
         }
         elapsed_ms = max(0, self.snapshot.now_ms - fleet.tokens_ms)
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)

@@ -132,7 +132,9 @@ def pool_demand(
         hold_reason = "the pool's budget is used up"
     return Demand(
         jobs=tuple(job for job in jobs if job.pending_slots),
-        zero_slot_requests=sum(it.pending.get(0, 0) for _, it in groups if not it.row.label),
+        zero_slot_requests=sum(
+            group.pending.get(0, 0) for _, group in groups if not group.row.label
+        ),
         aux_per_agent=settings.aux_per_agent,
         hold_reason=hold_reason,
         overdue=_overdue_sizes(queue, settings, now_ms) if has_pending else (),

@@ -94,7 +94,11 @@ def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> 
 
 def _slot_price(sold: Sequence[Offering], market: Market) -> float:
     """The hourly price of a slot of the market's cheapest offering."""
-    return min(it.price_per_hour / max(1, it.slots) for it in sold if it.market is market)
+    return min(
+        offering.price_per_hour / max(1, offering.slots)
+        for offering in sold
+        if offering.market is market
+    )
 
 
 def _estimated_work_ms(work: DeadlineProgress) -> int:

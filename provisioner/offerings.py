@@ -117,9 +117,10 @@ def offerings_with_prices(
     """The settings' offerings, with the cloud's prices where the settings have none; if there are
     no such offerings, those of the cloud.
     """
-    prices = {it.name: it.price_per_hour for it in known}
+    prices = {offering.name: offering.price_per_hour for offering in known}
     with_prices = (
-        replace(it, price_per_hour=it.price_per_hour or prices.get(it.name, 0)) for it in named
+        replace(offering, price_per_hour=offering.price_per_hour or prices.get(offering.name, 0))
+        for offering in named
     )
     return tuple(with_prices) or known
 
@@ -134,17 +135,20 @@ def usable_offerings(
 
     None while the cloud throttles: its limit is on our calls, not on an offering.
     """
-    if any(it.kind is ErrorKind.THROTTLED and it.retry_ms > now_ms for it in health.values()):
+    if any(
+        offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
+        for offering_health in health.values()
+    ):
         return (), ()
 
     def is_avoided(offering: Offering) -> bool:
         taken_ms = health.get(offering.name, FRESH).interrupted_ms
         return taken_ms > 0 and now_ms - taken_ms < AVOID_AFTER_INTERRUPTION_MS
 
-    able = [it for it in offerings if _can_try(health.get(it.name, FRESH), now_ms)]
-    spot = sorted((it for it in able if it.market is Market.SPOT), key=is_avoided)
-    on_demand = tuple(it for it in able if it.market is Market.ON_DEMAND)
-    has_spot = any(it.market is Market.SPOT for it in offerings)
+    able = [item for item in offerings if _can_try(health.get(item.name, FRESH), now_ms)]
+    spot = sorted((item for item in able if item.market is Market.SPOT), key=is_avoided)
+    on_demand = tuple(item for item in able if item.market is Market.ON_DEMAND)
+    has_spot = any(item.market is Market.SPOT for item in offerings)
     falls_back = settings.on_demand_fallback or not has_spot
     return (*spot, *(on_demand if falls_back else ())), on_demand
 
@@ -155,7 +159,11 @@ def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
     """
     by_price = sorted(
         offerings,
-        key=lambda it: (not it.price_per_hour, it.price_per_hour / max(1, it.slots), it.name),
+        key=lambda offering: (
+            not offering.price_per_hour,
+            offering.price_per_hour / max(1, offering.slots),
+            offering.name,
+        ),
     )
     return tuple(by_price[:OFFERED_MAX])
 
@@ -169,10 +177,13 @@ def supply_gap(
     """Why no offering may be launched now, if all that the pool would launch lack capacity or
     quota, and when the first is tried again; "" and 0 otherwise.
     """
-    spot = tuple(it for it in offerings if it.market is Market.SPOT)
+    spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings
-    known = [health.get(it.name, FRESH) for it in wanted]
-    if not known or any(it.kind not in _SCARCE_KINDS or _can_try(it, now_ms) for it in known):
+    known = [health.get(offering.name, FRESH) for offering in wanted]
+    if not known or any(
+        offering_health.kind not in _SCARCE_KINDS or _can_try(offering_health, now_ms)
+        for offering_health in known
+    ):
         return "", 0
     first = min(range(len(known)), key=lambda number: known[number].retry_ms)
     message = known[first].message[:_MESSAGE_CHARACTERS_MAX]

@@ -57,17 +57,18 @@ class OrphanCleaner:
 
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
         now_ms = self._clock()
-        live = (it for it in listed if it.status not in _ENDED)
+        live = (instance for instance in listed if instance.status not in _ENDED)
         # A clock may have been ahead when it was launched.
-        old = [it for it in live if abs(now_ms - it.launched_ms) >= GRACE_MS]
-        pools = sorted({it.tags.get(POOL_TAG, "") for it in old} - {""})
+        old = [instance for instance in live if abs(now_ms - instance.launched_ms) >= GRACE_MS]
+        pools = sorted({instance.tags.get(POOL_TAG, "") for instance in old} - {""})
         under_way = {
             (pool, intent.id) for pool in pools for intent in read_intents(self._table, pool)
         }
         known = {row.id for pool in pools for row in read_instances(self._table, pool)}
         return [
-            it.id
-            for it in old
-            if it.id not in known
-            and (it.tags.get(POOL_TAG, ""), it.tags.get(INTENT_TAG, "")) not in under_way
+            instance.id
+            for instance in old
+            if instance.id not in known
+            and (instance.tags.get(POOL_TAG, ""), instance.tags.get(INTENT_TAG, ""))
+            not in under_way
         ]

@@ -56,7 +56,9 @@ def find_overdue(
         shapes = frozenset(need for need, count in count_requests(demand, alike).items() if count)
         able = (*order, *on_demand)
         sizes = frozenset(
-            it.slots for it in able if servable_needs(shapes, it, order, instances_max)
+            offering.slots
+            for offering in able
+            if servable_needs(shapes, offering, order, instances_max)
         )
         if sizes:
             return OverdueRequest(slots, single_agent, shapes, sizes)

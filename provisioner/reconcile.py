@@ -176,7 +176,8 @@ class _ReconcilePass:
             cloud = self._reconciler._cloud_factory(self._settings)
             found = cloud.list_instances(self._reconciler._cluster, self._ledger.fleet.pool)
             notices = self._reconciler._notices() if found else ()
-            self._listed = {it.id: it for it in instances_with_notices(found, notices)}
+            seen = instances_with_notices(found, notices)
+            self._listed = {instance.id: instance for instance in seen}
             offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
             self._record_trouble(error)
@@ -280,7 +281,7 @@ class _ReconcilePass:
             fleet=ledger.fleet,
             rows=tuple(ledger.instances.values()),
             observed=observed,
-            pending=tuple((it.offering, it.count) for it in ledger.intents.values()),
+            pending=tuple((intent.offering, intent.count) for intent in ledger.intents.values()),
             now_ms=self._reconciler._clock(),
             random=self._reconciler._random.random,
             api_down=snapshot.api_down,
@@ -316,7 +317,9 @@ class _ReconcilePass:
         if self._started_ms - intent.created_ms <= INTENT_MS_MAX:
             self._attempt_launch(cloud, intent, again=True)
             return
-        found = [it for it in self._listed.values() if _intent_id(it) == intent.id]
+        found = [
+            instance for instance in self._listed.values() if _intent_id(instance) == intent.id
+        ]
         minutes = INTENT_MS_MAX // MINUTE_MS
         error = OutcomeUnknown(f"a launch got no response for {minutes} min")
         self._close_intent(intent, found, None if found else error)
@@ -421,17 +424,21 @@ def instances_with_notices(
 ) -> list[CloudInstance]:
     """Return the instances with the notices added to what the cloud says of them itself."""
     told = list(notices)
-    reports = {it.instance: it.boot_report for it in told if it.boot_report}
-    ends = {it.instance: it.deadline_ms for it in told if it.deadline_ms is not None}
-    advised = {it.instance for it in told if it.deadline_ms is None and not it.boot_report}
+    reports = {notice.instance: notice.boot_report for notice in told if notice.boot_report}
+    ends = {
+        notice.instance: notice.deadline_ms for notice in told if notice.deadline_ms is not None
+    }
+    advised = {
+        notice.instance for notice in told if notice.deadline_ms is None and not notice.boot_report
+    }
     return [
         replace(
-            it,
-            notice_ms=ends.get(it.id, ends.get(it.reservation, it.notice_ms)),
-            rebalance=it.rebalance or it.id in advised,
-            boot_report=reports.get(it.id, it.boot_report),
+            instance,
+            notice_ms=ends.get(instance.id, ends.get(instance.reservation, instance.notice_ms)),
+            rebalance=instance.rebalance or instance.id in advised,
+            boot_report=reports.get(instance.id, instance.boot_report),
         )
-        for it in instances
+        for instance in instances
     ]
 
 

@@ -48,7 +48,11 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     launches, wait_reason = _plan_launches(draft)
     fleet = replace(
         snapshot.fleet,
-        health={name: it for name, it in draft.health.items() if it != offerings.FRESH},
+        health={
+            name: offering_health
+            for name, offering_health in draft.health.items()
+            if offering_health != offerings.FRESH
+        },
         tokens=draft.tokens,
         tokens_ms=snapshot.now_ms,
         waits=wait_reason,
@@ -118,7 +122,7 @@ def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None
     if request is None or not count:
         return
     others = [row for row in _connected_capacity_rows(draft) if row.offering.slots != size]
-    for row in sorted(others, key=lambda it: _drain_order(draft, it))[:count]:
+    for row in sorted(others, key=lambda other: _drain_order(draft, other))[:count]:
         reason = f"a request for {request.slots} slots has waited too long and needs its place"
         draft.disrupt(row, InstanceState.DRAINING, reason)
 
@@ -134,7 +138,9 @@ def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int
     """The size of instances to make room for, and how many of other sizes are to drain for that."""
     if request is None or draft.snapshot.api_down:
         return 0, 0
-    there = Counter(it.slots for it, count in draft.snapshot.pending for _ in range(count))
+    there = Counter(
+        offering.slots for offering, count in draft.snapshot.pending for _ in range(count)
+    )
     removable = Counter(row.offering.slots for row in _connected_capacity_rows(draft))
     there += removable
     there.update(row.offering.slots for row in _starting_capacity_rows(draft))
@@ -158,7 +164,9 @@ def _drain_idle(draft: DraftPlan, need: "_Need") -> None:
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
     _mark_spare(draft)
     idle = (row for row in draft.rows_in(*_ACTIVE) if row.idle_ms is not None)
-    for row in sorted(idle, key=lambda it: (-it.offering.price_per_hour, it.idle_ms or 0, it.id)):
+    for row in sorted(
+        idle, key=lambda item: (-item.offering.price_per_hour, item.idle_ms or 0, item.id)
+    ):
         size, counts = row.offering.slots, _is_capacity(draft, row)
         spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(size, ())), None))
         reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
@@ -232,7 +240,11 @@ def _may_shrink(draft: DraftPlan) -> bool:
 
 def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
     """Whether without this instance the share on demand is still what it is to be."""
-    left = [it.offering.market for it in _capacity_rows(draft) if it.id != row.id]
+    left = [
+        capacity_row.offering.market
+        for capacity_row in _capacity_rows(draft)
+        if capacity_row.id != row.id
+    ]
     base = ceil(draft.snapshot.settings.on_demand_base * len(left))
     return row.offering.market is Market.SPOT or left.count(Market.ON_DEMAND) >= base
 
@@ -245,7 +257,9 @@ def _disrupt_excess(draft: DraftPlan) -> None:
     pending = sum(count for _, count in draft.snapshot.pending)
     excess = len(staying) + pending - draft.snapshot.settings.max_instances
     reason = f"the pool has more than {draft.snapshot.settings.max_instances} instances"
-    for row in sorted(staying, key=lambda it: (_keep_priority(draft, it), -it.launched_ms, it.id)):
+    for row in sorted(
+        staying, key=lambda item: (_keep_priority(draft, item), -item.launched_ms, item.id)
+    ):
         if excess <= 0:
             return
         connected = draft.observation(row).agent is not None
@@ -335,10 +349,13 @@ def _assess_need(draft: DraftPlan) -> _Need:
     able = tuple(dict.fromkeys((*order, *on_demand)))
     waiting = _demand_with_replacements(draft)
     demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
-    pending = [it for it, count in snapshot.pending for _ in range(count)]
+    pending = [offering for offering, count in snapshot.pending for _ in range(count)]
     capacity = [
         *(_free_capacity(row) for row in _starting_capacity_rows(draft)),
-        *(sizing.FreeCapacity(it.slots, it.slots, it.market, zone=it.zone) for it in pending),
+        *(
+            sizing.FreeCapacity(offering.slots, offering.slots, offering.market, zone=offering.zone)
+            for offering in pending
+        ),
         *(replace(_free_capacity(row), is_connected=True) for row in _idle_capacity_rows(draft)),
         *(
             replace(_free_capacity(row), slots=0, is_connected=True, has_work=True)
@@ -365,7 +382,7 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
         # An instance could not enrol, and would end as one that failed to boot.
         is_wanted = need.waiting.has_pending
         return (), "the cluster's API is down, so no instance could reach it" if is_wanted else ""
-    pending = [it for it, count in snapshot.pending for _ in range(count)]
+    pending = [offering for offering, count in snapshot.pending for _ in range(count)]
     there = [row for row in draft.rows.values() if _counts_against_max(row)]
     least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
     must = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
@@ -377,7 +394,10 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     launches = sizing.clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
     mix = sizing.MarketCounts(
         len(there) + len(pending),
-        sum(it.market is Market.ON_DEMAND for it in [*pending, *(row.offering for row in there)]),
+        sum(
+            offering.market is Market.ON_DEMAND
+            for offering in [*pending, *(row.offering for row in there)]
+        ),
     )
     launches = sizing.apply_on_demand_base(launches, settings, need.on_demand, mix)
     launches, probe_reason = offerings.limit_to_probes(launches, draft.health)
@@ -393,7 +413,7 @@ def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
     have to go again each time that one is tried.
     """
     most = draft.snapshot.settings.max_instances
-    sizes = {it.slots for it in draft.snapshot.offerings}
+    sizes = {offering.slots for offering in draft.snapshot.offerings}
     bounds = InstanceBounds(most, most - least)
     return least > 0 and sizing.needs_more_room(need.waiting, sizes, need.order[0].slots, bounds)
 
@@ -441,7 +461,9 @@ def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> st
         return demand.hold_reason
     most = snapshot.settings.max_instances
     if large := sizing.unservable_sizes(demand, snapshot.offerings, most):
-        have = ", ".join(f"{it.name} with {it.slots}" for it in snapshot.offerings)
+        have = ", ".join(
+            f"{offering.name} with {offering.slots}" for offering in snapshot.offerings
+        )
         sizes = ", ".join(map(str, large))
         return f"requests for {sizes} slots fit into no {most} instances of one offering: {have}"
     if capped:

@@ -101,18 +101,18 @@ def launches_for_demand(
     launches: list[Launch] = []
     left, served = request_shapes(demand), Counter[RequestShape]()
     room, short = bounds.room, set[RequestShape]()
-    able = (*order, *(it for it in on_demand if it not in order))
-    starting = sum(not it.is_connected for it in capacity)
+    able = (*order, *(item for item in on_demand if item not in order))
+    starting = sum(not free_capacity.is_connected for free_capacity in capacity)
     if overdue is not None:
         # Before the others: these would take the room below the maximum.
         launches, fresh = _launches_for_overdue(
             demand, overdue, able, order, capacity, bounds, served
         )
-        there = Counter(it.size for it in capacity)
+        there = Counter(free_capacity.size for free_capacity in capacity)
         if not any(served.values()) and waits_for_capacity(overdue, there, bounds):
             return SizedLaunches((), True)
         capacity = [*capacity, *fresh]
-        room -= sum(it.count for it in launches)
+        room -= sum(launch.count for launch in launches)
     for offering in able:
         needs = servable_needs(left, offering, order, bounds.instances_max)
         gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
@@ -121,7 +121,7 @@ def launches_for_demand(
         singles = _instances_for_single(
             demand, needs, offering.slots, offering.market, capacity, served
         )
-        room = max(0, room - singles - sum(it.count for it in gangs))
+        room = max(0, room - singles - sum(gang.count for gang in gangs))
         launches += gangs
         if singles:
             launches.append(Launch(offering, singles))
@@ -141,7 +141,7 @@ def _launches_for_overdue(
     none where an instance that is there can hold it alone.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
-    if any(it.size >= overdue.slots for it in capacity):
+    if any(free_capacity.size >= overdue.slots for free_capacity in capacity):
         return launches, fresh
     for offering in able:
         needs = servable_needs(overdue.shapes, offering, order, bounds.instances_max)
@@ -149,7 +149,7 @@ def _launches_for_overdue(
             gangs, _ = _launches_for_spanning(
                 demand, needs, offering, capacity, room, served, overdue.shapes
             )
-            room -= sum(it.count for it in gangs)
+            room -= sum(gang.count for gang in gangs)
             launches += gangs
         elif needs and room > 0 and not any(served[need] for need in overdue.shapes):
             served[min(needs, key=str)] += 1
@@ -246,11 +246,11 @@ def apply_on_demand_base(
     """
     total = there.total + sum(launch.count for launch in launches)
     lacking = ceil(settings.on_demand_base * total) - there.on_demand
-    lacking -= sum(it.count for it in launches if it.offering.market is Market.ON_DEMAND)
+    lacking -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
     done: list[Launch] = []
     for launch in launches:
         slots = launch.offering.slots
-        instead = next((it for it in on_demand if it.slots == slots), None)
+        instead = next((offering for offering in on_demand if offering.slots == slots), None)
         swaps = launch.offering.market is Market.SPOT and instead is not None
         count = min(launch.count, max(0, lacking)) if swaps else 0
         if launch.together and count:
@@ -271,7 +271,7 @@ def unservable_sizes(
     large = {
         need.slots
         for need in request_shapes(demand)
-        if not any(can_serve(it.slots, need, instances_max) for it in offerings)
+        if not any(can_serve(offering.slots, need, instances_max) for offering in offerings)
     }
     return sorted(large)
 
@@ -284,7 +284,8 @@ def _ordered_requests(
     """
     requests = count_requests(demand, needs) - (served or Counter())
     return sorted(
-        requests.items(), key=lambda it: (it[0].slots, it[0].single_agent, str(it[0].market))
+        requests.items(),
+        key=lambda item: (item[0].slots, item[0].single_agent, str(item[0].market)),
     )
 
 
@@ -309,11 +310,11 @@ def _launches_for_spanning(
             wanted = need.slots // offering.slots
             is_next = need in overdue and not any(served[one] for one in overdue)
             usable = [
-                it
-                for it in sorted(capacity, key=lambda one: one.has_work)
-                if it.size == offering.slots
-                and (it.is_empty or (is_next and it.has_work))
-                and it.may_serve(need.market)
+                free_capacity
+                for free_capacity in sorted(capacity, key=lambda one: one.has_work)
+                if free_capacity.size == offering.slots
+                and (free_capacity.is_empty or (is_next and free_capacity.has_work))
+                and free_capacity.may_serve(need.market)
             ][:wanted]
             fresh = wanted - len(usable)
             if fresh > room:
@@ -322,7 +323,9 @@ def _launches_for_spanning(
             room -= fresh
             served[need] += 1
             if fresh:
-                zones = Counter(it.zone for it in usable if it.zone)
+                zones = Counter(
+                    free_capacity.zone for free_capacity in usable if free_capacity.zone
+                )
                 zone = zones.most_common(1)[0][0] if zones else ""
                 launches.append(Launch(offering, fresh, together=True, zone=zone))
             for instance in usable:
@@ -337,7 +340,7 @@ def _take_starting(
     many.
     """
     taken = 0
-    for instance in sorted(capacity, key=lambda it: it.slots):
+    for instance in sorted(capacity, key=lambda item: item.slots):
         while taken < count and not instance.is_connected and instance.slots >= need.slots:
             if not instance.may_serve(need.market):
                 break
@@ -362,7 +365,7 @@ def _instances_for_single(
     fresh: list[FreeCapacity] = []
     for need, count in reversed(_ordered_requests(demand, single, served)):
         left = count
-        for instance in sorted((*capacity, *fresh), key=lambda it: it.slots):
+        for instance in sorted((*capacity, *fresh), key=lambda item: item.slots):
             if left and not instance.is_connected and instance.may_serve(need.market):
                 taken = min(left, instance.slots // need.slots)
                 instance.slots -= taken * need.slots

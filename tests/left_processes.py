@@ -29,10 +29,14 @@ def no_process_left(folder: Path, seconds: float = 2.0) -> Iterator[None]:
     """
     mark, before = f"{os.getpid()}-{uuid.uuid4()}", os.environ.get(MARK)
     marks = (f"{MARK}={mark}".encode(), os.fsencode(folder))
-    known = {(it.pid, it.started_ticks) for it in list_marked(marks)}
+    known = {(process.pid, process.started_ticks) for process in list_marked(marks)}
 
     def list_new() -> list[Process]:
-        return [it for it in list_marked(marks) if (it.pid, it.started_ticks) not in known]
+        return [
+            process
+            for process in list_marked(marks)
+            if (process.pid, process.started_ticks) not in known
+        ]
 
     os.environ[MARK] = mark
     try:
@@ -57,10 +61,14 @@ def list_marked(marks: tuple[bytes, ...]) -> list[Process]:
     for entry in PROC.iterdir() if PROC.is_dir() else ():
         if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *found}:
             words = environment_of(int(entry.name))
-            process = read_process(int(entry.name)) if any(it in words for it in marks) else None
+            process = (
+                read_process(int(entry.name)) if any(mark in words for mark in marks) else None
+            )
             if process is not None:
                 found[process.pid] = process
-    return [it for it in found.values() if not any(helper in it.command for helper in HELPERS)]
+    return [
+        item for item in found.values() if not any(helper in item.command for helper in HELPERS)
+    ]
 
 
 def starting_test(process: Process) -> str:

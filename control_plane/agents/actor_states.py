@@ -52,7 +52,7 @@ class ActorStateReader:
         Trials that this reader has not seen yet cost a second read, for their experiments.
         """
         known = self._experiment_ids
-        numbers = sorted({known[it] for it in trial_ids if it in known})
+        numbers = sorted({known[trial_id] for trial_id in trial_ids if trial_id in known})
         names = [] if agent is None else [addresses.agent(agent)]
         states = self._engine.read_states(
             [*names, *map(addresses.trial, trial_ids), *map(addresses.experiment, numbers)]
@@ -60,7 +60,7 @@ class ActorStateReader:
         owners = states[len(names) + len(trial_ids) :]
         trials = dict(zip(trial_ids, states[len(names) :], strict=False))
         self._remember_experiments(trials)
-        new = {it.experiment_id for it in trials.values() if it is not None} - set(numbers)
+        new = {trial.experiment_id for trial in trials.values() if trial is not None} - set(numbers)
         if new:
             owners += self._engine.read_states([*map(addresses.experiment, sorted(new))])
         return ActorStates(states[0] if names else None, trials, _by_number(owners))
@@ -72,24 +72,28 @@ class ActorStateReader:
     def find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
         """Return the experiment ids of those trials that exist; each trial is read once."""
         known = self._experiment_ids
-        owners = {it: owner for it in trial_ids if (owner := known.get(it)) is not None}
+        owners = {
+            trial_id: owner for trial_id in trial_ids if (owner := known.get(trial_id)) is not None
+        }
         if unknown := sorted(set(trial_ids) - owners.keys()):
             trials = dict(zip(unknown, self.read_trials(unknown), strict=True))
             self._remember_experiments(trials)
-            owners |= {it: trial.experiment_id for it, trial in trials.items() if trial is not None}
+            owners |= {
+                number: trial.experiment_id for number, trial in trials.items() if trial is not None
+            }
         return owners
 
     def _remember_experiments(self, trials: dict[int, TrialState | None]) -> None:
         if len(self._experiment_ids) + len(trials) > TRIALS_KNOWN_MAX:
             self._experiment_ids = {}
         self._experiment_ids |= {
-            it: trial.experiment_id for it, trial in trials.items() if trial is not None
+            number: trial.experiment_id for number, trial in trials.items() if trial is not None
         }
 
 
 def _by_number(states: Sequence[Any]) -> dict[int, ExperimentState]:
     return {
-        it.experiment_id: it
-        for it in states
-        if isinstance(it, ExperimentState) and it.status is not Status.DELETED
+        state.experiment_id: state
+        for state in states
+        if isinstance(state, ExperimentState) and state.status is not Status.DELETED
     }

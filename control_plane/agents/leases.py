@@ -151,7 +151,9 @@ def decide_marking(
         # did not find the API down, a clock that has jumped may make it seem so.
         was_down = loss_detection.outage == "down"
         gone = [
-            it for it in lapsed if was_down and abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX
+            name
+            for name in lapsed
+            if was_down and abs(now_ms - live[name].renewed_ms) > OUTAGE_MS_MAX
         ]
         return Marking(replace(paused, for_lapses=True, outage="down"), tuple(gone))
     if lapsed and loss_detection.outage == "down":

@@ -34,7 +34,10 @@ def read_running_trial(
     is_here = (
         isinstance(state, AgentState)
         and not state.lost
-        and any((it.trial_id, it.epoch) == known for it in state.desired)
+        and any(
+            (desired_allocation.trial_id, desired_allocation.epoch) == known
+            for desired_allocation in state.desired
+        )
     )
     if not isinstance(state, AgentState) or not is_here:
         raise CommandRefused("forbidden", f"allocation {allocation} is not one of agent {agent}")

@@ -160,7 +160,11 @@ class AgentService:
         """
         session, state, states = self._accept_request(agent, request)
         known = set(request.known)
-        new_ids = [it.trial_id for it in state.desired if f"{it.trial_id}.{it.epoch}" not in known]
+        new_ids = [
+            allocation.trial_id
+            for allocation in state.desired
+            if f"{allocation.trial_id}.{allocation.epoch}" not in known
+        ]
         build_spec = self._spec_builder(new_ids)
         trials = TrialSource(
             states.trials.get,
@@ -274,7 +278,11 @@ class AgentService:
             return before, self._state_reader.read_actor_states(ids)
         states = self._state_reader.read_actor_states(ids, agent)
         state = _check_agent_state(agent, states.agent, epoch)
-        new_ids = [it.trial_id for it in state.desired if it.trial_id not in states.trials]
+        new_ids = [
+            allocation.trial_id
+            for allocation in state.desired
+            if allocation.trial_id not in states.trials
+        ]
         return state, states | self._state_reader.read_actor_states(new_ids) if new_ids else states
 
     def _try_accept(

@@ -277,7 +277,7 @@ def _stored_line_write(
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
     """Read the metadata of trials in their order: what their code has set, as users edited it."""
     sorts = (TRIAL_METADATA, METADATA_EDITS)
-    keys = [Key(addresses.trial(it), sort) for it in trial_ids for sort in sorts]
+    keys = [Key(addresses.trial(trial_id), sort) for trial_id in trial_ids for sort in sorts]
     rows = [
         row
         for start in range(0, len(keys), GET_MAX)

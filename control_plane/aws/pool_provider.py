@@ -228,7 +228,7 @@ class AwsProvider(Provider):
 
     @model_validator(mode="after")
     def _check_folders(self) -> AwsProvider:
-        refuse_same_folders([it.folder for it in self.file_systems])
+        refuse_same_folders([file_system.folder for file_system in self.file_systems])
         return self
 
     @model_validator(mode="after")
@@ -253,7 +253,7 @@ class AwsProvider(Provider):
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
         """The folders from which trials may mount paths."""
-        return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
+        return (*self.allowed_mounts, *(file_system.folder for file_system in self.file_systems))
 
     @property
     def _slots(self) -> int | None:

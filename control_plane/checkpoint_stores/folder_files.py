@@ -111,7 +111,7 @@ def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
     with suppress(FileNotFoundError), _open_folders(root, parts) as folders:
         if len(folders) > len(parts):
             with os.scandir(folders[-1]) as found:
-                return sorted(it.name for it in found if it.is_dir(follow_symlinks=False))
+                return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
     return []
 
 

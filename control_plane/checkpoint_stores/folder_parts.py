@@ -99,9 +99,11 @@ class FolderPartsUpload:
     def _part_numbers(self, staging: int) -> set[int]:
         """The numbers of the parts that are marked as written."""
         with os.scandir(staging) as found:
-            names = [it.name for it in found if it.name.startswith(self._prefix)]
+            names = [entry.name for entry in found if entry.name.startswith(self._prefix)]
         numbers = (name.removeprefix(self._prefix) for name in names)
-        return {int(it) for it in numbers if _NUMBER.fullmatch(it)} & set(self.sizes.numbers)
+        return {int(number) for number in numbers if _NUMBER.fullmatch(number)} & set(
+            self.sizes.numbers
+        )
 
 
 def _exists(name: str, folder: int) -> bool:

@@ -58,7 +58,9 @@ class HdfsFiles(KeyedFiles):
         trial = f"{experiment_id}/{trial_id}"
         for epoch in self._folder.list_folders(trial):
             if _EPOCH.fullmatch(epoch):
-                yield from ((epoch, it) for it in self._folder.list_folders(f"{trial}/{epoch}"))
+                yield from (
+                    (epoch, folder) for folder in self._folder.list_folders(f"{trial}/{epoch}")
+                )
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return None

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report["migrated"] = text + "\n"
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
-        report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
+        report |= {"ok": False, "problems": [problem_values(item) for item in error.problems]}
     _print(render_report(report) if options.json else text)
     return 0 if report["ok"] else 1
 

@@ -45,7 +45,7 @@ def _expansion_warnings(config: ExperimentConfig) -> Iterator[str]:
     for variables in by_device.values():
         known = set(VARIABLES_OF_IMAGES)
         for name, _, value in (variable.partition("=") for variable in variables):
-            used = next((it for it in _REFERENCE.findall(value) if it in known), None)
+            used = next((item for item in _REFERENCE.findall(value) if item in known), None)
             known.add(name)
             if used is not None and name not in told:
                 told.add(name)

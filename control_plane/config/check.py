@@ -137,9 +137,9 @@ class Layers:
         """
         unread = {finding.loc for finding in self.findings}
         unread |= {loc for loc in self.template.unread if not _has_value(self.user, loc)}
-        all_findings = [*self.findings, *(it for it in findings if it.loc not in unread)]
-        problems = [self._problem(it, tree) for it in all_findings] + [*self.other_problems]
-        distinct = {(it.path, it.line, it.message): it for it in problems}
+        all_findings = [*self.findings, *(item for item in findings if item.loc not in unread)]
+        problems = [self._problem(item, tree) for item in all_findings] + [*self.other_problems]
+        distinct = {(problem.path, problem.line, problem.message): problem for problem in problems}
         return ConfigInvalid(sorted(distinct.values(), key=_sort_key))
 
     def _problem(self, finding: Finding, tree: Tree | None) -> Problem:

@@ -84,7 +84,9 @@ def command_values(config: ExperimentConfig) -> dict[str, Any]:
     }
     resources = values["resources"]
     slots = resources["slots_per_trial"]
-    kept = {name: it for name, it in resources.items() if name not in _REFUSED_RESOURCES}
+    kept = {
+        name: resource for name, resource in resources.items() if name not in _REFUSED_RESOURCES
+    }
     return {**values, "resources": {**kept, "slots": slots}}
 
 

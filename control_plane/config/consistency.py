@@ -55,7 +55,7 @@ def _check_trial_length(config: ExperimentConfig, scope: Scope) -> Iterator[Find
 
 
 def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    users = [path_text(loc) for loc, length in config.lengths().items() if length.unit == "epochs"]
     if not users and config.unit == "epochs":
         users = ["searcher.unit"]
     if users and not config.scale.records_per_epoch and config.entrypoint is None:
@@ -67,7 +67,7 @@ def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator
 def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     lengths = config.lengths().items()
     converted = ("records", "epochs") if config.scale.records_per_epoch else ("records",)
-    users = [path_text(loc) for loc, it in lengths if it.unit in converted]
+    users = [path_text(loc) for loc, length in lengths if length.unit in converted]
     if not users and not scope.rules.global_batch_size_required:
         return
     loc = ("hyperparameters", BATCH_SIZE)

@@ -65,12 +65,14 @@ def _check_devices(value: object) -> object:
     names = [name for name in value if name not in kinds] if isinstance(value, Mapping) else ()
     if names:
         hint = "write a list of NAME=VALUE, or a map of one for each of cpu, cuda and rocm"
-        raise refusal([Finding((str(it),), "is not a kind of device", hint) for it in names])
+        raise refusal([Finding((str(item),), "is not a kind of device", hint) for item in names])
     return value
 
 
 def _render_variables(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
-    return [it if info.context == REVEAL else mask_variable(it) for it in variables]
+    return [
+        variable if info.context == REVEAL else mask_variable(variable) for variable in variables
+    ]
 
 
 Variables = Annotated[

@@ -108,7 +108,7 @@ def _append_entries(
     upper: list[Any], lower: list[Any], identity: Callable[[object], object]
 ) -> list[Any]:
     """Return the upper entries, and those of the lower ones that stand for something else."""
-    taken = {it for it in map(identity, upper) if isinstance(it, str)}
+    taken = {text for text in map(identity, upper) if isinstance(text, str)}
     return upper + [entry for entry in lower if identity(entry) not in taken]
 
 
@@ -124,7 +124,7 @@ def _to_one_form(upper: Any, lower: Any, loc: Loc) -> tuple[Any, Any]:
     if loc == ("labels",) and isinstance(upper, list) and isinstance(lower, Mapping):
         return upper, [name for name, kept in lower.items() if kept is True]
     if loc == ("labels",) and isinstance(lower, list) and isinstance(upper, Mapping):
-        return upper, dict.fromkeys((it for it in lower if isinstance(it, str)), True)
+        return upper, dict.fromkeys((text for text in lower if isinstance(text, str)), True)
     return upper, lower
 
 

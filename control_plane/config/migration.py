@@ -66,7 +66,7 @@ def _convert_config(tree: Tree, batches_per_step: int) -> Tree:
         if key == "searcher":
             changed[key] = _convert_searcher(value, batches_per_step)
         elif key == "hyperparameters" and not is_grid:
-            changed[key] = {name: _convert_parameter(it) for name, it in value.items()}
+            changed[key] = {name: _convert_parameter(item) for name, item in value.items()}
         elif key == "batches_per_step":
             changed["scheduling_unit"] = value
         elif key in PERIODS:

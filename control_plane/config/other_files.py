@@ -91,7 +91,7 @@ def find_other_file(layers: Sequence[Tree]) -> Finding | None:
     if any(layer.get("searcher") is not None for layer in layers):
         return None
     own = layers[0]
-    kind = next((it for it in OTHER_FILES if it.fields & own.keys()), None)
+    kind = next((other_file for other_file in OTHER_FILES if other_file.fields & own.keys()), None)
     if kind is not None:
         return Finding((), f"configures {kind.name}, no experiment", kind.hint)
     if _has_slots(own):

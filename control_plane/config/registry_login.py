@@ -19,13 +19,17 @@ def drop_foreign_login(tree: Tree, layers: Sequence[Tree]) -> Tree:
     login's own names an image of another registry.
     """
     environments = [_map_in(layer, "environment") for layer in layers]
-    owners = (n for n, it in enumerate(environments) if it.get("registry_auth") is not None)
+    owners = (
+        n
+        for n, environment in enumerate(environments)
+        if environment.get("registry_auth") is not None
+    )
     owner = next(owners, 0)
     named = {registry for above in environments[:owner] for registry in _image_registries(above)}
     merged = _map_in(tree, "environment")
     if "registry_auth" not in merged or named <= _login_registries(environments[owner:]):
         return tree
-    rest = {name: it for name, it in merged.items() if name != "registry_auth"}
+    rest = {name: item for name, item in merged.items() if name != "registry_auth"}
     return {**tree, "environment": rest}
 
 

@@ -63,7 +63,7 @@ def _model(options: type[OptionGroup], base: type[Section]) -> type[Section]:
     }
     if options.takes_unknown_fields:
         body["model_config"] = ConfigDict(extra="allow")
-    model = new_class(options.__name__, (options, base), exec_body=lambda it: it.update(body))
+    model = new_class(options.__name__, (options, base), exec_body=lambda item: item.update(body))
     # Of threads that make it at the same time all take the first.
     return _models.setdefault(options, model)
 

@@ -86,7 +86,9 @@ def join_commits(
     """Join the commits of the receivers to the sender's; returns the receivers after it, too."""
     if not deliveries:
         return commit, []
-    parts = [build_commit(it.actor.snapshot, it.fold, now_ms) for it in deliveries]
+    parts = [
+        build_commit(delivery.actor.snapshot, delivery.fold, now_ms) for delivery in deliveries
+    ]
     receivers = dict.fromkeys(commit.receivers)
     for part in parts:
         receivers.update(dict.fromkeys(part.receivers))

@@ -412,7 +412,7 @@ def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
             engine.table.commit(deletions)
     except Conflict as conflict:
         # Another process deletes them too: the others go one by one, but for that row.
-        others = [it for it in deletions if it.key != conflict.key]
+        others = [delete for delete in deletions if delete.key != conflict.key]
         return trimmed + sum(_delete_one(engine, deletion) for deletion in others)
     return trimmed + len(deletions)
 

@@ -412,7 +412,7 @@ class Engine:
         deliveries = fold_deliveries(
             self.table, self._cache, before, fold, now_ms, mail_only, len(extra)
         )
-        clocks = {it.address: it.clock for it in deliveries}
+        clocks = {item.address: item.clock for item in deliveries}
         own = build_commit(before, fold, now_ms, origin, len(extra), clocks)
         commit, receivers_after = join_commits(own, deliveries, now_ms)
         writes = (*commit.writes, *extra)

@@ -216,7 +216,7 @@ def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[Mailbo
     """
     attempts = mail.attempts + count
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
-    body, stored = (it.replace(before, after, 1) for it in (mail.body, mail.stored))
+    body, stored = (content.replace(before, after, 1) for content in (mail.body, mail.stored))
     counted = replace(mail, attempts=attempts, revision=mail.revision + 1, body=body, stored=stored)
     due_ms = now_ms + attempt_delay_ms(max(attempts, mail.attempts))
     return counted, Put(mail.key, counted.revision, stored, mail.revision, due_ms)

@@ -129,7 +129,7 @@ class FirestoreClient:
         if fields:
             body["mask"] = {"fieldPaths": fields}
         content, _ = self._send("batchGet", body)
-        documents = (_check_answer(it).get("found") for it in _parse_answers(content))
+        documents = (_check_answer(answer).get("found") for answer in _parse_answers(content))
         return {document["name"]: document for document in documents if document}
 
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
@@ -187,7 +187,7 @@ def _parse_answer(content: bytes) -> Any:
 def _parse_answers(content: bytes) -> list[JsonObject]:
     """Parse the answers of a stream. Raises UnknownOutcome for anything else."""
     answers = _parse_answer(content)
-    if not isinstance(answers, list) or not all(isinstance(it, dict) for it in answers):
+    if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise UnknownOutcome(f"Firestore's answer is no list of objects: {content[:80]!r}")
     return answers
 

@@ -269,7 +269,9 @@ class GcpProvider(Provider):
                 refuse_at((name,), "must be a map")
         for name in ("disks", "networkInterfaces"):
             entries = config.get(name, [])
-            if not isinstance(entries, list) or not all(isinstance(it, dict) for it in entries):
+            if not isinstance(entries, list) or not all(
+                isinstance(entry, dict) for entry in entries
+            ):
                 refuse_at((name,), "must be a list of maps")
         for key, value in config.get("labels", {}).items():
             is_text = isinstance(value, str)
@@ -297,7 +299,8 @@ class GcpProvider(Provider):
         region = self.region or region_of(self.zone)
         zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
         zones += [
-            (("offerings", place, "zone"), it.zone) for place, it in enumerate(self.offerings)
+            (("offerings", place, "zone"), offering.zone)
+            for place, offering in enumerate(self.offerings)
         ]
         for loc, zone in zones:
             if zone and not region_of(zone):
@@ -309,7 +312,7 @@ class GcpProvider(Provider):
 
     @model_validator(mode="after")
     def _check_folders(self) -> GcpProvider:
-        refuse_same_folders([it.folder for it in self.file_systems])
+        refuse_same_folders([file_system.folder for file_system in self.file_systems])
         return self
 
     @model_validator(mode="after")
@@ -335,12 +338,14 @@ class GcpProvider(Provider):
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
         """The folders from which trials may mount paths."""
-        return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
+        return (*self.allowed_mounts, *(file_system.folder for file_system in self.file_systems))
 
     @property
     def described_types(self) -> MachineTypes:
         """The machine types that are described."""
-        return {name: it.machine_type for name, it in self.machine_types.items()}
+        return {
+            name: machine_kind.machine_type for name, machine_kind in self.machine_types.items()
+        }
 
     @property
     def default_type(self) -> str:
@@ -392,9 +397,11 @@ class GcpProvider(Provider):
 def _check_metadata(metadata: object) -> None:
     items = metadata.get("items", []) if isinstance(metadata, dict) else None
     if not isinstance(items, list) or not all(
-        isinstance(it, dict) and isinstance(it.get("key"), str) and isinstance(it.get("value"), str)
-        for it in items
+        isinstance(item, dict)
+        and isinstance(item.get("key"), str)
+        and isinstance(item.get("value"), str)
+        for item in items
     ):
         refuse_at(("metadata",), "must be a map with `items`, each with a `key` and a `value`")
-    if any(it["key"] == _STARTUP_SCRIPT for it in items):
+    if any(item["key"] == _STARTUP_SCRIPT for item in items):
         refuse_at(("metadata",), "must not have a startup-script", "use startup_script")

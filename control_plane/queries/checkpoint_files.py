@@ -54,7 +54,9 @@ class CheckpointFolder:
     @cached_property
     def files(self) -> tuple[StoredFile, ...]:
         """The files that are left, by path."""
-        return tuple(it for it in self.manifest if not matches_any(it.path, self.deleted_patterns))
+        return tuple(
+            file for file in self.manifest if not matches_any(file.path, self.deleted_patterns)
+        )
 
 
 class CheckpointPlace(Answer):
@@ -147,7 +149,7 @@ def file_url(services: Services, folder: CheckpointFolder, file: StoredFile) -> 
         return url
     expires_ms = services.now_ms() + VALIDITY_MS_MAX
     # Which file is meant stays the same while others are deleted.
-    place = bisect_left(folder.manifest, file.path, key=lambda it: it.path)
+    place = bisect_left(folder.manifest, file.path, key=lambda item: item.path)
     key = ObjectKey(f"{CHECKPOINT_FILES}/{folder.uuid}/{place}")
     return services.signer.sign("GET", key, size=None, sha256=None, expires_ms=expires_ms).url
 

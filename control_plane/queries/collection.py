@@ -150,7 +150,10 @@ def _describe_candidates(
     services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
 ) -> list[checkpoints.Checkpoint]:
     """Describe those of an experiment's checkpoints that have not gone since the inventory."""
-    places = [(addresses.trial(it.trial_id), CHECKPOINT_PARTS + it.uuid) for it in candidates]
+    places = [
+        (addresses.trial(candidate.trial_id), CHECKPOINT_PARTS + candidate.uuid)
+        for candidate in candidates
+    ]
     parts = services.engine.read_parts(places)
     records = [part for part in parts if isinstance(part, CheckpointRecord)]
     return checkpoints.checkpoint_answers(services, records, experiment_id)

@@ -83,15 +83,15 @@ def list_offerings(services: Services, pool: str) -> list[OfferingView]:
     fleet = rows.read_fleet(services.table, pool)
     return [
         OfferingView(
-            offering=it.name,
-            instance_type=it.instance_type,
-            zone=it.zone,
-            market=it.market,
-            slots=it.slots,
-            price_per_hour=it.price_per_hour,
-            slot_price_per_hour=it.price_per_hour / max(1, it.slots),
+            offering=offering.name,
+            instance_type=offering.instance_type,
+            zone=offering.zone,
+            market=offering.market,
+            slots=offering.slots,
+            price_per_hour=offering.price_per_hour,
+            slot_price_per_hour=offering.price_per_hour / max(1, offering.slots),
         )
-        for it in (() if fleet is None else fleet.offered)
+        for offering in (() if fleet is None else fleet.offered)
     ]
 
 

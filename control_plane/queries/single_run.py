@@ -33,7 +33,11 @@ def read_single_runs(
     """Read the runs of commands and notebooks, in their order; None for an experiment, and for a
     run whose first message is still on its way.
     """
-    ids = [it.experiment_id for it, _ in experiments if it.kind is not JobKind.EXPERIMENT]
+    ids = [
+        experiment_state.experiment_id
+        for experiment_state, _ in experiments
+        if experiment_state.kind is not JobKind.EXPERIMENT
+    ]
     places = [(addresses.experiment(number), part_name(0)) for number in ids]
     parts = services.engine.read_parts(places)
     trial_ids = {
@@ -42,7 +46,9 @@ def read_single_runs(
         if isinstance(part, Summaries) and part.trials
     }
     trials = dict(zip(trial_ids, services.agents.read_trials(trial_ids.values()), strict=True))
-    return [_run_of(trials.get(it[0].experiment_id), *it) for it in experiments]
+    return [
+        _run_of(trials.get(experiment[0].experiment_id), *experiment) for experiment in experiments
+    ]
 
 
 def _run_of(

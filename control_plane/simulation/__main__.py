@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = {"ok": True, "problems": [], "simulation": _simulate(options)}
     except ConfigInvalid as error:
-        report = {"ok": False, "problems": [problem_values(it) for it in error.problems]}
+        report = {"ok": False, "problems": [problem_values(problem) for problem in error.problems]}
     print(json.dumps(report))
     return 0 if report["ok"] else 1
 

@@ -185,7 +185,7 @@ def _parse_trial(path: str, value: object) -> RecordedTrial:
     if seconds is not None and not (_is_number(seconds) and seconds > 0):
         text = f"must be a number above 0 or null, not {seconds!r:.40}"
         raise CurvesInvalid(f"{path}.seconds_per_batch", text)
-    return RecordedTrial(value["hparams"], batches, tuple(it for _, it in pairs), seconds)
+    return RecordedTrial(value["hparams"], batches, tuple(figure for _, figure in pairs), seconds)
 
 
 def _parse_point(path: str, value: object) -> tuple[int, float | None]:

@@ -45,7 +45,7 @@ def check_simulable(config: ExperimentConfig, slots: int, missing_package: str |
         raise refusal("searcher.name", text, "simulate another searcher")
     if missing_package:
         raise refusal("searcher.name", missing_package)
-    epochs = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    epochs = [path_text(loc) for loc, length in config.lengths().items() if length.unit == "epochs"]
     if epochs and not config.scale.records_per_epoch:
         text = f"is needed to simulate {epochs[0]}: without it, only a trial knows its epochs"
         hint = "simulate with --config records_per_epoch=..."

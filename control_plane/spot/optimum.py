@@ -38,7 +38,7 @@ def optimum_cost(job: DeadlineJob, trace: SpotTrace) -> float | None:
     has done as much.
     """
     replays = [replay_policy(policy, job, trace) for policy in POLICIES.values()]
-    best = min((it.cost for it in replays if it.finished_ms is not None), default=None)
+    best = min((replay.cost for replay in replays if replay.finished_ms is not None), default=None)
     if best is None:
         return None
     ahead = _remaining_market(job, trace)

@@ -183,7 +183,7 @@ def offer_parts(
         signed = [opened.sign_part(*part, seconds) for part in parts]
     except OSError as error:
         raise store_error(error) from None
-    uploads = [None if it is None else SignedUpload(*it) for it in signed]
+    uploads = [None if item is None else SignedUpload(*item) for item in signed]
     return OfferedParts(sizes.part_bytes, opened.is_in_order, stored, uploads)
 
 

@@ -286,7 +286,7 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
     _, stored = encode_message_for(addresses.experiment(0), message)
     if len(stored) <= STORED_BYTES_MAX:
         return
-    sections = {name: len(to_json(it)) for name, it in config.model_dump(mode="json").items()}
+    sections = {name: len(to_json(item)) for name, item in config.model_dump(mode="json").items()}
     largest = max(sections, key=sections.__getitem__)
     raise invalid(
         largest,

@@ -97,7 +97,7 @@ class DetCallback(transformers.TrainerCallback):
             )
         if self._loop.is_due(state.global_step, state.epoch or 0):
             # It was saved, and then this process ended before the searcher heard of it.
-            known = [it for it in state.log_history if it.get("step") == state.global_step]
+            known = [item for item in state.log_history if item.get("step") == state.global_step]
             metrics = {name: value for entry in known for name, value in entry.items()}
             if self.core_context.info.metric in metrics:
                 self._loop.complete(metrics)
@@ -111,7 +111,10 @@ class DetCallback(transformers.TrainerCallback):
             self._metrics_step, self._metrics = step, {}
         self._metrics.update(logs)
         counts = {"batches": step, "epochs": state.epoch or 0.0}
-        metrics = {**counts, **{it: value for it, value in logs.items() if self._is_reported(it)}}
+        metrics = {
+            **counts,
+            **{text: value for text, value in logs.items() if self._is_reported(text)},
+        }
         if any(name.startswith("eval_") for name in logs):
             self._loop.report_validation(step, metrics)
         else:

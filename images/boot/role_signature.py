@@ -64,7 +64,7 @@ def sign(method, url, region, service, headers, content=b""):
         "x-amz-date": moment,
         "x-amz-security-token": keys["Token"],
     }
-    lines = ["{}:{}".format(*it) for it in sorted(signed.items())]
+    lines = ["{}:{}".format(*item) for item in sorted(signed.items())]
     names = ";".join(sorted(signed))
     request = "\n".join([method, place.path, place.query, *lines, "", names, content_digest])
     scope = "/".join([day, region, service, "aws4_request"])

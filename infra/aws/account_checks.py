@@ -85,11 +85,13 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
     found += check_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
     if settings.kms_key:
         if facts.key is not None:
-            found += read_fact(facts.key, "key", lambda it: _own_key(settings, it))
+            found += read_fact(facts.key, "key", lambda key_facts: _own_key(settings, key_facts))
         found += read_fact(facts.has_spot_role, "spot role", _spot_role)
     if facts.networks is not None:
-        found += read_fact(facts.networks, "network", lambda it: _networks(settings, it))
-    found += read_fact(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
+        found += read_fact(facts.networks, "network", lambda network: _networks(settings, network))
+    found += read_fact(
+        facts.concurrency, "concurrency", lambda concurrency: _concurrency(settings, concurrency)
+    )
     return [*found, *check_launch(cluster, facts)]
 
 
@@ -104,10 +106,12 @@ def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
     for purchase in purchases:
         found += _type_findings(settings, purchase, facts)
     found += _quota_findings(settings, purchases, facts)
-    if any(not it.provider.image_id for it in purchases):
-        found += read_fact(facts.image, "image", lambda it: _image(settings, it))
+    if any(not item.provider.image_id for item in purchases):
+        found += read_fact(facts.image, "image", lambda name: _image(settings, name))
     found += read_fact(
-        facts.image_architectures, "images", lambda it: _own_images(purchases, facts, it)
+        facts.image_architectures,
+        "images",
+        lambda image_architecture: _own_images(purchases, facts, image_architecture),
     )
     return [*found, *find_file_system_problems(settings, cluster, facts)]
 
@@ -116,7 +120,9 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
     """Yield what there is to say of the key of disks. `own_key_remedy` is what to do where it is
     one of the account's own.
     """
-    yield from read_fact(facts.disk_key, "disks", lambda it: _disk_key(it, kms_key, own_key_remedy))
+    yield from read_fact(
+        facts.disk_key, "disks", lambda key: _disk_key(key, kms_key, own_key_remedy)
+    )
 
 
 def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
@@ -163,15 +169,22 @@ def _plan(plan: str) -> Iterator[Finding]:
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
     for name, provider in aws_pools(cluster):
-        for it in offerings_of(provider):
-            slots = it.slots if provider.offerings else provider.slots_offered()[0]
-            yield Purchase(name, provider, it.instance_type, it.market, it.zone, slots)
+        for offering_config in offerings_of(provider):
+            slots = offering_config.slots if provider.offerings else provider.slots_offered()[0]
+            yield Purchase(
+                name,
+                provider,
+                offering_config.instance_type,
+                offering_config.market,
+                offering_config.zone,
+                slots,
+            )
 
 
 def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     subject = f"pool {purchase.pool}, {purchase.instance_type} {purchase.usage_class}"
     if isinstance(facts.types, Unknown):
-        yield from read_fact(facts.types, subject, lambda it: iter(()))
+        yield from read_fact(facts.types, subject, lambda item: iter(()))
         return
     kind = facts.types.get(purchase.instance_type)
     if kind is None:
@@ -190,7 +203,7 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         yield Finding(Level.ERROR, subject, text, remedy)
         return
     for finding in read_fact(
-        facts.zones, subject, lambda it: _zones(settings, subject, purchase, it)
+        facts.zones, subject, lambda zone: _zones(settings, subject, purchase, zone)
     ):
         is_fine = finding.level is Level.FINE
         yield replace(finding, text=f"{finding.text}: {_description(kind)}") if is_fine else finding
@@ -262,7 +275,7 @@ def _quota_findings(
     for quota, those in users.items():
         fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))
         subject = f"quota {quota.code}"
-        one = {it: facts.types[it.instance_type].vcpus for it in those}
+        one = {item: facts.types[item.instance_type].vcpus for item in those}
         yield from read_fact(fact, subject, partial(_quota, settings, quota, one))
 
 
@@ -273,13 +286,15 @@ def _quota(
         f"quota {quota.code}",
         f"request an increase at {quota_url(quota, settings.region)}",
     )
-    smallest = min(vcpus_of, key=lambda it: vcpus_of[it])
+    smallest = min(vcpus_of, key=lambda item: vcpus_of[item])
     pools: dict[str, int] = {}
-    for it, each in vcpus_of.items():
-        pools[it.pool] = max(pools.get(it.pool, 0), each * it.provider.max_instances)
+    for purchase, each in vcpus_of.items():
+        pools[purchase.pool] = max(
+            pools.get(purchase.pool, 0), each * purchase.provider.max_instances
+        )
     wanted = sum(pools.values())
     known = f"{quota.name}: {vcpus:g} vCPUs"
-    too_large = [it.instance_type for it, each in vcpus_of.items() if each > vcpus]
+    too_large = [purchase.instance_type for purchase, each in vcpus_of.items() if each > vcpus]
     if vcpus < vcpus_of[smallest]:
         text = f"{known}, and one {smallest.instance_type} has {vcpus_of[smallest]}"
         yield Finding(Level.ERROR, subject, text, remedy)
@@ -310,7 +325,7 @@ def _architectures(kind: str, facts: PoolFacts) -> frozenset[str]:
 def _own_images(
     purchases: list[Purchase], facts: PoolFacts, images: Mapping[str, str]
 ) -> Iterator[Finding]:
-    named = {it.provider.image_id for it in purchases if it.provider.image_id}
+    named = {purchase.provider.image_id for purchase in purchases if purchase.provider.image_id}
     for image in sorted(named):
         if image.startswith("resolve:"):
             continue
@@ -318,7 +333,13 @@ def _own_images(
             text = "it does not exist, or this account may not use it"
             yield Finding(Level.ERROR, f"image {image}", text, "name another in provider.image_id")
             continue
-        kinds = sorted({it.instance_type for it in purchases if it.provider.image_id == image})
+        kinds = sorted(
+            {
+                purchase.instance_type
+                for purchase in purchases
+                if purchase.provider.image_id == image
+            }
+        )
         wrong = [kind for kind in kinds if images[image] not in _architectures(kind, facts)]
         if wrong:
             text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
@@ -393,7 +414,9 @@ def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
         )
         names = {"tickConcurrency": settings.tick_concurrency}
         names["apiConcurrency"] = settings.api_concurrency
-        said = " and ".join(f"detcloud:{name}: -1" for name, it in names.items() if it != -1)
+        said = " and ".join(
+            f"detcloud:{name}: -1" for name, number in names.items() if number != -1
+        )
         remedy = f"set {said}, or request an increase of quota L-B99A9384"
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:

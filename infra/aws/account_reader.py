@@ -71,7 +71,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
     pools = _read_pool_facts(settings, cluster, clients)
     facts = AccountFacts(
-        **{it.name: getattr(pools, it.name) for it in fields(pools)},
+        **{field.name: getattr(pools, field.name) for field in fields(pools)},
         caller=caller,
         denied=_ask(
             "iam:SimulatePrincipalPolicy", lambda: _denied_actions(settings, caller, clients)
@@ -104,7 +104,7 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
         for offering in offerings_of(provider)
     ]
     types = sorted({name for name, _ in bought})
-    images = {it.image_id for _, it in aws_pools(cluster)} - {""}
+    images = {aws_provider.image_id for _, aws_provider in aws_pools(cluster)} - {""}
     codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
     return PoolFacts(
         quotas={code: _quota(clients, code) for code in sorted(codes)},
@@ -120,12 +120,16 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
 
 def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, clients: Clients) -> F:
     """Add the facts about the file systems that pools mount, if there are any."""
-    mounted = {it.id: it for _, pool in aws_pools(cluster) for it in pool.file_systems}
+    mounted = {
+        file_system.id: file_system
+        for _, pool in aws_pools(cluster)
+        for file_system in pool.file_systems
+    }
     if not mounted:
         return facts
     systems = {
-        name: _ask(READERS[it.type], partial(read_file_system, clients, it))
-        for name, it in sorted(mounted.items())
+        name: _ask(READERS[system.type], partial(read_file_system, clients, system))
+        for name, system in sorted(mounted.items())
     }
     needs = "ec2:DescribeSecurityGroups"
     network = _ask(needs, lambda: read_network(settings, clients, systems.values()))
@@ -176,9 +180,9 @@ def _denied_actions(
                 del request["ResourceArns"]
             for page in iam.get_paginator("simulate_principal_policy").paginate(**request):
                 denied |= {
-                    it["EvalActionName"]
-                    for it in page["EvaluationResults"]
-                    if it["EvalDecision"] != "allowed"
+                    evaluation_result["EvalActionName"]
+                    for evaluation_result in page["EvaluationResults"]
+                    if evaluation_result["EvalDecision"] != "allowed"
                 }
     return tuple(sorted(denied))
 
@@ -221,7 +225,7 @@ def _quota(clients: Clients, code: str) -> float | Unknown:
 def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
     """Return the types that the region has. A filter is no error where there is none."""
     described = _describe(clients, "describe_instance_types", "InstanceTypes", names)
-    return {it["InstanceType"]: _type_facts(it) for it in described}
+    return {item["InstanceType"]: _type_facts(item) for item in described}
 
 
 def _type_facts(described: Mapping[str, Any]) -> TypeFacts:
@@ -229,9 +233,9 @@ def _type_facts(described: Mapping[str, Any]) -> TypeFacts:
     return TypeFacts(
         vcpus=described["VCpuInfo"]["DefaultVCpus"],
         architectures=frozenset(described["ProcessorInfo"]["SupportedArchitectures"]),
-        gpus=tuple((it.get("Manufacturer", ""), it.get("Name", "")) for it in gpus),
+        gpus=tuple((item.get("Manufacturer", ""), item.get("Name", "")) for item in gpus),
         markets=frozenset(described.get("SupportedUsageClasses", ("on-demand",))),
-        gpu_count=sum(int(it.get("Count", 0)) for it in gpus),
+        gpu_count=sum(int(item.get("Count", 0)) for item in gpus),
         memory_mib=described.get("MemoryInfo", {}).get("SizeInMiB", 0),
         store_gb=described.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
         network=described.get("NetworkInfo", {}).get("NetworkPerformance", ""),
@@ -242,8 +246,8 @@ def _zones(clients: Clients, names: list[str]) -> dict[str, frozenset[str]]:
     where = {"LocationType": "availability-zone"}
     operation = "describe_instance_type_offerings"
     found: dict[str, set[str]] = {}
-    for it in _describe(clients, operation, "InstanceTypeOfferings", names, **where):
-        found.setdefault(it["InstanceType"], set()).add(it["Location"])
+    for item in _describe(clients, operation, "InstanceTypeOfferings", names, **where):
+        found.setdefault(item["InstanceType"], set()).add(item["Location"])
     return {name: frozenset(zones) for name, zones in found.items()}
 
 
@@ -253,10 +257,10 @@ def _describe(
     """Return what an operation of EC2 describes of instance types."""
     pages = clients("ec2").get_paginator(operation)
     return [
-        it
+        item
         for values in _chunks(types, FILTER_VALUES_MAX)
         for page in pages.paginate(Filters=[{"Name": "instance-type", "Values": values}], **more)
-        for it in page[result]
+        for item in page[result]
     ]
 
 
@@ -292,11 +296,11 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
 
 def _networks(settings: Settings, clients: Clients) -> NetworkCount:
     pages = clients("ec2").get_paginator("describe_vpcs").paginate()
-    found = [it for page in pages for it in page["Vpcs"]]
+    found = [vpc for page in pages for vpc in page["Vpcs"]]
     own = {"Key": CLUSTER_TAG, "Value": settings.names.cluster}
     asked = {"ServiceCode": "vpc", "QuotaCode": VPC_QUOTA}
     limit: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
-    return NetworkCount(len(found), limit, any(own in it.get("Tags", ()) for it in found))
+    return NetworkCount(len(found), limit, any(own in item.get("Tags", ()) for item in found))
 
 
 def _plan(clients: Clients) -> str:
@@ -320,14 +324,14 @@ def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
     missing image fails the whole call.
     """
     found: dict[str, str] = {}
-    for image in sorted(it for it in images if it.startswith("ami-")):
+    for image in sorted(name for name in images if name.startswith("ami-")):
         try:
             described = clients("ec2").describe_images(ImageIds=[image])["Images"]
         except sdk.ClientError as error:
             if _code(error) not in _MISSING and not _code(error).startswith("InvalidAMIID"):
                 raise
             continue
-        found |= {it["ImageId"]: it["Architecture"] for it in described}
+        found |= {item["ImageId"]: item["Architecture"] for item in described}
     return found
 
 

@@ -45,8 +45,8 @@ class Target:
     @property
     def platforms(self) -> tuple[str, ...]:
         """The compatible wheel platforms, the newest first; manylinux2014 is glibc 2.17."""
-        versions = [it for it in (34, 31, 28, 27, 24) if it <= self.glibc]
-        newer = [f"manylinux_2_{it}_{self.machine}" for it in versions]
+        versions = [name for name in (34, 31, 28, 27, 24) if name <= self.glibc]
+        newer = [f"manylinux_2_{version}_{self.machine}" for version in versions]
         return (*newer, f"manylinux_2_17_{self.machine}", f"manylinux2014_{self.machine}")
 
 
@@ -82,10 +82,10 @@ def archive_name(kind: str, architecture: str) -> str:
 
 def _install_packages(target: Target, content: Path, packages: list[str]) -> None:
     place = ["--target", str(content)]
-    place += [word for it in target.platforms for word in ("--platform", it)]
+    place += [word for platform in target.platforms for word in ("--platform", platform)]
     version = ["--python-version", target.python, "--implementation", "cp"]
     subprocess.run([sys.executable, *_PIP, *place, *version, *packages, *PINNED], check=True)
-    for folder in [it for pattern in _DROPPED for it in content.glob(pattern)]:
+    for folder in [path for pattern in _DROPPED for path in content.glob(pattern)]:
         # One may have been within another.
         if folder.is_dir():
             shutil.rmtree(folder)

@@ -305,10 +305,10 @@ def _places(names: Names) -> Mapping[str, list[str]]:
     buckets = [names.objects, names.checkpoints]
     gateway = f"arn:aws:apigateway:{region}::"
     kinds = ("role", "instance-profile")
-    roles = [f"arn:aws:iam::{account}:{it}{names.iam_path}{names.role('')}*" for it in kinds]
+    roles = [f"arn:aws:iam::{account}:{kind}{names.iam_path}{names.role('')}*" for kind in kinds]
     return {
         # The ids of APIs are AWS's own, so that a name says nothing there.
-        "apigateway": [f"{gateway}/{it}" for it in ("apis*", "domainnames*", "tags/*")],
+        "apigateway": [f"{gateway}/{word}" for word in ("apis*", "domainnames*", "tags/*")],
         "budgets": [f"arn:aws:budgets::{account}:budget/{name}-*"],
         "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
         "dynamodb": [names.table_arn],
@@ -319,9 +319,10 @@ def _places(names: Names) -> Mapping[str, list[str]]:
             f"arn:aws:lambda:{own}:event-source-mapping:*",
         ],
         "logs": [
-            f"arn:aws:logs:{own}:log-group:/aws/{it}/{name}-*" for it in ("lambda", "vendedlogs")
+            f"arn:aws:logs:{own}:log-group:/aws/{word}/{name}-*"
+            for word in ("lambda", "vendedlogs")
         ],
-        "s3": [bucket_arn(f"{it}{below}") for it in buckets for below in ("", "/*")],
+        "s3": [bucket_arn(f"{bucket}{below}") for bucket in buckets for below in ("", "/*")],
         "sns": [f"arn:aws:sns:{own}:{name}-*"],
         "sqs": [f"arn:aws:sqs:{own}:{name}-*"],
         "ssm": [f"arn:aws:ssm:{region}::parameter/aws/service/*"],
@@ -334,7 +335,7 @@ def _network(names: Names, actions: list[str]) -> list[Statement]:
     """
     everything = [names.ec2_arn("*")]
     tag, value = f"aws:RequestTag/{CLUSTER_TAG}", names.cluster
-    creating = [it for it in actions if it.partition(":")[2].startswith(_CREATORS)]
+    creating = [action for action in actions if action.partition(":")[2].startswith(_CREATORS)]
     creating.remove("ec2:CreateRoute")
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": value}}
     return [

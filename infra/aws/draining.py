@@ -46,11 +46,11 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")
     asked = [{"Key": CLUSTER_TAG, "Values": [names.cluster]}]
     found = [
-        it["ResourceARN"]
+        item["ResourceARN"]
         for page in pages.paginate(TagFilters=asked)
-        for it in page["ResourceTagMappingList"]
+        for item in page["ResourceTagMappingList"]
     ]
-    living = {it["InstanceId"] for it in list_instances(names, clients)}
+    living = {instance["InstanceId"] for instance in list_instances(names, clients)}
     return sorted(
         arn for arn in found if ":instance/" not in arn or arn.rpartition("/")[2] in living
     )

@@ -27,7 +27,9 @@ def find_file_system_problems(
         for wanted in provider.file_systems:
             subject = f"pool {name}, {wanted.id}"
             found = facts.file_systems.get(wanted.id)
-            unknown = next((it for it in (found, facts.network) if isinstance(it, Unknown)), None)
+            unknown = next(
+                (item for item in (found, facts.network) if isinstance(item, Unknown)), None
+            )
             if unknown is not None:
                 text = f"could not be checked: {unknown.why}"
                 yield Finding(Level.WARNING, subject, text, f"the check needs {unknown.needs}")
@@ -43,7 +45,7 @@ def find_file_system_problems(
 
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
     """Return the zones in which the pool's instances may be."""
-    named = [it.zone for it in offerings_of(provider)]
+    named = [offering_config.zone for offering_config in offerings_of(provider)]
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
 
 
@@ -61,14 +63,14 @@ def _check_reachability(
         return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")
     if problem := _place_problem(settings, subject, wanted, found, network, zones):
         return problem
-    for it in found.interfaces:
-        closed = _closed_ports(wanted, it, network)
-        if closed and (wanted.type != "efs" or it.zone in zones):
+    for interface in found.interfaces:
+        closed = _closed_ports(wanted, interface, network)
+        if closed and (wanted.type != "efs" or interface.zone in zones):
             ports = " and ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in closed)
-            groups = ", ".join(sorted(it.groups))
+            groups = ", ".join(sorted(interface.groups))
             text = (
-                f"in {it.zone} its security group, {groups}, does not allow instances in at TCP "
-                f"{ports}"
+                f"in {interface.zone} its security group, {groups}, does not allow instances in at "
+                f"TCP {ports}"
             )
             source = network.group or "the instances' group"
             return Finding(Level.ERROR, subject, text, f"add a rule to it for {source}")
@@ -87,7 +89,7 @@ def _place_problem(
         f"`aws efs create-mount-target --file-system-id {wanted.id}` with a subnet of the stack's "
         "in each of them and its security group"
     )
-    vpcs = sorted({it.vpc for it in found.interfaces})
+    vpcs = sorted({interface.vpc for interface in found.interfaces})
     if not vpcs:
         # The stack's subnets are there after a first deployment.
         level = Level.ERROR if network.vpc else Level.WARNING
@@ -100,7 +102,9 @@ def _place_problem(
         is_peered = wanted.type != "efs" and settings.network is not None
         remedy = "name subnets and the security group of its VPC in detcloud:network"
         return Finding(Level.WARNING if is_peered else Level.ERROR, subject, text, remedy)
-    without = [zone for zone in zones if zone not in {it.zone for it in found.interfaces}]
+    without = [
+        zone for zone in zones if zone not in {interface.zone for interface in found.interfaces}
+    ]
     if without and wanted.type == "efs":
         text = f"it has no mount target in {', '.join(without)}, where instances may be"
         return Finding(Level.ERROR, subject, text, f"{make}, or leave those zones out")
@@ -121,13 +125,13 @@ def _closed_ports(
     return [
         (first, last)
         for first, last in PORTS[wanted.type]
-        if not any(it.first_port <= first and last <= it.last_port for it in open_to_us)
+        if not any(item.first_port <= first and last <= item.last_port for item in open_to_us)
     ]
 
 
 def _covers(blocks: tuple[str, ...], network: NetworkFacts) -> bool:
     """Whether all addresses of the instances' subnets are in one of the blocks each."""
-    given = [IPv4Network(it) for it in blocks]
+    given = [IPv4Network(block) for block in blocks]
     return bool(network.blocks) and all(
-        any(IPv4Network(own).subnet_of(it) for it in given) for own in network.blocks
+        any(IPv4Network(own).subnet_of(item) for item in given) for own in network.blocks
     )

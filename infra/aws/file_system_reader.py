@@ -20,9 +20,13 @@ def read_file_system(clients: Clients, wanted: FileSystem) -> FileSystemFacts | 
         if wanted.type == "efs":
             pages = clients("efs").get_paginator("describe_mount_targets")
             targets = [
-                it for page in pages.paginate(FileSystemId=wanted.id) for it in page["MountTargets"]
+                mount_target
+                for page in pages.paginate(FileSystemId=wanted.id)
+                for mount_target in page["MountTargets"]
             ]
-            ids = [it["NetworkInterfaceId"] for it in targets if "NetworkInterfaceId" in it]
+            ids = [
+                target["NetworkInterfaceId"] for target in targets if "NetworkInterfaceId" in target
+            ]
             return FileSystemFacts(_interfaces(clients, ids))
         answer = clients("fsx").describe_file_systems(FileSystemIds=[wanted.id])
         [found] = answer["FileSystems"]
@@ -53,14 +57,16 @@ def read_network(
         group = groups[0]["GroupId"] if groups else ""
         asked = {"Filters": [_cluster_filter(names.cluster)]}
     subnets = ec2.describe_subnets(**asked)["Subnets"]
-    facts = [it for it in file_systems if isinstance(it, FileSystemFacts)]
-    ids = sorted({name for it in facts for one in it.interfaces for name in one.groups})
+    facts = [
+        file_system for file_system in file_systems if isinstance(file_system, FileSystemFacts)
+    ]
+    ids = sorted({name for fact in facts for one in fact.interfaces for name in one.groups})
     described = ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"] if ids else []
     return NetworkFacts(
         vpc=subnets[0]["VpcId"] if subnets else "",
         group=group,
-        blocks=tuple(sorted(it["CidrBlock"] for it in subnets)),
-        rules={it["GroupId"]: tuple(map(_rule, it["IpPermissions"])) for it in described},
+        blocks=tuple(sorted(subnet["CidrBlock"] for subnet in subnets)),
+        rules={item["GroupId"]: tuple(map(_rule, item["IpPermissions"])) for item in described},
     )
 
 
@@ -75,11 +81,11 @@ def _interfaces(clients: Clients, ids: Iterable[str]) -> tuple[Interface, ...]:
     answer = clients("ec2").describe_network_interfaces(NetworkInterfaceIds=names)
     return tuple(
         Interface(
-            vpc=it["VpcId"],
-            zone=it["AvailabilityZone"],
-            groups=frozenset(group["GroupId"] for group in it["Groups"]),
+            vpc=network_interface["VpcId"],
+            zone=network_interface["AvailabilityZone"],
+            groups=frozenset(group["GroupId"] for group in network_interface["Groups"]),
         )
-        for it in answer["NetworkInterfaces"]
+        for network_interface in answer["NetworkInterfaces"]
     )
 
 
@@ -92,7 +98,10 @@ def _rule(permission: Mapping[str, Any]) -> Rule:
         protocol=permission["IpProtocol"],
         first_port=first,
         last_port=last,
-        groups=frozenset(it["GroupId"] for it in permission.get("UserIdGroupPairs", ())),
-        blocks=tuple(it["CidrIp"] for it in permission.get("IpRanges", ())),
+        groups=frozenset(
+            user_id_group_pair["GroupId"]
+            for user_id_group_pair in permission.get("UserIdGroupPairs", ())
+        ),
+        blocks=tuple(ip_span["CidrIp"] for ip_span in permission.get("IpRanges", ())),
         has_lists=bool(permission.get("PrefixListIds")),
     )

@@ -43,7 +43,7 @@ def end_until_quiet(
     give_up_at = clock.seconds() + END_SECONDS_MAX
     while True:
         living = list_instances(names, clients)
-        fresh = [it["InstanceId"] for it in living if it["State"]["Name"] != _ENDING]
+        fresh = [item["InstanceId"] for item in living if item["State"]["Name"] != _ENDING]
         if fresh:
             progress(f"ending {', '.join(sorted(fresh))}")
             clients("ec2").terminate_instances(InstanceIds=sorted(fresh))
@@ -52,7 +52,7 @@ def end_until_quiet(
         if not living and now >= quiet_at:
             return len(ended)
         if now >= give_up_at:
-            names_left = ", ".join(sorted(it["InstanceId"] for it in living))
+            names_left = ", ".join(sorted(item["InstanceId"] for item in living))
             raise DrainFailed(
                 f"{names_left} did not end in {END_SECONDS_MAX} s; look at them in EC2's console, "
                 "and try again"
@@ -67,19 +67,28 @@ def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
         {"Name": "instance-state-name", "Values": list(LIVE)},
     ]
     pages = clients("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-    return [it for page in pages for group in page["Reservations"] for it in group["Instances"]]
+    return [
+        instance
+        for page in pages
+        for group in page["Reservations"]
+        for instance in group["Instances"]
+    ]
 
 
 def delete_templates(names: Names, clients: Clients) -> int:
     """Delete the cluster's launch templates; return how many."""
-    return sum(_delete_template(clients, it) for it in list_templates(names, clients))
+    return sum(_delete_template(clients, template) for template in list_templates(names, clients))
 
 
 def list_templates(names: Names, clients: Clients) -> list[str]:
     """Return the ids of the cluster's launch templates."""
     filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]}]
     pages = clients("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
-    return [it["LaunchTemplateId"] for page in pages for it in page["LaunchTemplates"]]
+    return [
+        launch_template["LaunchTemplateId"]
+        for page in pages
+        for launch_template in page["LaunchTemplates"]
+    ]
 
 
 def _delete_template(clients: Clients, template: str) -> bool:

@@ -56,14 +56,14 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     ]
     others = find_other_types(cluster, {"aws", *settings.other_clouds}, OTHER_TYPE_REMEDY)
     elsewhere = [
-        it
+        pool_problem
         for remote in settings.remote_accounts.values()
-        for it in remote.find_pool_problems(cluster)
+        for pool_problem in remote.find_pool_problems(cluster)
     ]
     return [
         *strangers,
         *(f"{settings.cluster_config}: pool {name}: {problem}" for name, problem in others),
-        *(f"{settings.cluster_config}: {it}" for it in elsewhere),
+        *(f"{settings.cluster_config}: {text}" for text in elsewhere),
         *(
             f"{settings.cluster_config}: pool {name}: {problem}"
             for name, provider in aws_pools(cluster)

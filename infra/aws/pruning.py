@@ -56,7 +56,9 @@ def _versions_to_remove(versions: FunctionVersions, kept: frozenset[str]) -> lis
     newer than all that stay, since a deployment may be under way.
     """
     stay: Mapping[str, int] = {
-        name: it for name, it in versions.by_deployment.items() if name in kept
+        name: number for name, number in versions.by_deployment.items() if name in kept
     }
     numbers = {*stay.values(), versions.live}
-    return sorted(it for it in versions.published if it not in numbers and it < max(numbers))
+    return sorted(
+        number for number in versions.published if number not in numbers and number < max(numbers)
+    )

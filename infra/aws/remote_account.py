@@ -116,7 +116,9 @@ class AwsRemoteAccount:
     def list_instances(self) -> list[str]:
         """Return the cluster's instances there that have not ended. Raises DrainFailed."""
         with self._explain_refusals():
-            return [it["InstanceId"] for it in list_instances(self._names, self._clients)]
+            return [
+                instance["InstanceId"] for instance in list_instances(self._names, self._clients)
+            ]
 
     def find_leftovers(self) -> list[str]:
         """Return the cluster's remaining resources there, a line each."""

@@ -21,7 +21,7 @@ def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
         caller = clients("sts").get_caller_identity()["Account"]
         if caller != names.account:
             return [f"what is {where}, which was not looked at: the credentials are of {caller}"]
-        return [f"{it} {where}" for it in _parts(names, clients)]
+        return [f"{part} {where}" for part in _parts(names, clients)]
     except (sdk.ClientError, sdk.BotoCoreError) as error:
         return [f"what is {where}, which could not be looked at: {error}"]
 
@@ -33,8 +33,10 @@ def _parts(names: Names, clients: Clients) -> Iterator[str]:
             yield f"the role {role}"
     if _is_there(iam.get_instance_profile, InstanceProfileName=profile):
         yield f"the instance profile {profile}"
-    yield from (f"the launch template {it}" for it in list_templates(names, clients))
-    yield from (f"the instance {it['InstanceId']}" for it in list_instances(names, clients))
+    yield from (f"the launch template {template}" for template in list_templates(names, clients))
+    yield from (
+        f"the instance {instance['InstanceId']}" for instance in list_instances(names, clients)
+    )
 
 
 def _is_there(read: Callable[..., Any], **named: str) -> bool:

@@ -29,8 +29,8 @@ def find_pool_findings(
     ]
     # A pool's name says where it is; what else is said may be of either cloud.
     return [
-        it
-        if it.subject.startswith("pool ")
-        else replace(it, subject=f"{it.subject} in {settings.account}")
-        for it in found
+        finding
+        if finding.subject.startswith("pool ")
+        else replace(finding, subject=f"{finding.subject} in {settings.account}")
+        for finding in found
     ]

@@ -34,7 +34,9 @@ class FunctionVersions:
     @property
     def deployment(self) -> str:
         """The deployment whose version is called."""
-        return next((name for name, it in self.by_deployment.items() if it == self.live), "")
+        return next(
+            (name for name, number in self.by_deployment.items() if number == self.live), ""
+        )
 
 
 def move_functions(
@@ -66,7 +68,7 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
     try:
         alias = api.get_alias(FunctionName=function, Name=LIVE)
         pages = api.get_paginator("list_versions_by_function").paginate(FunctionName=function)
-        versions = [it for page in pages for it in page["Versions"]]
+        versions = [version for page in pages for version in page["Versions"]]
     except sdk.ClientError as error:
         if error.response["Error"]["Code"] != "ResourceNotFoundException":
             raise
@@ -74,9 +76,11 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
             f"the function {function} has no alias {LIVE}: deploy the cluster with this version "
             "first, from which on there is a way back"
         ) from None
-    published = sorted(int(it["Version"]) for it in versions if it["Version"] != _UNPUBLISHED)
-    described = {it["Version"]: it.get("Description", "") for it in versions}
-    by_deployment = {described[str(it)]: it for it in published}
+    published = sorted(
+        int(version["Version"]) for version in versions if version["Version"] != _UNPUBLISHED
+    )
+    described = {version["Version"]: version.get("Description", "") for version in versions}
+    by_deployment = {described[str(number)]: number for number in published}
     live, revision = int(alias["FunctionVersion"]), alias.get("RevisionId", "")
     return FunctionVersions(live, revision, tuple(published), by_deployment)
 
@@ -89,7 +93,7 @@ def _newest(found: Mapping[str, FunctionVersions]) -> str:
 def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
     """Return the deployment before the one that the API runs."""
     api = found[_LAST]
-    earlier = {name: it for name, it in api.by_deployment.items() if it < api.live}
+    earlier = {name: number for name, number in api.by_deployment.items() if number < api.live}
     if not earlier:
         raise RollbackFailed(
             f"there is no version before {api.live} of the API ({api.deployment}), so nothing "
@@ -99,7 +103,11 @@ def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
 
 
 def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> None:
-    lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
+    lacking = sorted(
+        name
+        for name, function_versions in found.items()
+        if target not in function_versions.by_deployment
+    )
     if lacking:
         raise RollbackFailed(
             f"{', '.join(lacking)} of the deployment {target!r} cannot be found, so nothing was "

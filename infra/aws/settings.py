@@ -242,8 +242,10 @@ def _parse_network(text: str) -> Network:
     subnets, group = found["subnets"], found["securityGroup"]
     if not isinstance(subnets, dict) or not subnets:
         raise ValueError(expected)
-    ids = [("subnet", it) for it in subnets.values()] + [("sg", group)]
-    if not all(isinstance(it, str) and re.fullmatch(f"{kind}-[0-9a-f]+", it) for kind, it in ids):
+    ids = [("subnet", subnet) for subnet in subnets.values()] + [("sg", group)]
+    if not all(
+        isinstance(item, str) and re.fullmatch(f"{kind}-[0-9a-f]+", item) for kind, item in ids
+    ):
         raise ValueError(expected)
     return Network(subnets, group)
 
@@ -303,7 +305,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(
-    _camel(it.name)
-    for it in fields(Settings)
-    if it.default is MISSING and it.default_factory is MISSING and it.name != "team"
+    _camel(item.name)
+    for item in fields(Settings)
+    if item.default is MISSING and item.default_factory is MISSING and item.name != "team"
 )

@@ -86,7 +86,9 @@ class TeamStack(pulumi.ComponentResource):
 def _journal_groups(cluster_config: str) -> list[str]:
     """Return the groups of CloudWatch that pools name for the journals of their agents."""
     providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
-    return sorted({it.log_group for it in providers if isinstance(it, AwsProvider)} - {""})
+    return sorted(
+        {provider.log_group for provider in providers if isinstance(provider, AwsProvider)} - {""}
+    )
 
 
 def _sha256(text: str) -> str:

@@ -16,14 +16,20 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
     writes = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
     statements = [
         *_object_statement("Read", ["s3:GetObject"], buckets),
-        *_object_statement("Write", writes, [it for it in buckets if it.writes]),
+        *_object_statement(
+            "Write", writes, [data_bucket for data_bucket in buckets if data_bucket.writes]
+        ),
         *_bucket_statement("Find", ["s3:GetBucketLocation"], buckets),
-        *_bucket_statement("List", ["s3:ListBucket"], [it for it in buckets if not it.folder]),
+        *_bucket_statement(
+            "List",
+            ["s3:ListBucket"],
+            [data_bucket for data_bucket in buckets if not data_bucket.folder],
+        ),
     ]
-    for number, it in enumerate(buckets):
-        if it.folder:
-            condition = {"StringLike": {"s3:prefix": [f"{it.folder}*"]}}
-            bucket = [bucket_arn(it.bucket)]
+    for number, data_bucket in enumerate(buckets):
+        if data_bucket.folder:
+            condition = {"StringLike": {"s3:prefix": [f"{data_bucket.folder}*"]}}
+            bucket = [bucket_arn(data_bucket.bucket)]
             listing = make_statement(f"List{number}", ["s3:ListBucket"], bucket, condition)
             statements.append(listing)
     return {"Version": VERSION, "Statement": statements}
@@ -32,14 +38,14 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
 def _object_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
-    arns = [bucket_arn(f"{it.bucket}/{it.folder}*") for it in buckets]
+    arns = [bucket_arn(f"{bucket.bucket}/{bucket.folder}*") for bucket in buckets]
     return [make_statement(sid, actions, arns)] if arns else []
 
 
 def _bucket_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
-    arns = [bucket_arn(name) for name in dict.fromkeys(it.bucket for it in buckets)]
+    arns = [bucket_arn(name) for name in dict.fromkeys(bucket.bucket for bucket in buckets)]
     return [make_statement(sid, actions, arns)] if arns else []
 
 

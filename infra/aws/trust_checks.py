@@ -82,7 +82,7 @@ def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
     if found is None:
         yield f"the role {role} is missing"
         return
-    home = {it["Key"]: it["Value"] for it in found.get("Tags", ())}.get(HOME_TAG, "")
+    home = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}.get(HOME_TAG, "")
     if home != roles.home:
         yield f"{_NAMESAKE}, in {home or 'no place that its tags name'}"
         return
@@ -97,7 +97,7 @@ def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
 def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
     iam, role = clients("iam"), roles.names.role("instance")
     found = _find(lambda: iam.get_instance_profile(InstanceProfileName=role)["InstanceProfile"])
-    if found is None or role not in [it["RoleName"] for it in found["Roles"]]:
+    if found is None or role not in [item["RoleName"] for item in found["Roles"]]:
         yield f"the instance profile {role} is missing, or has no role of that name"
     name = roles.names.part("instance")
     policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))

@@ -159,7 +159,9 @@ def _template_removal(names: Names) -> Iterator[str]:
 
 def _profile_removal(name: str) -> Iterator[str]:
     profile = ("--instance-profile-name", name)
-    there, delete = (_run("iam", f"{it}-instance-profile", *profile) for it in ("get", "delete"))
+    there, delete = (
+        _run("iam", f"{word}-instance-profile", *profile) for word in ("get", "delete")
+    )
     empty = _run("iam", "remove-role-from-instance-profile", *profile, "--role-name", name)
     # After an interruption it is empty.
     emptied = f"{empty} 2> /dev/null || true"

@@ -37,9 +37,13 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts)
         remedy = "`gcloud auth application-default login` makes some"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
-        *read_fact(facts.project, "project", lambda it: _project(settings, it)),
-        *read_fact(facts.is_billed, "billing", lambda it: _billing(settings, is_billed=it)),
-        *read_fact(facts.disabled_services, "services", lambda it: _services(settings, it)),
+        *read_fact(facts.project, "project", lambda project: _project(settings, project)),
+        *read_fact(facts.is_billed, "billing", lambda item: _billing(settings, is_billed=item)),
+        *read_fact(
+            facts.disabled_services,
+            "services",
+            lambda disabled_service: _services(settings, disabled_service),
+        ),
         *read_fact(facts.denied, "permissions", _permissions),
     ]
     for subnetwork, denied in facts.denied_at.items():
@@ -55,8 +59,8 @@ def _policies(
     settings: Settings, cluster: ClusterConfig, policies: Mapping[str, Policy | Unknown]
 ) -> Iterator[Finding]:
     """Yield a finding for each policy, or one where Google tells of none."""
-    reasons = {it.why for it in policies.values() if isinstance(it, Unknown)}
-    is_silent = all(isinstance(it, Unknown) for it in policies.values())
+    reasons = {item.why for item in policies.values() if isinstance(item, Unknown)}
+    is_silent = all(isinstance(item, Unknown) for item in policies.values())
     if is_silent and len(reasons) == 1 < len(policies):
         remedy = (
             "the check needs orgpolicy.policy.get, and `gcloud services enable "
@@ -73,7 +77,9 @@ def _policies(
 
 def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
     """Return the findings of the pools: their types and quotas."""
-    types = [it for purchase in purchases for it in _type_findings(purchase, facts)]
+    types = [
+        type_finding for purchase in purchases for type_finding in _type_findings(purchase, facts)
+    ]
     return [*types, *check_quotas(project, purchases, facts)]
 
 
@@ -102,7 +108,7 @@ def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
 
 def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding]:
     if disabled:
-        names = " ".join(f"{it}.googleapis.com" for it in disabled)
+        names = " ".join(f"{name}.googleapis.com" for name in disabled)
         remedy = f"gcloud services enable {names} --project {settings.project}"
         text = f"not enabled: {', '.join(disabled)}"
         yield Finding(Level.ERROR, "services", text, remedy)
@@ -149,15 +155,15 @@ def _host_permissions(
 def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     if isinstance(facts.types, Unknown):
-        yield from read_fact(facts.types, subject, lambda it: iter(()))
+        yield from read_fact(facts.types, subject, lambda item: iter(()))
         return
     kind = facts.types.get((purchase.region, purchase.machine_type))
     if kind is None:
         elsewhere = {
             zone
-            for (_, name), it in facts.types.items()
+            for (_, name), type_facts in facts.types.items()
             if name == purchase.machine_type
-            for zone in it.zones
+            for zone in type_facts.zones
         }
         names = facts.names.get(purchase.region, frozenset())
         text, remedy = describe_missing(purchase.machine_type, purchase.region, elsewhere, names)
@@ -190,7 +196,7 @@ def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
 
 def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset[str]) -> Finding:
     what = f"it with {purchase.accelerator}" if purchase.accelerator else "it"
-    here = sorted(it for it in offered if region_of(it) == purchase.region)
+    here = sorted(name for name in offered if region_of(name) == purchase.region)
     if not here:
         text = f"no zone of {purchase.region} offers {what}"
         return Finding(Level.ERROR, subject, text, "use another type, or another region")

@@ -67,13 +67,16 @@ def read_project(
     pools = read_pools(project, settings.region, cluster, api, catalog)
     wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
     return ProjectFacts(
-        **{it.name: getattr(pools, it.name) for it in fields(pools)},
+        **{field.name: getattr(pools, field.name) for field in fields(pools)},
         project=read_state(project, api),
         is_billed=read_billing(project, api),
         disabled_services=list_disabled(settings.project_number, wanted, api),
         denied=_ask("resourcemanager.projects.get", lambda: _list_denied(api, project)),
-        policies={it: read_policy(project, it, api) for it in CONSTRAINTS},
-        denied_at={it: _list_denied_at(api, it) for it in settings.host_subnetworks},
+        policies={constraint: read_policy(project, constraint, api) for constraint in CONSTRAINTS},
+        denied_at={
+            host_subnetwork: _list_denied_at(api, host_subnetwork)
+            for host_subnetwork in settings.host_subnetworks
+        },
     )
 
 
@@ -82,9 +85,9 @@ def read_pools(
 ) -> PoolFacts:
     """Read the facts that the pools depend on; `region` is the default of pools without one."""
     purchases = list_purchases(region, cluster, gives_addresses=False)
-    regions = sorted({it.region for it in purchases} | {region})
-    names = {it.machine_type for it in purchases}
-    accelerators = {it.accelerator for it in purchases} - {""}
+    regions = sorted({purchase.region for purchase in purchases} | {region})
+    names = {purchase.machine_type for purchase in purchases}
+    accelerators = {purchase.accelerator for purchase in purchases} - {""}
     types = _ask("compute.machineTypes.list", lambda: catalog.read_types(names))
     return PoolFacts(
         quotas={
@@ -107,7 +110,11 @@ def _names_instead(
     """Return the names of the types that regions have which lack a pool's."""
     if isinstance(types, Unknown):
         return {}
-    lacking = {it.region for it in purchases if (it.region, it.machine_type) not in types}
+    lacking = {
+        purchase.region
+        for purchase in purchases
+        if (purchase.region, purchase.machine_type) not in types
+    }
     try:
         return {region: catalog.list_names(region) for region in sorted(lacking)}
     except GoogleError:
@@ -149,10 +156,14 @@ def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[s
     def read() -> tuple[str, ...]:
         found = set()
         for names in _chunks(wanted, LISTED_MAX):
-            asked = "&".join(f"names={parent}/services/{it}.googleapis.com" for it in names)
+            asked = "&".join(f"names={parent}/services/{name}.googleapis.com" for name in names)
             services = api.call("GET", f"{url}?{asked}").get("services", ())
-            found |= {it["name"].rpartition("/")[2] for it in services if it["state"] == "ENABLED"}
-        return tuple(it for it in wanted if f"{it}.googleapis.com" not in found)
+            found |= {
+                service["name"].rpartition("/")[2]
+                for service in services
+                if service["state"] == "ENABLED"
+            }
+        return tuple(name for name in wanted if f"{name}.googleapis.com" not in found)
 
     return _ask("serviceusage.services.list", read)
 
@@ -165,7 +176,7 @@ def _list_denied(api: GoogleApi, project: str) -> tuple[str, ...]:
     for permissions in _chunks(wanted, TESTED_MAX):
         answer = api.call("POST", f"{url}:testIamPermissions", {"permissions": permissions})
         held |= set(answer.get("permissions", ()))
-    return tuple(it for it in wanted if it not in held)
+    return tuple(name for name in wanted if name not in held)
 
 
 def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknown:
@@ -174,7 +185,9 @@ def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknow
 
     def read() -> tuple[str, ...]:
         held = api.call("POST", url, {"permissions": list(HOST_PERMISSIONS)}).get("permissions", ())
-        return tuple(it for it in HOST_PERMISSIONS if it not in held)
+        return tuple(
+            host_permission for host_permission in HOST_PERMISSIONS if host_permission not in held
+        )
 
     return _ask("to see the subnetwork", read)
 
@@ -186,7 +199,7 @@ def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, fl
 
 def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
     found = api.call("GET", f"{COMPUTE}/{place}").get("quotas", ())
-    return {str(it["metric"]): float(it["limit"]) for it in found}
+    return {str(item["metric"]): float(item["limit"]) for item in found}
 
 
 def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:
@@ -207,13 +220,13 @@ def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unkno
 
 def _effective(policy: Mapping[str, Any]) -> Policy:
     """Return what the rules say that hold without a condition."""
-    rules = [it for it in policy.get("spec", {}).get("rules", ()) if "condition" not in it]
-    values = [it.get("values", {}) for it in rules]
+    rules = [rule for rule in policy.get("spec", {}).get("rules", ()) if "condition" not in rule]
+    values = [rule.get("values", {}) for rule in rules]
     return Policy(
-        is_enforced=any(it.get("enforce") for it in rules),
-        denies_all=any(it.get("denyAll") for it in rules),
-        allowed=frozenset(value for it in values for value in it.get("allowedValues", ())),
-        denied=frozenset(value for it in values for value in it.get("deniedValues", ())),
+        is_enforced=any(rule.get("enforce") for rule in rules),
+        denies_all=any(rule.get("denyAll") for rule in rules),
+        allowed=frozenset(value for item in values for value in item.get("allowedValues", ())),
+        denied=frozenset(value for item in values for value in item.get("deniedValues", ())),
     )
 
 

@@ -60,7 +60,11 @@ def add_described_types(tree: Tree, described: DescribedTypes) -> Tree:
     pools = list(tree["resource_pools"])
     for place, provider in completed.items():
         named = {name for name, _ in _named_types(provider)}
-        added = {name: it.model_dump() for name, it in described.items() if name in named}
+        added = {
+            name: machine_type_config.model_dump()
+            for name, machine_type_config in described.items()
+            if name in named
+        }
         if added and isinstance(provider.get(_FIELD, {}), Mapping):
             types = {**added, **_map(provider, _FIELD)}
             pools[place] = {**pools[place], "provider": {**provider, _FIELD: types}}
@@ -73,15 +77,19 @@ def read_described_types(
     """Ask Compute Engine for machine types; returns what it says of those that it has, and a line
     for each type that a pool cannot do without and its region has not. Raises GoogleError.
     """
-    facts = catalog.read_types({it.name for it in named})
-    described = {name: _describe(it) for (_, name), it in facts.items()}
+    facts = catalog.read_types({named_type.name for named_type in named})
+    described = {name: _describe(fact) for (_, name), fact in facts.items()}
     problems = []
-    for it in dict.fromkeys(named):
-        if not it.needs_facts or (it.region, it.name) in facts:
+    for fromkey in dict.fromkeys(named):
+        if not fromkey.needs_facts or (fromkey.region, fromkey.name) in facts:
             continue
-        zones = {zone for (_, name), one in facts.items() if name == it.name for zone in one.zones}
-        names = catalog.list_names(it.region)
-        problems.append(f"pool {it.pool}: {it.name}: {'; '.join(_missing(it, zones, names))}")
+        zones = {
+            zone for (_, name), one in facts.items() if name == fromkey.name for zone in one.zones
+        }
+        names = catalog.list_names(fromkey.region)
+        problems.append(
+            f"pool {fromkey.pool}: {fromkey.name}: {'; '.join(_missing(fromkey, zones, names))}"
+        )
     return described, problems
 
 
@@ -130,9 +138,9 @@ def _named_types(provider: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield the machine types of a pool, and the slots that it says of each, None for none."""
     offerings = provider.get("offerings")
     offered: list[tuple[object, object]] = [
-        (it.get("instance_type"), it.get("slots"))
-        for it in (offerings if isinstance(offerings, list | tuple) else ())
-        if isinstance(it, Mapping)
+        (offering.get("instance_type"), offering.get("slots"))
+        for offering in (offerings if isinstance(offerings, list | tuple) else ())
+        if isinstance(offering, Mapping)
     ]
     if not offerings:
         machine = _map(provider, "instance_type").get("machine_type", N1_DEFAULT)

@@ -57,20 +57,27 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     places = {
         f"database {names.database}": _database_url(names),
         **{
-            f"bucket {it}": f"https://storage.googleapis.com/storage/v1/b/{it}"
-            for it in (names.objects, names.checkpoints)
+            f"bucket {text}": f"https://storage.googleapis.com/storage/v1/b/{text}"
+            for text in (names.objects, names.checkpoints)
         },
-        **{f"service {names.part(it)}": f"{run}/{names.part(it)}" for it in FUNCTIONS},
         **{
-            f"service account {names.email(it)}": f"{iam}/{names.email(it)}"
-            for it in (*FUNCTIONS, *OTHER_ACCOUNTS)
+            f"service {names.part(function)}": f"{run}/{names.part(function)}"
+            for function in FUNCTIONS
+        },
+        **{
+            f"service account {names.email(word)}": f"{iam}/{names.email(word)}"
+            for word in (*FUNCTIONS, *OTHER_ACCOUNTS)
         },
         f"repository {names.cluster}": f"https://artifactregistry.googleapis.com/v1/{repositories}",
     }
     found = [name for name, url in places.items() if read_or_none(api, url) is not None]
     return [
         *found,
-        *(f"{kind} {it}" for kind in ("instance", "disk") for it in list_parts(names, api, kind)),
+        *(
+            f"{kind} {part}"
+            for kind in ("instance", "disk")
+            for part in list_parts(names, api, kind)
+        ),
     ]
 
 

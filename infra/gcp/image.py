@@ -75,7 +75,11 @@ def make_image(
         content_type="application/gzip",
         opts=scope.options(),
     )
-    given = [it.id for it in accounts.given["build"] if isinstance(it, pulumi.CustomResource)]
+    given = [
+        resource.id
+        for resource in accounts.given["build"]
+        if isinstance(resource, pulumi.CustomResource)
+    ]
 
     async def build_image(made: object) -> str:
         if not pulumi.runtime.is_dry_run():

@@ -43,9 +43,11 @@ def end_until_quiet(
         living = list_parts(names, api, "instance")
         fresh = {place: status for place, status in living.items() if status != "STOPPING"}
         # A deletion that is under way is not asked for again.
-        fresh = {place: it for place, it in fresh.items() if place not in ended or it in _ENDED}
+        fresh = {
+            place: name for place, name in fresh.items() if place not in ended or name in _ENDED
+        }
         if fresh:
-            progress(f"ending {', '.join(sorted(it.rpartition('/')[2] for it in fresh))}")
+            progress(f"ending {', '.join(sorted(name.rpartition('/')[2] for name in fresh))}")
             for place in sorted(fresh):
                 _delete(api, place)
             ended |= set(fresh)
@@ -53,7 +55,7 @@ def end_until_quiet(
         if not living and now >= quiet_at:
             return len(ended)
         if now >= give_up_at:
-            left = ", ".join(sorted(it.rpartition("/")[2] for it in living))
+            left = ", ".join(sorted(name.rpartition("/")[2] for name in living))
             raise DrainFailed(
                 f"{left} did not end in {END_SECONDS_MAX:g} s; look at them in the console, and "
                 "try again"
@@ -69,8 +71,8 @@ def list_parts(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
     url += f"?filter=labels.{CLUSTER_TAG}%3D{names.cluster}"
     found = {}
     for page in read_pages(api, url):
-        for scope, it in page.get("items", {}).items():
-            for item in it.get(f"{kind}s", ()):
+        for scope, entry in page.get("items", {}).items():
+            for item in entry.get(f"{kind}s", ()):
                 place = f"projects/{names.project}/{scope}/{kind}s/{item['name']}"
                 found[place] = str(item.get("status", ""))
     return found

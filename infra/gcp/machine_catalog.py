@@ -57,10 +57,10 @@ class GoogleCatalog:
         found: dict[tuple[str, str], TypeFacts] = {}
         listed = self._list_everywhere("MachineTypesClient", {*names, *siblings.values()})
         for zone, scoped in listed:
-            for it in scoped.machine_types:
-                key = (region_of(zone), it.name)
+            for machine_kind in scoped.machine_types:
+                key = (region_of(zone), machine_kind.name)
                 before = found[key].zones if key in found else frozenset()
-                found[key] = _type_facts(it, before | {zone})
+                found[key] = _type_facts(machine_kind, before | {zone})
         regions = {region for region, _ in found}
         customs = {
             (region, name): _custom_facts(name, found[region, sibling])
@@ -68,16 +68,18 @@ class GoogleCatalog:
             for name, sibling in siblings.items()
             if (region, sibling) in found
         }
-        return {key: it for key, it in {**found, **customs}.items() if key[1] in names}
+        return {
+            key: type_facts for key, type_facts in {**found, **customs}.items() if key[1] in names
+        }
 
     def read_accelerators(self, names: Collection[str]) -> dict[str, AcceleratorFacts]:
         """Return the accelerators of these names that there are."""
         found: dict[str, AcceleratorFacts] = {}
         for zone, scoped in self._list_everywhere("AcceleratorTypesClient", names):
-            for it in scoped.accelerator_types:
-                before = found.get(it.name, AcceleratorFacts(frozenset(), 0))
-                number = max(before.number_max, it.maximum_cards_per_instance)
-                found[it.name] = AcceleratorFacts(before.zones | {zone}, number)
+            for accelerator_kind in scoped.accelerator_types:
+                before = found.get(accelerator_kind.name, AcceleratorFacts(frozenset(), 0))
+                number = max(before.number_max, accelerator_kind.maximum_cards_per_instance)
+                found[accelerator_kind.name] = AcceleratorFacts(before.zones | {zone}, number)
         return found
 
     def list_names(self, region: str) -> frozenset[str]:
@@ -93,12 +95,12 @@ class GoogleCatalog:
                     "zone": zone.rpartition("/")[2],
                     "max_results": PAGE_SIZE,
                 }
-                names |= {it.name for it in client.list(request=request, **_call_options())}
+                names |= {item.name for item in client.list(request=request, **_call_options())}
         return frozenset(names)
 
     def _list_everywhere(self, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Yield each zone, with what it has of these names."""
-        wanted = " OR ".join(f"(name = {it})" for it in sorted(names))
+        wanted = " OR ".join(f"(name = {name})" for name in sorted(names))
         if not wanted:
             return
         request = {"project": self._project, "filter": wanted, "max_results": PAGE_SIZE}

@@ -36,7 +36,7 @@ def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
         if scope.settings.private_subnets:
             _make_way_out(scope, network, region)
     _make_firewall(scope, network)
-    return network.id, {region: it.id for region, it in subnetworks.items()}
+    return network.id, {region: subnetwork.id for region, subnetwork in subnetworks.items()}
 
 
 def describe_network(

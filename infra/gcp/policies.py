@@ -115,7 +115,7 @@ def list_grants(names: Names, regions: tuple[str, ...], *, logs_instances: bool)
     write their journals to Cloud Logging.
     """
     return [
-        *(_rows(names, it) for it in ("api", "advance", "tick", "checkpoint_gc", "suggest")),
+        *(_rows(names, name) for name in ("api", "advance", "tick", "checkpoint_gc", "suggest")),
         *_api(),
         *_tick(names, regions),
         *_checkpoint_gc(),
@@ -152,7 +152,7 @@ def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
         *list_launch_grants("tick", names, regions),
         Grant("tick", "get_objects", OBJECTS, _folder_condition(names, CONFIGURATION)),
         Grant("tick", "add_objects", OBJECTS, _folder_condition(names, AGENT_CODE)),
-        *(Grant("tick", "start_functions", Place("service", it)) for it in STARTED_BY_TICK),
+        *(Grant("tick", "start_functions", Place("service", name)) for name in STARTED_BY_TICK),
     ]
 
 
@@ -163,7 +163,7 @@ def list_launch_grants(account: str, names: Names, regions: tuple[str, ...]) -> 
     return [
         Grant(account, "instances", Place(PROJECT), instance_condition(names)),
         Grant(account, "give_account", Place("account", "instance")),
-        *(Grant(account, "use_subnetworks", Place("subnetwork", it)) for it in regions),
+        *(Grant(account, "use_subnetworks", Place("subnetwork", region)) for region in regions),
     ]
 
 
@@ -205,7 +205,10 @@ def _events() -> list[Grant]:
     """Return the grants of what calls `advance` and `tick`: triggers and the scheduler."""
     return [
         Grant("events", "receive_events", Place(PROJECT)),
-        *(Grant("events", "start_functions", Place("service", it)) for it in ("advance", "tick")),
+        *(
+            Grant("events", "start_functions", Place("service", name))
+            for name in ("advance", "tick")
+        ),
     ]
 
 
@@ -230,7 +233,7 @@ def key_members(names: Names) -> list[str]:
         "compute-system",
     )
     number = names.project_number
-    return [f"serviceAccount:service-{number}@{it}.iam.gserviceaccount.com" for it in agents]
+    return [f"serviceAccount:service-{number}@{agent}.iam.gserviceaccount.com" for agent in agents]
 
 
 KEY_ROLE: Final = "roles/cloudkms.cryptoKeyEncrypterDecrypter"

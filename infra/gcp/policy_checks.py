@@ -44,7 +44,7 @@ def find_instance_problem(
         return (f"no instance may have an image of {', '.join(refused)}" if refused else "", remedy)
     if name == SHIELDED and policy.is_enforced:
         pools = [pool for pool, provider in gcp_pools(cluster) if not _is_shielded(provider)]
-        options = ", ".join(f"{it}: true" for it in _SHIELDED)
+        options = ", ".join(f"{word}: true" for word in _SHIELDED)
         remedy = f"set provider.base_config: {{shieldedInstanceConfig: {{{options}}}}}"
         text = f"instances without secure boot are refused: pools {', '.join(pools)}"
         return (text if pools else "", remedy)
@@ -72,14 +72,14 @@ def _build_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
 
 def _key_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
     keyed = ("artifactregistry", "firestore", "run", "storage")
-    found = [it for it in keyed if f"{it}.googleapis.com" in policy.denied]
+    found = [name for name in keyed if f"{name}.googleapis.com" in policy.denied]
     refuses = found and not settings.kms_key
     problem = f"{', '.join(found)} need a key of one's own" if refuses else ""
     return problem, "set detcloud:kmsKey"
 
 
 def _service_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    refused = [it for it in SERVICES if _is_refused(f"{it}.googleapis.com", policy)]
+    refused = [service for service in SERVICES if _is_refused(f"{service}.googleapis.com", policy)]
     return (f"{', '.join(refused)} may not be used" if refused else "", "")
 
 
@@ -104,13 +104,13 @@ def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> lis
 
     Whether a policy for folders or organizations refuses them cannot be determined here.
     """
-    if any(it.startswith("under:") for it in policy.allowed):
+    if any(name.startswith("under:") for name in policy.allowed):
         return []
     used = {
         _image_project(project, provider.boot_disk_source_image or IMAGE_DEFAULT)
         for _, provider in gcp_pools(cluster)
     }
-    return sorted(it for it in used if _is_refused(it, policy))
+    return sorted(name for name in used if _is_refused(name, policy))
 
 
 def _image_project(project: str, image: str) -> str:
@@ -122,7 +122,7 @@ def _image_project(project: str, image: str) -> str:
 def _is_shielded(provider: object) -> bool:
     options = getattr(provider, "base_config", {}).get("shieldedInstanceConfig") or {}
     return options.get("enableSecureBoot") is True and all(
-        options.get(it, True) is True for it in _SHIELDED
+        options.get(name, True) is True for name in _SHIELDED
     )
 
 
@@ -131,13 +131,13 @@ def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
     remedy = "use a region that it allows"
     used = {settings.region, *settings.subnetwork_regions}
     denied = sorted(
-        used & {it.removeprefix("in:").removesuffix("-locations") for it in policy.denied}
+        used & {name.removeprefix("in:").removesuffix("-locations") for name in policy.denied}
     )
     if denied:
         return f"{', '.join(denied)} are not allowed", remedy
-    allowed = {it.removeprefix("in:").removesuffix("-locations") for it in policy.allowed}
+    allowed = {name.removeprefix("in:").removesuffix("-locations") for name in policy.allowed}
     # Groups such as `us` or `europe` have the regions whose names begin so.
-    refused = sorted(it for it in used if not any(_is_within(it, group) for group in allowed))
+    refused = sorted(name for name in used if not any(_is_within(name, group) for group in allowed))
     problem = f"{', '.join(refused)} are not allowed" if allowed and refused else ""
     return problem, remedy
 

@@ -39,7 +39,9 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     place = PoolPlace(settings.names, settings.subnetwork_regions, "detcloud:project", where)
     others = find_other_types(cluster, {"gcp", *settings.other_clouds}, OTHER_TYPE_REMEDY)
     remotes = settings.remote_accounts.values()
-    elsewhere = [it for remote in remotes for it in remote.find_pool_problems(cluster)]
+    elsewhere = [
+        pool_problem for remote in remotes for pool_problem in remote.find_pool_problems(cluster)
+    ]
     found = [
         f"pool {name}: {problem}"
         for name, problem in (
@@ -53,7 +55,7 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     ]
     pools = [pool.pool_name for pool in cluster.resource_pools]
     strangers = find_unknown_pools(settings.task_accounts, pools, settings.cluster_config)
-    return [*(f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)), *strangers]
+    return [*(f"{settings.cluster_config}: {text}" for text in (*found, *elsewhere)), *strangers]
 
 
 def pool_region(own_region: str, provider: GcpProvider) -> str:

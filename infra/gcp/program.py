@@ -158,11 +158,13 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
         described, problems = read_described_types(named, GoogleCatalog(settings.project))
     except GoogleError as error:
         # That nothing can be deployed without credentials the check says, if it gets so far.
-        is_told = error.status == UNAUTHORIZED and not any(it.needs_facts for it in named)
+        is_told = error.status == UNAUTHORIZED and not any(
+            named_type.needs_facts for named_type in named
+        )
         text = f"Compute Engine does not describe the pools' machine types: {error}"
         return [] if is_told else [text]
     if problems:
-        raise SettingsInvalid([f"{path}: {it}" for it in problems])
+        raise SettingsInvalid([f"{path}: {problem}" for problem in problems])
     stack_config[setting] = json.dumps(
         {name: described[name].model_dump() for name in sorted(described)}
     )

@@ -52,9 +52,10 @@ def list_purchases(
         described = provider.described_types
         is_own = bool(network.network or network.subnetwork)
         default = Market.SPOT if machine.preemptible else Market.ON_DEMAND
-        offered = [(it.instance_type, Market(it.market), it.zone) for it in provider.offerings] or [
-            (provider.default_type, default, "")
-        ]
+        offered = [
+            (offering.instance_type, Market(offering.market), offering.zone)
+            for offering in provider.offerings
+        ] or [(provider.default_type, default, "")]
         for name, market, zone in offered:
             instance = parse_instance_type(name)
             machine_type = instance.machine_type if instance else name

@@ -52,25 +52,42 @@ def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str
     """Return the demands by the region and the metric of their quota, GPUs first."""
     gpus: dict[tuple[str, str], list[Demand]] = {}
     others: dict[tuple[str, str], list[Demand]] = {}
-    for it in purchases:
-        if it.gpus:
-            standard = it.metric.removeprefix(PREEMPTIBLE)
-            demand = Demand(it.pool, it.machine_type, it.gpus, it.instances_max, "GPUs", standard)
-            gpus.setdefault((it.region, it.metric), []).append(demand)
+    for purchase in purchases:
+        if purchase.gpus:
+            standard = purchase.metric.removeprefix(PREEMPTIBLE)
+            demand = Demand(
+                purchase.pool,
+                purchase.machine_type,
+                purchase.gpus,
+                purchase.instances_max,
+                "GPUs",
+                standard,
+            )
+            gpus.setdefault((purchase.region, purchase.metric), []).append(demand)
             gpus.setdefault(("", ALL_REGIONS), []).append(demand)
-        if vcpus := _vcpus(it, facts):
-            standard = cpu_metric(it.machine_type, Market.ON_DEMAND)
-            demand = Demand(it.pool, it.machine_type, vcpus, it.instances_max, VCPUS, standard)
-            place = (it.region, cpu_metric(it.machine_type, it.market))
+        if vcpus := _vcpus(purchase, facts):
+            standard = cpu_metric(purchase.machine_type, Market.ON_DEMAND)
+            demand = Demand(
+                purchase.pool, purchase.machine_type, vcpus, purchase.instances_max, VCPUS, standard
+            )
+            place = (purchase.region, cpu_metric(purchase.machine_type, purchase.market))
             others.setdefault(place, []).append(demand)
-            if it.market is Market.ON_DEMAND:
+            if purchase.market is Market.ON_DEMAND:
                 others.setdefault(("", ALL_REGIONS_CPUS), []).append(demand)
-        if metric := _DISK_QUOTAS.get(it.disk_type):
-            demand = Demand(it.pool, it.machine_type, it.disk_gb, it.instances_max, "GB of disks")
-            others.setdefault((it.region, metric), []).append(demand)
-        if it.has_address:
-            demand = Demand(it.pool, it.machine_type, 1, it.instances_max, "public addresses")
-            others.setdefault((it.region, ADDRESSES), []).append(demand)
+        if metric := _DISK_QUOTAS.get(purchase.disk_type):
+            demand = Demand(
+                purchase.pool,
+                purchase.machine_type,
+                purchase.disk_gb,
+                purchase.instances_max,
+                "GB of disks",
+            )
+            others.setdefault((purchase.region, metric), []).append(demand)
+        if purchase.has_address:
+            demand = Demand(
+                purchase.pool, purchase.machine_type, 1, purchase.instances_max, "public addresses"
+            )
+            others.setdefault((purchase.region, ADDRESSES), []).append(demand)
     return gpus | others
 
 
@@ -110,28 +127,30 @@ def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
     for one instance or may be, as no list has them.
     """
     found = {}
-    for it in those:
-        if it.standard not in limits:
-            if it.standard == FAMILY_CPUS:
-                found[it.standard] = f"{it.standard}, which no list of the region has"
-        elif limits[it.standard] >= it.amount:
-            found[it.standard] = f"{it.standard}, of which there are {limits[it.standard]:g}"
+    for demand in those:
+        if demand.standard not in limits:
+            if demand.standard == FAMILY_CPUS:
+                found[demand.standard] = f"{demand.standard}, which no list of the region has"
+        elif limits[demand.standard] >= demand.amount:
+            found[demand.standard] = (
+                f"{demand.standard}, of which there are {limits[demand.standard]:g}"
+            )
     return list(found.values())
 
 
 def _compare(project: str, subject: str, those: list[Demand], limit: float | None) -> Finding:
     remedy = f"request an increase at {quota_url(project)}"
     if limit is None and subject.startswith(f"quota {FAMILY_CPUS}"):
-        types = ", ".join(sorted({it.machine_type for it in those}))
+        types = ", ".join(sorted({demand.machine_type for demand in those}))
         text = f"not known: Compute Engine lists no quota for the vCPUs of {types}"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
     if limit is None:
         text = "Compute Engine does not list it with the region's quotas"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
-    wanted = {it.pool: 0 for it in those}
-    for it in those:
-        wanted[it.pool] = max(wanted[it.pool], it.amount * it.instances_max)
-    smallest = min(those, key=lambda it: it.amount)
+    wanted = {demand.pool: 0 for demand in those}
+    for demand in those:
+        wanted[demand.pool] = max(wanted[demand.pool], demand.amount * demand.instances_max)
+    smallest = min(those, key=lambda item: item.amount)
     known = f"{limit:g} {smallest.unit}"
     if limit < smallest.amount:
         text = f"{known}, and one {smallest.machine_type} has {smallest.amount}"
@@ -139,7 +158,7 @@ def _compare(project: str, subject: str, those: list[Demand], limit: float | Non
         # wrong guess may not stop a deployment.
         level = Level.WARNING if smallest.unit == VCPUS else Level.ERROR
         return Finding(level, subject, text, remedy)
-    too_large = sorted({it.machine_type for it in those if it.amount > limit})
+    too_large = sorted({demand.machine_type for demand in those if demand.amount > limit})
     if too_large:
         text = f"{known}, too few for one {', '.join(too_large)}"
         return Finding(Level.WARNING, subject, text, remedy)

@@ -71,7 +71,7 @@ class GoogleRemoteAccount:
     def variables(self) -> Mapping[str, Any]:
         """Return what `lambdas.gcp.other_pools` opens the remote account by."""
         names = self._names
-        subnetworks = {it: names.subnetwork_path(it) for it in self._regions}
+        subnetworks = {region: names.subnetwork_path(region) for region in self._regions}
         return {
             "project": names.project,
             "region": names.region,
@@ -130,7 +130,7 @@ class GoogleRemoteAccount:
         """Return the cluster's instances there that have not ended. Raises DrainFailed."""
         with self._explain_refusals():
             found = list_parts(self._names, self._api, "instance")
-            return sorted(it.rpartition("/")[2] for it in found)
+            return sorted(name.rpartition("/")[2] for name in found)
 
     def find_leftovers(self) -> list[str]:
         """Return the cluster's remaining resources there, a line each."""

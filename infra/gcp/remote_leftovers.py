@@ -18,7 +18,7 @@ def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi
     """
     where = f"in the project {trust.names.project}"
     try:
-        return [f"{it} {where}" for it in _parts(trust, regions, api)]
+        return [f"{part} {where}" for part in _parts(trust, regions, api)]
     except GoogleError as error:
         remedy = ""
         if error.status == _UNAUTHORIZED:
@@ -29,7 +29,7 @@ def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi
 def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=True)
-    roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]
+    roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
     accounts = f"{IAM}/projects/{names.project}/serviceAccounts"
     firewall = f"projects/{names.project}/global/firewalls/{names.part('within')}"
     places = {
@@ -37,14 +37,14 @@ def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[s
             f"{IAM}/projects/{names.project_number}/{LOCATION}/{trust.pool}"
         ),
         **{
-            f"the service account {names.email(it)}": f"{accounts}/{names.email(it)}"
-            for it in ACCOUNTS
+            f"the service account {names.email(account)}": f"{accounts}/{names.email(account)}"
+            for account in ACCOUNTS
         },
-        **{f"the role {names.role_id(it)}": f"{IAM}/{names.role(it)}" for it in roles},
+        **{f"the role {names.role_id(role)}": f"{IAM}/{names.role(role)}" for role in roles},
         f"the firewall rule {names.part('within')}": f"{COMPUTE}/{firewall}",
         **{
-            f"the subnetwork {names.part(it)}": f"{COMPUTE}/{names.subnetwork_path(it)}"
-            for it in regions
+            f"the subnetwork {names.part(region)}": f"{COMPUTE}/{names.subnetwork_path(region)}"
+            for region in regions
         },
         f"the network {names.part('network')}": f"{COMPUTE}/{names.network_path}",
     }
@@ -53,7 +53,7 @@ def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[s
         if found is not None and not _is_deleted(found):
             yield name
     for kind in ("instance", "disk"):
-        yield from (f"the {kind} {it}" for it in list_parts(names, api, kind))
+        yield from (f"the {kind} {part}" for part in list_parts(names, api, kind))
 
 
 def _is_deleted(found: Mapping[str, Any]) -> bool:

@@ -48,9 +48,11 @@ def find_pool_findings(
     facts = read_pools(names.project, names.region, cluster, api, catalog)
     disabled = list_disabled(names.project_number, SERVICES, api)
     found = [
-        *read_fact(read_state(names.project, api), "project", lambda it: _project(trust, it)),
+        *read_fact(
+            read_state(names.project, api), "project", lambda project: _project(trust, project)
+        ),
         *read_fact(read_billing(names.project, api), "billing", _billing),
-        *read_fact(disabled, "services", lambda it: _services(trust, it)),
+        *read_fact(disabled, "services", lambda item: _services(trust, item)),
         *check_pools(names.project, purchases, facts),
     ]
     for constraint in REFUSALS:
@@ -63,10 +65,10 @@ def find_pool_findings(
         found += read_fact(policy, f"policy {constraint}", look)
     # A pool's name says where it is; what else is said may be of either cloud.
     return [
-        it
-        if it.subject.startswith("pool ")
-        else replace(it, subject=f"{it.subject} in {names.project}")
-        for it in found
+        finding
+        if finding.subject.startswith("pool ")
+        else replace(finding, subject=f"{finding.subject} in {names.project}")
+        for finding in found
     ]
 
 

@@ -45,7 +45,7 @@ class FunctionRevisions:
     @property
     def deployment(self) -> str:
         """The deployment whose revision is called."""
-        return next((name for name, it in self.by_deployment.items() if it == self.live), "")
+        return next((name for name, text in self.by_deployment.items() if text == self.live), "")
 
 
 def move_functions(
@@ -97,8 +97,8 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
         if error.status != NOT_FOUND:
             raise
         raise RollbackFailed(f"there is no service {names.part(name)}: deploy it first") from None
-    revisions = [it for page in pages for it in page.get("revisions", ())]
-    revisions.sort(key=lambda it: str(it["createTime"]))
+    revisions = [item for page in pages for item in page.get("revisions", ())]
+    revisions.sort(key=lambda item: str(item["createTime"]))
     by_deployment: dict[str, str] = {}
     for revision in revisions:
         deployment = revision.get("labels", {}).get(DEPLOYMENT_LABEL)
@@ -108,7 +108,7 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
             by_deployment[deployment] = _short(revision["name"])
     if not by_deployment:
         raise RollbackFailed(f"the service {names.part(name)} has no revision of a deployment")
-    made = tuple(_short(it["name"]) for it in revisions)
+    made = tuple(_short(item["name"]) for item in revisions)
     return FunctionRevisions(
         _live_revision(service), str(service.get("etag", "")), by_deployment, made
     )
@@ -134,7 +134,8 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
     at = api.deployments.index(api.deployment) if api.deployment else 0
     earlier = api.deployments[:at]
     if api.deployment and any(
-        it.deployment not in (*earlier, api.deployment) for it in found.values()
+        function_revisions.deployment not in (*earlier, api.deployment)
+        for function_revisions in found.values()
     ):
         return api.deployment
     if not earlier:
@@ -146,7 +147,11 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
 
 
 def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> None:
-    lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
+    lacking = sorted(
+        name
+        for name, function_revisions in found.items()
+        if target not in function_revisions.by_deployment
+    )
     if lacking:
         raise RollbackFailed(
             f"{', '.join(lacking)} of the deployment {target} cannot be found, so nothing was "
@@ -230,13 +235,13 @@ def _describe_rest(
     names: Names, moved: Sequence[FunctionMove], refused: Mapping[str, str], target: str
 ) -> str:
     """Say which functions run which deployment after a rollback that broke off."""
-    there = {it.function for it in moved}
+    there = {move.function for move in moved}
     lines = [f"{names.part(name)} did not move: {why}" for name, why in refused.items()]
     lines += [
         f"{names.part(name)} was not asked to"
         for name in FUNCTIONS
         if name not in there and name not in refused
     ]
-    at = ", ".join(names.part(it) for it in FUNCTIONS if it in there) or "none"
+    at = ", ".join(names.part(function) for function in FUNCTIONS if function in there) or "none"
     first = f"at the deployment {target} are: {at}; run it again, which goes on from there"
     return "\n".join([first, *lines])

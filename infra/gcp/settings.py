@@ -238,7 +238,9 @@ class Settings(BaseModel):
     def host_subnetworks(self) -> tuple[str, ...]:
         """The paths of given subnetworks that are another project's (a host of a shared VPC)."""
         given = self.network.subnetworks.values() if self.network else ()
-        return tuple(it for it in given if subnetwork_project(it, self.project) != self.project)
+        return tuple(
+            text for text in given if subnetwork_project(text, self.project) != self.project
+        )
 
     @property
     def subnetwork_regions(self) -> tuple[str, ...]:
@@ -265,12 +267,16 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     unknown = sorted(set(texts) - set(_FIELDS))
     known = ", ".join(_FIELDS)
-    problems += [f"detcloud:{it}: there is no such setting; there are {known}" for it in unknown]
+    problems += [
+        f"detcloud:{word}: there is no such setting; there are {known}" for word in unknown
+    ]
     given = {name: _decode(name, text) for name, text in texts.items() if name in _FIELDS}
     try:
         settings = Settings.model_validate({**given, "team": team})
     except ValidationError as error:
-        found = dict.fromkeys(_describe(it, texts) for it in error.errors(include_url=False))
+        found = dict.fromkeys(
+            _describe(error_details, texts) for error_details in error.errors(include_url=False)
+        )
         raise SettingsInvalid([*problems, *found]) from None
     problems += _find_inconsistencies(settings)
     if problems:
@@ -324,7 +330,11 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
             f"detcloud:kmsKey is {settings.kms_key}: expected one of {settings.region}, where "
             "what it encrypts is"
         )
-    others = [it for it in settings.subnetwork_regions if it != settings.region]
+    others = [
+        subnetwork_region
+        for subnetwork_region in settings.subnetwork_regions
+        if subnetwork_region != settings.region
+    ]
     if settings.kms_key and others:
         where = "network" if settings.network else "regions"
         found.append(

@@ -102,7 +102,9 @@ def _make_images(
 def _has_logging_pools(cluster_config: str) -> bool:
     """Whether a pool's agents write their journals to Cloud Logging."""
     providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
-    return any(isinstance(it, GcpProvider) and it.use_cloud_logging for it in providers)
+    return any(
+        isinstance(provider, GcpProvider) and provider.use_cloud_logging for provider in providers
+    )
 
 
 def _function_settings(

@@ -48,7 +48,7 @@ def _make_indexes(
 ) -> list[pulumi.Resource]:
     made: list[pulumi.Resource] = []
     for index in indexes:
-        fields = [(it["fieldPath"], it["order"]) for it in index["fields"]]
+        fields = [(field["fieldPath"], field["order"]) for field in index["fields"]]
         made.append(
             firestore.Index(
                 "-".join(f"{path}-{order.lower()}" for path, order in fields),
@@ -73,7 +73,8 @@ def _make_fields(
     """Make the settings of single fields: no index of their own, and which one rows expire by."""
     for override in overrides:
         indexes = [
-            {"order": it["order"], "query_scope": it["queryScope"]} for it in override["indexes"]
+            {"order": index["order"], "query_scope": index["queryScope"]}
+            for index in override["indexes"]
         ]
         made = firestore.Field(
             f"{override['collectionGroup']}-{override['fieldPath']}",

@@ -34,10 +34,12 @@ def _check_repositories(given: object) -> tuple[str, ...]:
     names = given if isinstance(given, list) else []
     if not names or len(names) > REPOSITORIES_MAX:
         raise ValueError("a list")
-    if not all(isinstance(it, str) and _REPOSITORY.fullmatch(it) for it in names):
+    if not all(isinstance(name, str) and _REPOSITORY.fullmatch(name) for name in names):
         raise ValueError("repositories")
     # As images in it name it.
-    return tuple(dict.fromkeys(it for it in names if artifact_repository(f"{it}/image") == it))
+    return tuple(
+        dict.fromkeys(name for name in names if artifact_repository(f"{name}/image") == name)
+    )
 
 
 DataBuckets = Annotated[tuple[DataBucket, ...], BeforeValidator(_check_buckets)]
@@ -62,20 +64,20 @@ class TrialAccess:
         """Return the grants of the accounts `data` and `pull`, and those of the API to use them.
         Buckets and repositories of other projects are for their owners to open.
         """
-        found = [_data_grant(it) for it in self.buckets]
+        found = [_data_grant(bucket) for bucket in self.buckets]
         found += [
             Grant("pull", "pull_images", Place("image_repository", f"{location}/{repository}"))
             for location, project, repository in map(split_repository, self.repositories)
             if project == names.project
         ]
         used = [*(["data"] if self.buckets else []), *(["pull"] if self.repositories else [])]
-        return [*found, *(Grant("api", "issue_tokens", Place("account", it)) for it in used)]
+        return [*found, *(Grant("api", "issue_tokens", Place("account", name)) for name in used)]
 
     def describe(self, names: Names) -> str:
         """Return what the API is told of it, as JSON, "" if there is nothing."""
         places = [
-            (it["bucket"], it["folder"].rstrip("/"), it["writes"])
-            for it in map(asdict, self.buckets)
+            (item["bucket"], item["folder"].rstrip("/"), item["writes"])
+            for item in map(asdict, self.buckets)
         ]
         data = {"data_account": names.email("data"), "data_places": places} if places else {}
         pools = {"pool_accounts": dict(self.pool_accounts)} if self.pool_accounts else {}

@@ -30,7 +30,7 @@ def find_remote_findings(
     """Return a finding for each resource of the remote account: whether it is as it should be."""
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=logs_instances)
-    roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]
+    roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
     checks: dict[str, Problems] = {
         "trust": lambda: _trust_problems(trust, api),
         "accounts": lambda: _account_problems(names, api),
@@ -154,8 +154,8 @@ def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
 
 def _has_binding(policy: Any, member: str, role: str, condition: str) -> bool:
     return any(
-        it["role"] == role
-        and member in it.get("members", ())
-        and it.get("condition", {}).get("expression", "") == condition
-        for it in policy.get("bindings", ())
+        binding["role"] == role
+        and member in binding.get("members", ())
+        and binding.get("condition", {}).get("expression", "") == condition
+        for binding in policy.get("bindings", ())
     )

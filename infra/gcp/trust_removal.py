@@ -24,7 +24,7 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
     names = trust.names
     # Also what a pool that wrote logs had once.
     grants = list_remote_grants(names, regions, logs_instances=True)
-    roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]
+    roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
     done = f"{names.project} has nothing any more of the cluster {names.cluster}"
     pool = (trust.pool, "--location=global")
     lines = [
@@ -37,13 +37,13 @@ def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
         *check_lines(trust),
         *_instance_lines(trust),
         *(
-            _grant_removal(names, it.account, it.role, grant_condition(it))
-            for it in grants
-            if it.place.kind == PROJECT
+            _grant_removal(names, grant.account, grant.role, grant_condition(grant))
+            for grant in grants
+            if grant.place.kind == PROJECT
         ),
         *_network_lines(names),
         *(_removal(("iam", "service-accounts"), names.email(account)) for account in ACCOUNTS),
-        *(_role_removal(names, it) for it in roles),
+        *(_role_removal(names, role) for role in roles),
         _kept_removal(("iam", "workload-identity-pools"), pool, "state", "DELETED"),
         f"echo {shlex.quote(done)}",
     ]

@@ -40,12 +40,12 @@ def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: boo
     lines = [
         *_head(trust),
         *check_lines(trust),
-        gcloud("services", "enable", *(f"{it}.googleapis.com" for it in SERVICES)),
+        gcloud("services", "enable", *(f"{service}.googleapis.com" for service in SERVICES)),
         *_trust_lines(trust),
         *_account_lines(trust.names),
-        *_role_lines(trust.names, [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]),
+        *_role_lines(trust.names, [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]),
         *_network_lines(trust.names, regions),
-        *(_grant_line(trust.names, it) for it in grants),
+        *(_grant_line(trust.names, grant) for grant in grants),
         _binding_line(trust.names, "launcher", TRUST_ROLE, trust.member),
         f"echo {shlex.quote(f'{trust.names.project} is ready for the pools of its cluster')}",
     ]
@@ -100,9 +100,10 @@ def _is_deleted(trust: Trust) -> str:
     """Return the test whether the pool of identities or its provider was deleted."""
     pool = ("iam", "workload-identity-pools", "describe", trust.pool, "--location=global")
     asked = (
-        gcloud(*it, "--format=value(state)") for it in (pool, _provider_words(trust, "describe"))
+        gcloud(*item, "--format=value(state)")
+        for item in (pool, _provider_words(trust, "describe"))
     )
-    states = " ".join(f"$({it} 2> /dev/null || true)" for it in asked)
+    states = " ".join(f"$({name} 2> /dev/null || true)" for name in asked)
     return f'[[ "{states}" == *DELETED* ]]'
 
 

@@ -50,7 +50,7 @@ def export(
             "terraform": {"required_version": ">= 1.5", "required_providers": required},
             "provider": {provider.name: maker.provider_entry},
             "resource": maker.resources,
-            "output": {to_snake_case(name): {"value": it} for name, it in outputs.items()},
+            "output": {to_snake_case(name): {"value": output} for name, output in outputs.items()},
         }
     )
     partial = folder / f".{FILE}.partial"
@@ -72,12 +72,12 @@ class EntryMaker:
         """Write an entry, as described in ResourceMaker."""
         if is_provider(resource):
             self.provider_entry = {
-                to_snake_case(key): _decode_json(it) for key, it in resource.inputs.items()
+                to_snake_case(key): _decode_json(value) for key, value in resource.inputs.items()
             }
             return resource.name, {}
         kind, label = self._type_name(resource.type), _label(resource.name)
         schema, names = self._provider.schema[kind], self._provider.attributes.get(kind, {})
-        inputs = {key: self._copy_asset(it) for key, it in resource.inputs.items()}
+        inputs = {key: self._copy_asset(value) for key, value in resource.inputs.items()}
         entry = _entry(f"{kind}.{label}", schema, inputs, names)
         if resource.after:
             after = [f"{self._type_name(token)}.{_label(name)}" for token, name in resource.after]
@@ -94,9 +94,11 @@ class EntryMaker:
         outputs |= self._block_outputs(f"{kind}.{label}", schema, resource.inputs)
         # An archive stays what the program knows it as.
         archives = {
-            key for key, it in resource.inputs.items() if isinstance(it, pulumi.FileArchive)
+            key for key, value in resource.inputs.items() if isinstance(value, pulumi.FileArchive)
         }
-        return outputs["id"], {key: it for key, it in outputs.items() if key not in archives}
+        return outputs["id"], {
+            key: output for key, output in outputs.items() if key not in archives
+        }
 
     def _block_outputs(
         self, place: str, schema: Schema, inputs: Mapping[str, Any]
@@ -105,7 +107,7 @@ class EntryMaker:
         found = {}
         for name, block in schema["blocks"].items():
             given = inputs.get(to_camel_case(name))
-            told = {to_camel_case(it): f"<<{place}.{name}[0].{it}>>" for it in block["text"]}
+            told = {to_camel_case(item): f"<<{place}.{name}[0].{item}>>" for item in block["text"]}
             if isinstance(given, dict) and told:
                 found[to_camel_case(name)] = {**told, **given}
         return found
@@ -141,7 +143,7 @@ def _entry(
             entry[name] = value
         else:
             blocks = value if isinstance(value, list) else [value]
-            entry[name] = [_entry(f"{place}.{name}", block, it, {}) for it in blocks]
+            entry[name] = [_entry(f"{place}.{name}", block, item, {}) for item in blocks]
     return entry
 
 
@@ -168,9 +170,9 @@ def _with_references(value: Any) -> Any:
     one.
     """
     if isinstance(value, dict):
-        return {key: _with_references(it) for key, it in value.items()}
+        return {key: _with_references(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_references(it) for it in value]
+        return [_with_references(item) for item in value]
     if isinstance(value, str):
         escaped = re.sub(r"([$%])\{", r"\1\1{", value)
         return _REFERENCE.sub(r"${\1}", escaped)

@@ -155,7 +155,7 @@ def _restore_values(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _restore_values(it) for key, it in value.items()}
+        return {key: _restore_values(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_restore_values(it) for it in value]
+        return [_restore_values(item) for item in value]
     return value

@@ -24,12 +24,15 @@ def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
     return {
         "settable": [
             name
-            for name, it in attributes.items()
-            if (it.get("optional") or it.get("required")) and not it.get("deprecated")
+            for name, attribute in attributes.items()
+            if (attribute.get("optional") or attribute.get("required"))
+            and not attribute.get("deprecated")
         ],
-        "text": [name for name, it in attributes.items() if it.get("type") == "string"],
+        "text": [
+            name for name, attribute in attributes.items() if attribute.get("type") == "string"
+        ],
         "blocks": {
-            name: slim_schema(it["block"]) for name, it in nested.items() if name != "timeouts"
+            name: slim_schema(item["block"]) for name, item in nested.items() if name != "timeouts"
         },
     }
 
@@ -56,7 +59,7 @@ def main() -> int:
             return 1
         wanted.add(known)
     slim = {name: slim_schema(resources[name]["block"]) for name in sorted(wanted)}
-    lines = ",\n".join(f'"{name}": {json.dumps(it)}' for name, it in slim.items())
+    lines = ",\n".join(f'"{name}": {json.dumps(item)}' for name, item in slim.items())
     file.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     return 0
 

@@ -42,11 +42,13 @@ def user_data(
             "LOG_STREAM": section.get("log_stream") or "",
             "SESSION_MANAGER": "1" if session_manager else "",
         }
-        file_systems = [_mount_fields(it) for it in section.get("file_systems") or ()]
+        file_systems = [
+            _mount_fields(file_system) for file_system in section.get("file_systems") or ()
+        ]
         folders = [folder for _, _, folder, _ in file_systems]
         mounts = [*(section.get("allowed_mounts") or ()), *folders]
         words = [("file_systems", word) for fields in file_systems for word in fields]
-        check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts), *words])
+        check_plain([*values.items(), *(("allowed_mounts", mount) for mount in mounts), *words])
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
         values["FILE_SYSTEMS"] = mount_commands(file_systems)

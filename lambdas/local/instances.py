@@ -45,7 +45,7 @@ class InstanceLauncher:
     def ask_to_stop(self, cluster_id: str) -> None:
         """Tell every instance of the cluster to end."""
         cloud = self.provider()
-        cloud.terminate([it.id for it in cloud.list_instances(cluster_id)])
+        cloud.terminate([instance.id for instance in cloud.list_instances(cluster_id)])
 
     def wait_for_stop(self, cluster_id: str) -> None:
         """Wait until all instances have ended, for at most 18 s, by which time they are killed."""
@@ -53,7 +53,8 @@ class InstanceLauncher:
         until = time.monotonic() + STOP_SECONDS_MAX
         while time.monotonic() < until:
             if all(
-                it.status is InstanceStatus.TERMINATED for it in cloud.list_instances(cluster_id)
+                instance.status is InstanceStatus.TERMINATED
+                for instance in cloud.list_instances(cluster_id)
             ):
                 return
             time.sleep(_POLL_SECONDS)

@@ -91,13 +91,19 @@ def _write_progress(outcome: Outcome, plan: Plan, done: int, count: int) -> None
 
 
 def _report(outcomes: list[Outcome], plan: Plan) -> dict[str, object]:
-    failed = sorted((it for it in outcomes if it.violation), key=lambda it: it.seed)
+    failed = sorted(
+        (outcome for outcome in outcomes if outcome.violation), key=lambda item: item.seed
+    )
     report = {
         "ok": not failed,
         **sum_outcomes(outcomes),
         "failed": [
-            {"seed": it.seed, "violation": it.violation, "again": plan.command(it.seed)}
-            for it in failed[:SHOWN_MAX]
+            {
+                "seed": outcome.seed,
+                "violation": outcome.violation,
+                "again": plan.command(outcome.seed),
+            }
+            for outcome in failed[:SHOWN_MAX]
         ],
     }
     if len(outcomes) == 1:

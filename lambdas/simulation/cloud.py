@@ -87,7 +87,7 @@ class SimulatedCloud(FakeCloud):
                 continue
 
     def _offerings_elsewhere(self, offering: Offering) -> Sequence[Offering]:
-        return [it for it in self.catalog if it.zone != offering.zone][:1]
+        return [item for item in self.catalog if item.zone != offering.zone][:1]
 
     def _is_sold_out(self, offering: Offering) -> bool:
         """Whether an offering is sold out, which holds for ten minutes, or its zone is lost."""

@@ -73,7 +73,9 @@ class _PoolHistory:
         """Forget what was before; a loss may be made up for until a window later."""
         self.launches = [time for time in self.launches if time >= ms]
         self.losses = [time for time in self.losses if time >= ms - WINDOW_MS]
-        self.requests = {name: it for name, it in self.requests.items() if it[0] >= ms}
+        self.requests = {
+            name: request for name, request in self.requests.items() if request[0] >= ms
+        }
 
 
 class FleetChecker:
@@ -174,9 +176,17 @@ class FleetChecker:
         size = row.offering.slots
         if self._is_in_the_way(row):
             return
-        like = [it for it in read_instances(self._table, row.pool) if it.offering.slots == size]
-        active = [it for it in like if it.state in _ACTIVE and it.notice_ms is None]
-        idle = sum(it.idle_ms is not None for it in active)
+        like = [
+            instance
+            for instance in read_instances(self._table, row.pool)
+            if instance.offering.slots == size
+        ]
+        active = [
+            instance_row
+            for instance_row in like
+            if instance_row.state in _ACTIVE and instance_row.notice_ms is None
+        ]
+        idle = sum(instance_row.idle_ms is not None for instance_row in active)
         needed = self._count_needed(row, idle + 1 + self._count_coming(row.pool, active))
         if needed > idle:
             raise InvariantBroken(
@@ -191,7 +201,14 @@ class FleetChecker:
         """
         history = self._pools[row.pool]
         rows = read_instances(self._table, row.pool)
-        sizes = [row.offering.slots, *(it.offering.slots for it in rows if it.state in _ACTIVE)]
+        sizes = [
+            row.offering.slots,
+            *(
+                instance_row.offering.slots
+                for instance_row in rows
+                if instance_row.state in _ACTIVE
+            ),
+        ]
         return any(
             not history.limits.can_serve(request.slots, row.offering.slots)
             or any(
@@ -209,7 +226,7 @@ class FleetChecker:
         # Those that end still count against the maximum.
         there = len(read_instances(self._table, pool)) + pending
         room = max(0, self._pools[pool].limits.instances_max - there)
-        return sum(it.connected_ms is None for it in active) + room
+        return sum(instance_row.connected_ms is None for instance_row in active) + room
 
     def _count_needed(self, row: InstanceRow, available: int) -> int:
         """The least number of whole instances like this one that waiting requests need; those over

@@ -122,7 +122,9 @@ class Machines:
 
     def has_instances_or_intents(self, pools: Iterable[str]) -> bool:
         """Whether the provisioner has any instances, or has asked for some."""
-        return any(read_instances(self._rows, it) or read_intents(self._rows, it) for it in pools)
+        return any(
+            read_instances(self._rows, pool) or read_intents(self._rows, pool) for pool in pools
+        )
 
     def check_machines(self, pools: Iterable[str]) -> None:
         """Shut down cloud machines that have lost the cluster, and check all of them.
@@ -157,7 +159,9 @@ class Machines:
         if not living and not self._orphan_since_ms:
             return
         known = {row.id for pool in pools for row in read_instances(self._rows, pool)}
-        open_intents = {(pool, it.id) for pool in pools for it in read_intents(self._rows, pool)}
+        open_intents = {
+            (pool, intent_row.id) for pool in pools for intent_row in read_intents(self._rows, pool)
+        }
         for name in [name for name in self._orphan_since_ms if name not in living]:
             del self._orphan_since_ms[name]
         for name, machine in living.items():

@@ -138,23 +138,25 @@ def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
     counted = list(outcomes)
     names = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")
     sums: dict[str, object] = {
-        name: sum(getattr(it, name) for it in counted)
+        name: sum(getattr(outcome, name) for outcome in counted)
         for name in (*names, "commits", "notices", "saved", "hosts_died")
     }
     virtual, wall = (
-        sum(getattr(it, f"{x}_seconds") for it in counted) for x in ("virtual", "wall")
+        sum(getattr(outcome, f"{x}_seconds") for outcome in counted) for x in ("virtual", "wall")
     )
     return {
         "seeds": len(counted),
-        "violations": sum(bool(it.violation) for it in counted),
+        "violations": sum(bool(outcome.violation) for outcome in counted),
         "virtual_seconds": virtual,
         "wall_seconds": wall,
         "virtual_over_real": virtual / wall if wall else 0.0,
-        "experiments": _sum_counts(it.experiments for it in counted),
+        "experiments": _sum_counts(outcome.experiments for outcome in counted),
         **sums,
-        "cost": sum(it.cost for it in counted),
-        "utilisation": sum(it.utilisation for it in counted) / len(counted) if counted else 0.0,
-        "faults": _sum_counts(it.faults for it in counted),
+        "cost": sum(outcome.cost for outcome in counted),
+        "utilisation": sum(outcome.utilisation for outcome in counted) / len(counted)
+        if counted
+        else 0.0,
+        "faults": _sum_counts(outcome.faults for outcome in counted),
     }
 
 

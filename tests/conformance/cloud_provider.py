@@ -45,7 +45,7 @@ class CloudProviderContract:
     def test_a_launch_returns_at_most_what_was_asked_for(self, cloud: CloudProvider) -> None:
         found = cloud.launch(request(cloud, "one", count=2))
         assert 1 <= len(found) <= 2
-        assert len({it.id for it in found}) == len(found)
+        assert len({instance.id for instance in found}) == len(found)
 
     def test_an_instance_is_listed_with_its_tags(self, cloud: CloudProvider, wait: Wait) -> None:
         (launched,) = cloud.launch(request(cloud, "one"))
@@ -153,9 +153,11 @@ def request(cloud: CloudProvider, name: str, *, count: int = 1) -> IntentRow:
 
 def status(cloud: CloudProvider, name: str) -> InstanceStatus | None:
     """The status that the cloud lists for an instance, None where it lists none."""
-    return next((it.status for it in cloud.list_instances(CLUSTER) if it.id == name), None)
+    return next(
+        (instance.status for instance in cloud.list_instances(CLUSTER) if instance.id == name), None
+    )
 
 
 def ids(found: "tuple[CloudInstance, ...] | object") -> list[str]:
     assert isinstance(found, tuple | list)
-    return sorted(it.id for it in found)
+    return sorted(instance.id for instance in found)

@@ -123,7 +123,7 @@ def test_a_fault_of_the_way_to_s3_leaves_no_half_checkpoint(
 
 
 @pytest.mark.parametrize(
-    "name", ["s3", *(pytest.param(it, marks=pytest.mark.nightly) for it in ("gcs", "azure"))]
+    "name", ["s3", *(pytest.param(word, marks=pytest.mark.nightly) for word in ("gcs", "azure"))]
 )
 def test_a_trial_leaves_an_upload_that_takes_longer_than_its_notice(
     tmp_path: Path, request: pytest.FixtureRequest, name: str

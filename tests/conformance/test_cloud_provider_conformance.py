@@ -166,7 +166,9 @@ class TestGceCloud(CloudProviderContract):
             return replace(found, project="p1", region="us-central1")
 
         def open_cloud() -> CloudProvider:
-            cloud = AttentiveGceCloud(settings, lambda it: b"boot", project.clock, api, complete)
+            cloud = AttentiveGceCloud(
+                settings, lambda setting: b"boot", project.clock, api, complete
+            )
             cloud.time_ms = time_ms
             return cloud
 

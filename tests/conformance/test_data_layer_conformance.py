@@ -146,7 +146,9 @@ def test_a_bad_sample_is_not_given_out_and_is_made_good_by_the_next_start(
 
 def test_what_is_bad_in_the_bucket_itself_is_built_again(s3: SeaweedFs, tmp_path: Path) -> None:
     bucket = s3.bucket()
-    keys = {it: getattr(bucket.place, it) for it in ("endpoint_url", "access_key", "secret_key")}
+    keys = {
+        name: getattr(bucket.place, name) for name in ("endpoint_url", "access_key", "secret_key")
+    }
     place = {"type": "s3", "bucket": bucket.place.name, "bucket_directory_path": "d", **keys}
     first = open_cached({**place, "local_cache_host_path": str(tmp_path / "a")}, Squares())
     (key,) = (key for key, _ in bucket.list_objects("d/") if key.endswith(".bin"))

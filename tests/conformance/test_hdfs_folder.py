@@ -48,7 +48,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def stored_files(hdfs: WebHdfs) -> dict[str, bytes]:
-    return {path: it for path, it in hdfs.files.contents.items() if it is not None}
+    return {path: content for path, content in hdfs.files.contents.items() if content is not None}
 
 
 def test_a_standby_is_passed_over_and_what_is_active_is_remembered(
@@ -101,7 +101,7 @@ def test_a_rename_whose_answer_was_lost_still_wins(
 ) -> None:
     hdfs.lost_answers = ["RENAME"]
     assert folder.send(KEY, source)
-    assert [it for it, _ in hdfs.asked].count("RENAME") == 2
+    assert [name for name, _ in hdfs.asked].count("RENAME") == 2
     assert list(stored_files(hdfs)) == [f"/of/a team/{KEY}"]
 
 
@@ -253,7 +253,7 @@ def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes
     parsed = json.loads(content)
     found = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
     shown = ("pathSuffix", "type", "length")
-    return [[it.get("FileStatus", it)[name] for name in shown] for it in found]
+    return [[item.get("FileStatus", item)[name] for name in shown] for item in found]
 
 
 MIB = "blocksize=1048576"
@@ -285,7 +285,7 @@ REQUESTS = [
     ("DELETE", "/a/b", "DELETE&recursive=true", None),
     ("DELETE", "/a/f", "DELETE&recursive=false", None),
     ("DELETE", "/a", "DELETE&recursive=false", None),
-    *(("PUT", f"/c/{it}", f"CREATE&overwrite=false&{MIB}", it.encode()) for it in "1234"),
+    *(("PUT", f"/c/{name}", f"CREATE&overwrite=false&{MIB}", name.encode()) for name in "1234"),
     ("PUT", "/c/small", "CREATE&overwrite=false&blocksize=512", b"x"),
     ("PUT", "/c/larger", "CREATE&overwrite=false&blocksize=2097152", b"x"),
     ("PUT", "/c/empty", f"CREATE&overwrite=false&{MIB}", b""),

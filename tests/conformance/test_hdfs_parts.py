@@ -26,7 +26,7 @@ __all__ = ["folder", "hdfs"]
 
 MIB = 1 << 20
 # Parts of 1 MiB, the smallest block of HDFS, and the fifth of 8 bytes; each is another one.
-CONTENT = b"".join(bytes([it]) * MIB for it in range(4)) + b"the last"
+CONTENT = b"".join(bytes([number]) * MIB for number in range(4)) + b"the last"
 COUNT = 5
 
 
@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def request_count(hdfs: WebHdfs, operation: str) -> int:
-    return [it for it, _ in hdfs.asked].count(operation)
+    return [name for name, _ in hdfs.asked].count(operation)
 
 
 def check_stored(hdfs: WebHdfs) -> None:
@@ -244,7 +244,7 @@ def test_hadoop_goes_on_with_what_a_writer_left_that_died(
     folder.fetch(KEY, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
     # The dead writer's file went with the parts.
-    names = [it.name for it in folder.paths.entries(parts._folder.rpartition("/")[0])]
+    names = [entry.name for entry in folder.paths.entries(parts._folder.rpartition("/")[0])]
     assert names == ["weights"]
     # And a file that is stored by one process in parts.
     (tmp_path / "source").write_bytes(CONTENT)

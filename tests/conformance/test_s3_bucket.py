@@ -416,7 +416,9 @@ def test_a_signed_put_takes_nothing_else(
     )
     bound = parse_qs(urlsplit(signed.url).query)["X-Amz-SignedHeaders"]
     assert bound == ["content-length;host;x-amz-checksum-sha256"]
-    headers = {name: it for name, it in {**signed.headers, **changed}.items() if it is not None}
+    headers = {
+        name: text for name, text in {**signed.headers, **changed}.items() if text is not None
+    }
     status, _ = send(replace(signed, headers=headers), body)
     assert 400 <= status < 500
     assert store.size(ObjectKey("logs/1")) is None

@@ -26,7 +26,9 @@ def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def part_digests(requests: list[Any]) -> list[set[str]]:
     """The digests that came with each request."""
     names = {"Content-MD5": "md5", "x-amz-checksum-crc32": "crc"}
-    return [{short for name, short in names.items() if name in it.headers} for it in requests]
+    return [
+        {short for name, short in names.items() if name in request.headers} for request in requests
+    ]
 
 
 def test_a_store_that_compares_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) -> None:

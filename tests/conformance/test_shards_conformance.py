@@ -98,7 +98,7 @@ def test_the_shards_of_all_ranks_are_one_checkpoint(
     there = dict(files.list_files(tuple(stored["path"].split("/"))))
     assert find_missing_file(manifest, there) == ""
     names = {"metadata.json", "of all", *(f"weights{rank}" for rank in range(SIZE))}
-    assert {it.path for it in manifest} == names
+    assert {file.path for file in manifest} == names
     assert there.keys() == {MANIFEST, *names}
 
 
@@ -118,4 +118,4 @@ def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
     [text] = {*run_ranks(lambda ranks: gang.store_shard(gang.checkpoint(ranks), ranks))}
     assert "was not stored: rank 2: the store is full" in text
     assert gang.store.list("1") == {}
-    assert [it["kind"] for it in gang.reports] == ["checkpoint_intent"]
+    assert [report["kind"] for report in gang.reports] == ["checkpoint_intent"]

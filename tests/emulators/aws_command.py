@@ -104,5 +104,5 @@ def _parameter(flag: str, values: list[str]) -> Any:
         return [dict(pair.split("=", 1) for pair in value.split(",")) for value in values]
     if flag == "filters":
         found = [re.fullmatch("Name=([^,]+),Values=(.+)", value) for value in values]
-        return [{"Name": it[1], "Values": it[2].split(",")} for it in found if it]
+        return [{"Name": match[1], "Values": match[2].split(",")} for match in found if match]
     return values if flag.endswith("-ids") else values[0]

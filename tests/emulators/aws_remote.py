@@ -90,14 +90,14 @@ def aws_remote(
     """
     subnets = remote.variables()["network"]["subnets"]
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
-    region.subnets.update({it: zone for zone, it in subnets.items()})
+    region.subnets.update({subnet: zone for zone, subnet in subnets.items()})
     keys = GoogleKeys()
     metadata = MachineMetadata("functions", keys, account=account)
 
     with ExitStack() as stack:
         tokens = stack.enter_context(token_services())
         tokens.trusts = lambda role, token: is_trusted(aws, keys, role, token)
-        region.lets_in = lambda it: tokens.has_session(it) or f"Credential={DEPLOYER}/" in it
+        region.lets_in = lambda name: tokens.has_session(name) or f"Credential={DEPLOYER}/" in name
         tokens.pass_on = lambda headers, content: _ask_aws(aws, headers, content)
         ec2 = stack.enter_context(ec2_server(region, beats=True))
         issue_keys(aws, region)
@@ -123,7 +123,7 @@ def is_trusted(aws: Ministack, keys: GoogleKeys, role: str, token: str) -> bool:
         trust = aws.client("iam").get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]
     except (ValueError, ClientError):
         return False
-    principals = [it.get("Principal") for it in trust["Statement"]]
+    principals = [item.get("Principal") for item in trust["Statement"]]
     context = {
         f"{ISSUER}:aud": claims["azp"],
         f"{ISSUER}:oaud": claims["aud"],

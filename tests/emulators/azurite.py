@@ -61,7 +61,7 @@ def azurite(folder: Path) -> Iterator[Azurite]:
         missing("azurite", f"there is no Azurite in {place}; `make setup` installs it")
     port = free_port()
     options = ["--blobHost", "127.0.0.1", "--blobPort", port, "--location", folder / "data"]
-    command = [str(it) for it in (node, program, *options, *_FLAGS)]
+    command = [str(option) for option in (node, program, *options, *_FLAGS)]
     accounts = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
     url = f"http://127.0.0.1:{port}/{ACCOUNT}"
     with serving(command, url, folder / "azurite.log", accounts, stop=signal.SIGKILL):

@@ -85,7 +85,9 @@ class Stack:
         pages = self.aws.client("logs").get_paginator("filter_log_events")
         group = f"/aws/lambda/{self.function_name(function)}"
         return [
-            it["message"] for page in pages.paginate(logGroupName=group) for it in page["events"]
+            event["message"]
+            for page in pages.paginate(logGroupName=group)
+            for event in page["events"]
         ]
 
     def logged_errors(self) -> list[str]:
@@ -98,9 +100,9 @@ class Stack:
                 function = group["logGroupName"].removeprefix(prefix)
                 lines = map(_parse_line, self.log_messages(function))
                 found += [
-                    describe_error(function, str(it["message"]), str(it.get("exception", "")))
-                    for it in lines
-                    if it.get("level") == "ERROR"
+                    describe_error(function, str(line["message"]), str(line.get("exception", "")))
+                    for line in lines
+                    if line.get("level") == "ERROR"
                 ]
         return found
 
@@ -108,7 +110,7 @@ class Stack:
         """Return the keys of the table's rows."""
         table = self.outputs["table"]
         pages = self.aws.client("dynamodb").get_paginator("scan").paginate(TableName=table)
-        return sorted((it["p"]["S"], it["s"]["S"]) for page in pages for it in page["Items"])
+        return sorted((item["p"]["S"], item["s"]["S"]) for page in pages for item in page["Items"])
 
     @property
     def machines(self) -> Machines:
@@ -122,7 +124,7 @@ class Stack:
     def stored_checkpoints(self) -> list[str]:
         """Return the keys of the objects in the bucket of checkpoints."""
         found = self.aws.client("s3").list_objects_v2(Bucket=self.outputs["checkpoints"])
-        return [it["Key"] for it in found.get("Contents", ())]
+        return [content["Key"] for content in found.get("Contents", ())]
 
     def read_checkpoint(self, name: str) -> bytes:
         """Return the content of one of them."""
@@ -208,7 +210,7 @@ def stack(
         # It refuses whoever comes without TLS, as everybody does here.
         into.aws.client("s3").delete_bucket_policy(Bucket=bucket)
     subnets = into.aws.client("ec2").describe_subnets()["Subnets"]
-    zones = {it["SubnetId"]: it["AvailabilityZone"] for it in subnets}
+    zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
     into.ec2.region.subnets.update(zones)
     return Stack(into, team, outputs, token)
 

@@ -111,7 +111,7 @@ class GcpDeployment:
         place = f"{self.gcs.url}/storage/v1/b/{self.outputs[bucket]}/o"
         url = f"{place}?prefix={quote(prefix, safe='')}"
         with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
-            return [it["name"] for it in json.load(answer).get("items", ())]
+            return [item["name"] for item in json.load(answer).get("items", ())]
 
     def read_object(self, bucket: str, name: str) -> bytes:
         """Return the content of an object."""
@@ -200,7 +200,9 @@ def deployment(
         }
         machines = GceMachines(project, keys, folder / "machines", {})
         stack.callback(machines.end_all)
-        wanted = frozenset(f"detcloud-{team}-{it.replace('_', '-')}" for it in functions)
+        wanted = frozenset(
+            f"detcloud-{team}-{function.replace('_', '-')}" for function in functions
+        )
         run = run_functions(maker, firestore, folder, wanted, given, record)
         started = stack.enter_context(run)
         yield GcpDeployment(

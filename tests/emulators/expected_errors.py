@@ -50,10 +50,12 @@ def find_unexpected_errors(failures: Collection[str], errors: Collection[str]) -
     """Return what is of no kind that is known, of what ticks `failures` and what functions logged
     as `errors`; and how many ticks failed of which no log says why.
     """
-    begun = [it for it in failures if not _REFUSED_TICK.fullmatch(it)]
-    found = [it for it in begun if not _FAILED_TICK.fullmatch(it)]
-    found += [it for it in errors if not any(kind.fullmatch(it) for kind in KINDS.values())]
-    explained = sum(bool(_FAILED_STEP.fullmatch(it)) for it in errors)
+    begun = [failure for failure in failures if not _REFUSED_TICK.fullmatch(failure)]
+    found = [name for name in begun if not _FAILED_TICK.fullmatch(name)]
+    found += [
+        error for error in errors if not any(kind.fullmatch(error) for kind in KINDS.values())
+    ]
+    explained = sum(bool(_FAILED_STEP.fullmatch(error)) for error in errors)
     if len(begun) > explained:
         found.append(f"{len(begun)} ticks failed, and {explained} of their steps are in the log")
     return found

@@ -60,6 +60,9 @@ def fake_gcs(folder: Path) -> Iterator[FakeGcs]:
         "backend": "filesystem",
         "filesystem-root": folder / "data",
     }
-    command = [str(program), *(str(it) for name in options for it in (f"-{name}", options[name]))]
+    command = [
+        str(program),
+        *(str(item) for name in options for item in (f"-{name}", options[name])),
+    ]
     with serving(command, f"http://{address}/storage/v1/b", folder / "fake-gcs.log"):
         yield FakeGcs(f"http://{address}")

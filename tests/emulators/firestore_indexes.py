@@ -47,9 +47,11 @@ def needed_index(query: Mapping[str, Any]) -> Index:
     """The index that a query needs."""
     [source] = query["from"]
     scope = "COLLECTION_GROUP" if source.get("allDescendants") else "COLLECTION"
-    filters = [it["fieldFilter"] for it in query["where"]["compositeFilter"]["filters"]]
-    fields = [(it["field"]["fieldPath"], it["op"]) for it in filters]
-    order = tuple((it["field"]["fieldPath"], it["direction"]) for it in query["orderBy"])
+    filters = [
+        condition["fieldFilter"] for condition in query["where"]["compositeFilter"]["filters"]
+    ]
+    fields = [(condition["field"]["fieldPath"], condition["op"]) for condition in filters]
+    order = tuple((item["field"]["fieldPath"], item["direction"]) for item in query["orderBy"])
     compared = {field for field, operator in fields if operator not in _EQUALITIES}
     assert compared <= {field for field, _ in order[:1]}, "an inequality orders by its field"
     equal = frozenset(field for field, operator in fields if operator in _EQUALITIES)
@@ -68,7 +70,7 @@ def serves(deployed: Mapping[str, Any], index: Index) -> bool:
     return (
         (deployed["collectionGroup"], deployed["queryScope"]) == (index.collection, index.scope)
         and {field["fieldPath"] for field in fields[:split]} == index.equal
-        and tuple((it["fieldPath"], it["order"]) for it in fields[split:]) == index.order
+        and tuple((item["fieldPath"], item["order"]) for item in fields[split:]) == index.order
     )
 
 
@@ -83,6 +85,6 @@ def _has_field_index(index: Index, indexes: Mapping[str, Any]) -> bool:
     field, direction = next(iter(index.order), (next(iter(index.equal), ""), "ASCENDING"))
     for override in indexes["fieldOverrides"]:
         if (override["collectionGroup"], override["fieldPath"]) == (index.collection, field):
-            kept = [it for it in override["indexes"] if it.get("queryScope") == index.scope]
-            return any(it.get("order") == direction for it in kept)
+            kept = [item for item in override["indexes"] if item.get("queryScope") == index.scope]
+            return any(item.get("order") == direction for item in kept)
     return index.scope == "COLLECTION"

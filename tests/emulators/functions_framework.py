@@ -40,8 +40,8 @@ class EventFunction:
         """Return the events that it was handed, in their order."""
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         return [
-            HandedEvent(it["attributes"], it["data"] and base64.b64decode(it["data"]))
-            for it in map(json.loads, lines)
+            HandedEvent(item["attributes"], item["data"] and base64.b64decode(item["data"]))
+            for item in map(json.loads, lines)
         ]
 
 

@@ -77,8 +77,10 @@ def firestore_permissions(verb: str, content: bytes) -> set[str]:
     if verb != "commit":
         verbs = {"batchGet": ("get",), "runQuery": ("get", "list")}[verb]
     else:
-        verbs = tuple(it for write in json.loads(content)["writes"] for it in _write_verbs(write))
-    return {f"datastore.entities.{it}" for it in verbs}
+        verbs = tuple(
+            name for write in json.loads(content)["writes"] for name in _write_verbs(write)
+        )
+    return {f"datastore.entities.{name}" for name in verbs}
 
 
 def _write_verbs(write: Body) -> tuple[str, ...]:
@@ -101,7 +103,9 @@ def compute_permissions(
         case "listInstances":
             yield "compute.instances.list", ""
         case "listOperations":
-            yield from ((f"compute.{it}Operations.list", "") for it in ("global", "region", "zone"))
+            yield from (
+                (f"compute.{name}Operations.list", "") for name in ("global", "region", "zone")
+            )
         case "getOperation":
             yield f"compute.{names['place'].partition('s/')[0]}Operations.get", ""
         case "getInstance":
@@ -124,14 +128,16 @@ def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
         "setServiceAccount": properties.get("serviceAccounts"),
         "setTags": properties.get("tags"),
     }
-    disks = [it.get("initializeParams", {}) for it in properties.get("disks", ())]
+    disks = [disk.get("initializeParams", {}) for disk in properties.get("disks", ())]
     for name in body["perInstanceProperties"]:
-        yield from ((f"compute.instances.{it}", f"instances/{name}") for it in asked if asked[it])
+        yield from (
+            (f"compute.instances.{text}", f"instances/{name}") for text in asked if asked[text]
+        )
         if disks:
             yield "compute.disks.create", f"disks/{name}"
-        if any(it.get("labels") for it in disks):
+        if any(disk.get("labels") for disk in disks):
             yield "compute.disks.setLabels", f"disks/{name}"
-    if any(it.get("sourceImage") for it in disks):
+    if any(disk.get("sourceImage") for disk in disks):
         yield "compute.images.useReadOnly", ""
 
 

@@ -83,13 +83,13 @@ def _has_datanode(url: str) -> None:
 
 def _java_options(folder: Path, libraries: Path) -> list[str]:
     classes = [folder / "conf", folder / "web", libraries / "*"]
-    opened = [option for it in _OPENED for option in ("--add-opens", f"{it}=ALL-UNNAMED")]
+    opened = [option for name in _OPENED for option in ("--add-opens", f"{name}=ALL-UNNAMED")]
     exported = ["--add-exports", f"{_OPENED[-1]}=ALL-UNNAMED"]
     return ["-Xmx256m", *opened, *exported, "-cp", ":".join(map(str, classes))]
 
 
 def _write_configuration(folder: Path, address: str) -> None:
-    for place in ("conf", *(f"web/webapps/{it}/WEB-INF" for it in ("hdfs", "datanode"))):
+    for place in ("conf", *(f"web/webapps/{word}/WEB-INF" for word in ("hdfs", "datanode"))):
         (folder / place).mkdir(parents=True)
     for name in ("hdfs", "datanode"):
         (folder / f"web/webapps/{name}/WEB-INF/web.xml").write_text("<web-app></web-app>\n")

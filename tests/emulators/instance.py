@@ -164,7 +164,7 @@ def _flags(address: str) -> Sequence[str]:
 
 
 def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    program = next((it for it in ("/usr/sbin/ip", "/sbin/ip") if Path(it).exists()), "ip")
+    program = next((name for name in ("/usr/sbin/ip", "/sbin/ip") if Path(name).exists()), "ip")
     return _run([program, *arguments], check=check)
 
 

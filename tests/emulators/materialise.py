@@ -78,7 +78,7 @@ def _table(on: EmulatorMaker, inputs: Inputs) -> Made:
         "TableName": inputs.pop("name"),
         "KeySchema": keys(inputs),
         "AttributeDefinitions": [
-            {"AttributeName": it["name"], "AttributeType": it["type"]} for it in types
+            {"AttributeName": item["name"], "AttributeType": item["type"]} for item in types
         ],
         "GlobalSecondaryIndexes": indexes,
         "StreamSpecification": {
@@ -270,8 +270,8 @@ def _of_api(operation: str, answer: str, **names: str) -> Callable[..., Made]:
 
 
 def _stage(on: EmulatorMaker, inputs: Inputs) -> Made:
-    settings = [dict(it) for it in inputs.pop("routeSettings")]
-    by_route = {it.pop("routeKey"): capitalize_names(it) for it in settings}
+    settings = [dict(route_setting) for route_setting in inputs.pop("routeSettings")]
+    by_route = {setting.pop("routeKey"): capitalize_names(setting) for setting in settings}
     request = capitalize_names(rename_keys(inputs, name="stageName"))
     made = on.call("apigatewayv2", "create_stage", {**request, "RouteSettings": by_route})
     return made["StageName"], {}

@@ -146,9 +146,9 @@ def run_functions(
         for name, function in own.items():
             variables = maker.environments[name]
             settings = {
-                setting: urls.get(moved[it], NOBODY)
-                for it in moved
-                if (setting := f"DETCLOUD_{it}") in variables
+                setting: urls.get(moved[text], NOBODY)
+                for text in moved
+                if (setting := f"DETCLOUD_{text}") in variables
             }
             fronts = {
                 "FIRESTORE_EMULATOR_HOST": stack.enter_context(
@@ -189,12 +189,15 @@ def _object(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
 def _service(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
     [container] = inputs["template"]["containers"]
     name = str(inputs["name"])
-    on.environments[name] = {it["name"]: it["value"] for it in container["envs"]}
+    on.environments[name] = {env["name"]: env["value"] for env in container["envs"]}
     return name, {"uri": f"https://{name}.run.app"}
 
 
 def _trigger(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
-    filters = {it["attribute"]: it["value"] for it in inputs["matchingCriterias"]}
+    filters = {
+        matching_criteria["attribute"]: matching_criteria["value"]
+        for matching_criteria in inputs["matchingCriterias"]
+    }
     service = inputs["destination"]["cloudRunService"]["service"]
     on.triggers.append((filters["document"], service))
     return str(inputs["name"]), {}

@@ -10,8 +10,8 @@ Made = tuple[str, Mapping[str, Any]]
 def capitalize_names(value: Any) -> Any:
     """Return a value as boto3 has it: the names of a map begin with a capital."""
     if isinstance(value, dict):
-        return {key[:1].upper() + key[1:]: capitalize_names(it) for key, it in value.items()}
-    return [capitalize_names(it) for it in value] if isinstance(value, list) else value
+        return {key[:1].upper() + key[1:]: capitalize_names(item) for key, item in value.items()}
+    return [capitalize_names(item) for item in value] if isinstance(value, list) else value
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

@@ -90,7 +90,7 @@ class Pump:
             yield StreamMapping(
                 # With the alias that it goes to, if it goes to one.
                 function=one["FunctionArn"].partition(":function:")[2],
-                filters=[json.loads(it["Pattern"]) for it in filters],
+                filters=[json.loads(condition["Pattern"]) for condition in filters],
                 batch_size=one["BatchSize"],
                 window_seconds=one.get("MaximumBatchingWindowInSeconds", 0),
                 tries_max=1 + one.get("MaximumRetryAttempts", 0),
@@ -116,7 +116,7 @@ class Pump:
             for n, iterator in enumerate(iterators):
                 answer = streams.get_records(ShardIterator=iterator, Limit=READ_MAX)
                 iterators[n] = answer["NextShardIterator"]
-                new = [it for it in map(_event, answer["Records"]) if mapping.wants(it)]
+                new = [item for item in map(_event, answer["Records"]) if mapping.wants(item)]
                 if new and not waiting:
                     since = time.monotonic()
                 waiting += new
@@ -168,11 +168,14 @@ class Pump:
         said = json.loads(answer["Payload"].read() or b"null")
         if answer.get("FunctionError"):
             return 0
-        failed = {it["itemIdentifier"] for it in (said or {}).get("batchItemFailures", ())}
-        numbers = [it["dynamodb"]["SequenceNumber"] for it in batch]
+        failed = {
+            batch_item_failure["itemIdentifier"]
+            for batch_item_failure in (said or {}).get("batchItemFailures", ())
+        }
+        numbers = [item["dynamodb"]["SequenceNumber"] for item in batch]
         if failed - set(numbers):
             return 0
-        return min((numbers.index(it) for it in failed), default=None)
+        return min((numbers.index(item) for item in failed), default=None)
 
     def _send_dead_letter(self, mapping: StreamMapping, batch: Sequence[Record]) -> None:
         if not mapping.dead_letters:

@@ -78,7 +78,7 @@ class TokenServices:
 
     def _exchange(self, asked: Mapping[str, str]) -> tuple[int, str]:
         signed = json.loads(urllib.parse.unquote(asked["subject_token"]))
-        headers = {it["key"].lower(): it["value"] for it in signed["headers"]}
+        headers = {header["key"].lower(): header["value"] for header in signed["headers"]}
         is_trusted = (
             asked["audience"] == self.provider
             and headers["x-goog-cloud-target-resource"] == self.provider

@@ -126,14 +126,20 @@ class FileSystem:
         own = self.status(path)
         if own["type"] == "FILE":
             return [own]
-        inside = sorted(it for it in self.contents if it != "/" and _parent(it) == path)
-        return [self.status(it, it.rpartition("/")[2]) for it in inside]
+        inside = sorted(
+            content for content in self.contents if content != "/" and _parent(content) == path
+        )
+        return [self.status(name, name.rpartition("/")[2]) for name in inside]
 
     def _add(self, path: str, content: bytes | None) -> None:
         self.contents[path], self.numbers[path] = content, max(self.numbers.values()) + 1
 
     def _paths_below(self, path: str) -> list[str]:
-        return sorted(it for it in self.contents if it == path or it.startswith(f"{path}/"))
+        return sorted(
+            content
+            for content in self.contents
+            if content == path or content.startswith(f"{path}/")
+        )
 
 
 @dataclass
@@ -249,7 +255,9 @@ class _NameNode(_Node):
             self.send(200)
         elif answered is None:
             excluded = query.get("excludedatanodes", "").split(",")
-            urls = [it for it in hdfs.datanodes if urlsplit(it).netloc not in excluded]
+            urls = [
+                datanode for datanode in hdfs.datanodes if urlsplit(datanode).netloc not in excluded
+            ]
             if not urls:
                 raise Refusal(403, "IOException", "Failed to find datanode")
             # Hadoop's own does not escape what has been escaped already.

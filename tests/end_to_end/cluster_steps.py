@@ -232,7 +232,9 @@ def checkpoints(deployed: DeployedCluster[Any], trial: int) -> list[str]:
 def steps_kept(deployed: DeployedCluster[Any], trial: int, epoch: int) -> list[int]:
     """The batches that the checkpoints of the trial's allocation hold."""
     ours = [name for name in checkpoints(deployed, trial) if name.split("/")[2] == str(epoch)]
-    manifests: list[Mapping[str, Any]] = [json.loads(deployed.read_checkpoint(it)) for it in ours]
+    manifests: list[Mapping[str, Any]] = [
+        json.loads(deployed.read_checkpoint(text)) for text in ours
+    ]
     return sorted(manifest["metadata"]["steps_completed"] for manifest in manifests)
 
 

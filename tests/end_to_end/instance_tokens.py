@@ -56,7 +56,7 @@ def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
     given: list[str] = []
 
     def is_given() -> bool:
-        given.extend(it["allocation"] for it in sync(agent, enrolled)["desired"])
+        given.extend(item["allocation"] for item in sync(agent, enrolled)["desired"])
         return bool(given)
 
     wait_until(is_given, 30, "work for the agent")

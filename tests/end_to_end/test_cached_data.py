@@ -122,7 +122,10 @@ def test_a_trial_that_died_within_an_epoch_goes_on_with_the_samples_it_would_hav
     seed = laptop.json("trial", "describe", 1)["seed"]
     loader = DataLoader(torch.arange(SAMPLES), batch_size=BATCH // 2, shuffle=True)
     shares = [
-        [tuple(it.tolist()) for it in islice(loader.share(rank, 2).batches_from(0, seed), BATCHES)]
+        [
+            tuple(item.tolist())
+            for item in islice(loader.share(rank, 2).batches_from(0, seed), BATCHES)
+        ]
         for rank in range(2)
     ]
     expected = {number: {share[number] for share in shares} for number in range(BATCHES)}

@@ -118,16 +118,16 @@ def test_a_halving_of_three_rungs_counts_them_in_epochs(laptop: Laptop, tmp_path
     with laptop.cluster() as cluster:
         rungs = cluster.experiment(number).rungs()
     [bracket] = rungs["brackets"]
-    assert (rungs["unit"], [it["length"] for it in bracket["rungs"]]) == ("epochs", [2, 4, 8])
-    reached = [it["reached"] for it in bracket["rungs"]]
+    assert (rungs["unit"], [item["length"] for item in bracket["rungs"]]) == ("epochs", [2, 4, 8])
+    reached = [item["reached"] for item in bracket["rungs"]]
     # Of 6 trials at least a half is promoted, and of those; more if the best ones come last.
     assert reached[0] == 6
     assert reached[1] >= 3
     assert reached[2] >= 1
     steps = [int(trial["steps_completed"]) for trial in laptop.trials(number)]
-    assert {it % EPOCH_BATCHES for it in steps} == {0}
-    epochs = [it // EPOCH_BATCHES for it in steps]
-    assert [sum(it >= rung for it in epochs) for rung in (2, 4, 8)] == reached
+    assert {step % EPOCH_BATCHES for step in steps} == {0}
+    epochs = [step // EPOCH_BATCHES for step in steps]
+    assert [sum(epoch >= rung for epoch in epochs) for rung in (2, 4, 8)] == reached
 
 
 def test_a_population_trains_its_rounds_in_epochs(laptop: Laptop, tmp_path: Path) -> None:

@@ -165,7 +165,9 @@ SETUPS += [
 ]
 
 
-@pytest.mark.parametrize("setup", SETUPS, ids=lambda it: f"{it.api}-{it.processes}-on-{it.nodes}")
+@pytest.mark.parametrize(
+    "setup", SETUPS, ids=lambda item: f"{item.api}-{item.processes}-on-{item.nodes}"
+)
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
     laptop: Laptop, tmp_path: Path, setup: GangSetup
 ) -> None:

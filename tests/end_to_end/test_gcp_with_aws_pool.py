@@ -147,8 +147,8 @@ def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
     assert "validation at batch" in owner.run("trial", "logs", trial).stdout
     # No instance was in the cluster's own cloud, and each in the other has no bucket in its script.
     assert cluster.project.machines == {}
-    for it in region.machines.values():
-        script = it.script.decode()
+    for item in region.machines.values():
+        script = item.script.decode()
         assert "code_place=''" in script
         assert agent_code().sha256 in script
     assert set(pair.remote.tokens.given) == {"role"}
@@ -188,11 +188,11 @@ def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
     with ticks_stopped(pair.cluster):
         templates, left = len(region.templates), pair.plan.find_leftovers()
         assert templates > 0
-        assert sum(it.startswith("the launch template ") for it in left) == templates
+        assert sum(name.startswith("the launch template ") for name in left) == templates
         drained = pair.plan.drain(told.append)
         assert (drained.instances, drained.templates) == (0, templates)
         assert (region.templates, region.billed_machines()) == ({}, [])
-        assert [it.split(" in ")[0] for it in pair.plan.find_leftovers()] == [
+        assert [leftover.split(" in ")[0] for leftover in pair.plan.find_leftovers()] == [
             f"the role detcloud-{TEAM}-launcher",
             f"the role detcloud-{TEAM}-instance",
             f"the instance profile detcloud-{TEAM}-instance",

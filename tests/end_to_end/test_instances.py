@@ -63,7 +63,7 @@ def agent(laptop: Laptop, name: str) -> Process:
 
 
 def agents(laptop: Laptop) -> list[Process]:
-    return [it for it in laptop.processes() if "detcloud.agent" in it.command]
+    return [process for process in laptop.processes() if "detcloud.agent" in process.command]
 
 
 def test_a_pool_goes_from_nothing_to_two_instances_and_back(laptop: Laptop, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     dialog.get_by_label("To project").press("Enter")
     dialog.wait_for(state="detached")
     browser.wait_for_text("No experiments match these filters.")
-    moved = {it["name"]: (it["workspace"], it["project"]) for it in laptop.json("list")}
+    moved = {item["name"]: (item["workspace"], item["project"]) for item in laptop.json("list")}
     assert [moved[name] for name in ("alpha", "beta")] == [("Vision", "Digits")] * 2
 
     window.get_by_label("Project", exact=True).fill("Digits")

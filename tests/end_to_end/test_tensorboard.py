@@ -43,7 +43,7 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_it_is_ended(
         runs = {"experiment-1/trial-1", "experiment-1/trial-2"}
         wait_until(
             lambda: (
-                {run: set(it) for run, it in (ask(port, "plugin/scalars/tags") or {}).items()}
+                {run: set(item) for run, item in (ask(port, "plugin/scalars/tags") or {}).items()}
                 == dict.fromkeys(runs, tags)
             ),
             what="TensorBoard has both curves of both trials",

@@ -78,6 +78,8 @@ def leftovers(store: Path, trials: list[Trial]) -> list[str]:
         for one in trial.checkpoints()
         if one.data["state"] == "COMPLETED"
     }
-    files = [it.relative_to(store) for it in store.rglob("*") if it.is_file()]
-    others = [it for it in files if it.parts[0] != "tensorboard" and kept.isdisjoint(it.parts)]
+    files = [path.relative_to(store) for path in store.rglob("*") if path.is_file()]
+    others = [
+        file for file in files if file.parts[0] != "tensorboard" and kept.isdisjoint(file.parts)
+    ]
     return sorted(map(str, others))

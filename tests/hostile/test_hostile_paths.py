@@ -211,7 +211,7 @@ def test_a_configurations_paths_and_names_are_checked(
     answer = full.create(f"{CONFIG}{section}\n")
     assert (answer.status, answer.code) == (422, "invalid")
     error = answer.json["error"]
-    assert field in error["message"] + " ".join(it["path"] for it in error["details"])
+    assert field in error["message"] + " ".join(detail["path"] for detail in error["details"])
 
 
 @pytest.mark.parametrize("source", ["..", "%", "0000000", "~", "a/b", UUID + "0", "\x00", "_"])
@@ -228,7 +228,8 @@ def lists(cluster: Cluster) -> list[str]:
         re.sub(r"\{\w+\}", "1", path)
         for path, methods in paths.items()
         if any(
-            it["name"] in ("cursor", "after") for it in methods.get("get", {}).get("parameters", ())
+            parameter["name"] in ("cursor", "after")
+            for parameter in methods.get("get", {}).get("parameters", ())
         )
         # There it is a number, and nothing is hidden in it; that of a checkpoint's files needs one
         # that is stored, see test_queries_checkpoint_files.

@@ -222,7 +222,9 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
     transport = Transport(client.url, token)
     experiments = [found.id for found in client.experiments()]
     trials = [trial.id for found in client.experiments() for trial in found.trials()]
-    checkpoints = [it.uuid for found in client.experiments() for it in found.checkpoints()]
+    checkpoints = [
+        checkpoint.uuid for found in client.experiments() for checkpoint in found.checkpoints()
+    ]
     named: dict[str, list[Any]] = {
         "experiment_id": experiments,
         "trial_id": trials,

@@ -111,15 +111,17 @@ time.sleep(600)
     agent.start()
     # Nothing urgent is still to be said, which would take the metrics along; the answer that brings
     # the new length begins a call that is held, and what was seen before is done with in a second.
-    wait_until(lambda: any(it.line.get("state") == "RUNNING" for it in cluster.reports))
+    wait_until(lambda: any(report.line.get("state") == "RUNNING" for report in cluster.reports))
     wait_until(lambda: cluster.lines("4.1"))
     cluster.change("4.1", directives={"revision": 2, "length": 2})
     wait_until(lambda: len(cluster.lines("4.1")) >= 3)
     # Without a word of the cluster's the first would have come 1.5 s before, in a call of its own.
-    calls = [[it["line"].get("group") for it in call["reports"]] for call in cluster.calls]
-    (groups,) = (it for it in calls if "training" in it)
+    calls = [[report["line"].get("group") for report in call["reports"]] for call in cluster.calls]
+    (groups,) = (item for item in calls if "training" in item)
     assert groups[:2] == ["training", "validation"]
-    validation = next(it for it in cluster.reports if it.line.get("group") == "validation")
+    validation = next(
+        report for report in cluster.reports if report.line.get("group") == "validation"
+    )
     # The call's end would have come more than 10 s later.
     assert validation.at - validation.line["written"] < 10
 

@@ -73,7 +73,7 @@ def test_every_function_starts_in_lambdas_own_layout(tmp_path: Path) -> None:
 def test_the_archive_describes_every_service_that_functions_call() -> None:
     """A client of another one would fail in the cloud alone."""
     folders = ("control_plane", "lambdas", "provisioner", "harness/detcloud/shared")
-    texts = [it.read_text() for folder in folders for it in (ROOT / folder).rglob("*.py")]
+    texts = [path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")]
     call = re.compile(r"(?:create_client|lazy_client)\(\s*\"([a-z0-9-]+)\"")
     called = {name for text in texts for name in call.findall(text)}
     # `s3` is made by a name that is no literal.
@@ -99,7 +99,7 @@ def test_an_archive_for_another_machine_is_whole_and_within_the_quotas(
     assert any(name.startswith("optuna/") for name in names) == (kind == "suggest")
     # The version that the tests run with, and of AWS's services those that functions call.
     assert any(name == f"botocore-{botocore.__version__}.dist-info/METADATA" for name in names)
-    services = {it.split("/")[2] for it in names if re.match(r"botocore/data/[^/]+/", it)}
+    services = {text.split("/")[2] for text in names if re.match(r"botocore/data/[^/]+/", text)}
     assert services == SERVICES
     # What AWS takes at once, and unpacked.
     assert archive.stat().st_size <= 50_000_000

@@ -133,7 +133,9 @@ def test_a_trial_whose_newest_checkpoint_was_cut_short_goes_on_from_the_one_befo
     assert (experiment.state, trial.data["restarts"]) == ("COMPLETED", 0)
     assert trial.data["metric"] == weight_after(BATCHES)
     # Batches 5 and 6 were trained again, and each validation is shown once.
-    reports = [(it["steps_completed"], it["metrics"]) for it in trial.metrics("validation")]
+    reports = [
+        (metric["steps_completed"], metric["metrics"]) for metric in trial.metrics("validation")
+    ]
     assert reports == [(steps, {"loss": weight_after(steps)}) for steps in (2, 4, 6, 8)]
     [damage] = trial.recent_damages
     assert (damage["uuid"], damage["instead"], damage["instead_steps"]) == (
@@ -161,7 +163,10 @@ def test_a_trial_that_has_none_left_begins_anew(
     trial = finish(experiment, tmp_path)
     assert (experiment.state, trial.data["restarts"]) == ("COMPLETED", 0)
     assert trial.data["metric"] == weight_after(BATCHES)
-    lost = [(it["steps_completed"], it["instead_steps"]) for it in trial.recent_damages]
+    lost = [
+        (recent_damage["steps_completed"], recent_damage["instead_steps"])
+        for recent_damage in trial.recent_damages
+    ]
     assert lost == [(6, 4), (4, 2), (2, 0)]
     assert str(trial.log_chunk()["text"]).count("begins at 0 with 1\n") == 2
 

@@ -50,7 +50,7 @@ def test_the_clusters_store_has_the_checkpoints_of_who_names_none(
         uploaded = client.trial(1).upload_checkpoint(trained, {"note": "n"}, steps_completed=5)
         for uuid in (stored, uploaded.uuid):
             checkpoint = client.checkpoint(uuid)
-            assert {it["state"] for it in checkpoint.verify()} == {"OK"}
+            assert {finding["state"] for finding in checkpoint.verify()} == {"OK"}
             fetched = checkpoint.download(tmp_path / f"fetched-{uuid}")
             assert (fetched / "weights").read_bytes() == (trained / "weights").read_bytes()
         client.http.close()

@@ -61,7 +61,7 @@ def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
     policy = deployer_policy(settings)
     # A denial without its condition would deny everything.
     policy["Statement"] = [
-        it for it in policy["Statement"] if it["Effect"] == "Allow" or "Condition" not in it
+        item for item in policy["Statement"] if item["Effect"] == "Allow" or "Condition" not in item
     ]
     for statement in policy["Statement"]:
         statement.pop("Condition", None)
@@ -135,7 +135,7 @@ def test_an_account_is_checked_with_those_credentials(bob: Ministack) -> None:
             return ec2.client() if service == "ec2" else bob.client(service)
 
         found = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
-    said = {it.subject: it for it in found}
+    said = {finding.subject: finding for finding in found}
     assert said["credentials"].level is Level.FINE
     assert said["permissions"].level is Level.FINE, said["permissions"]
     # The emulator has none of AWS's public parameters, and no Service Quotas.

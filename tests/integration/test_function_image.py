@@ -31,7 +31,10 @@ BASE, BUILT = "localhost/slim-functions:1", "localhost/functions:1"
 # Stands for a program that the build calls: it notes the call.
 NOTES = b'#!/bin/sh\necho "${0##*/} $*" >> /steps\n'
 ENVIRONMENT = {
-    **{f"DETCLOUD_{it}": f"vision-{it.lower()}" for it in ("DATABASE", "OBJECTS", "CHECKPOINTS")},
+    **{
+        f"DETCLOUD_{name}": f"vision-{name.lower()}"
+        for name in ("DATABASE", "OBJECTS", "CHECKPOINTS")
+    },
     "DETCLOUD_CLUSTER": "detcloud-vision",
     "DETCLOUD_PROJECT": "vision",
     "DETCLOUD_HOST": "127.0.0.1",
@@ -91,7 +94,7 @@ def test_functions_start_as_a_buildpack_starts_them(image: Path, tmp_path: Path)
 
 @pytest.mark.nightly
 def test_the_image_is_small(image: Path) -> None:
-    assert sum(it.stat().st_size for it in image.rglob("*") if it.is_file()) <= BYTES_MAX
+    assert sum(path.stat().st_size for path in image.rglob("*") if path.is_file()) <= BYTES_MAX
     assert not (image / "torch").exists()
     assert not (image / "lambdas" / "local").exists()
 
@@ -105,14 +108,16 @@ def test_the_model_of_suggestions_is_in_one_image_alone() -> None:
 
 def test_the_dockerfile_and_the_buildpack_make_images_of_one_python_and_one_program() -> None:
     lines = (BUILD_FILES / "Dockerfile").read_text().splitlines()
-    base = next(it.removeprefix("ARG BASE=python:") for it in lines if it.startswith("ARG BASE="))
+    base = next(
+        line.removeprefix("ARG BASE=python:") for line in lines if line.startswith("ARG BASE=")
+    )
     variables = tomllib.loads((BUILD_FILES / "project.toml").read_text())["build"]["env"]
-    versions = {it["name"]: it["value"] for it in variables}
+    versions = {variable["name"]: variable["value"] for variable in variables}
     assert versions == {"GOOGLE_PYTHON_VERSION": f"{base.partition('-')[0]}.*"}
     module = "-m lambdas.gcp.serve"
     assert (BUILD_FILES / "Procfile").read_text() == f"web: python3 {module}\n"
     # The code is found by PYTHONPATH, and not by where somebody starts it.
-    program = ", ".join(f'"{it}"' for it in ("python3", "-P", *module.split()))
+    program = ", ".join(f'"{part}"' for part in ("python3", "-P", *module.split()))
     assert lines[-1] == f"ENTRYPOINT [{program}]"
 
 
@@ -125,7 +130,7 @@ def test_the_dockerfile_builds_an_image_whose_container_serves(
     """
     folder = tmp_path / "build"
     fill_build_folder(folder)
-    programs = {f"opt/{it}": NOTES for it in ("pip", "python3")}
+    programs = {f"opt/{text}": NOTES for text in ("pip", "python3")}
     content = root_folder({**shell_files(), **programs})
     engine.docker("import", "--change", "ENV PATH=/opt:/bin", "-", BASE, content=content)
     build = ["build", "--network", "host", "--build-arg", f"BASE={BASE}", "-t", BUILT]
@@ -133,7 +138,7 @@ def test_the_dockerfile_builds_an_image_whose_container_serves(
     assert (engine.api.find_image(BUILT) or {})["Config"]["User"] == "1000:1000"
     show = ["run", "--rm", "--network", "host", "--entrypoint", "/bin/sh", BUILT, "-c"]
     steps = engine.docker(*show, "while read line; do echo $line; done < /steps").splitlines()
-    assert [it.split()[0] for it in steps] == ["pip", "python3"]
+    assert [step.split()[0] for step in steps] == ["pip", "python3"]
     url = f"http://127.0.0.1:{free_port()}"
     given = {
         **ENVIRONMENT,
@@ -143,9 +148,11 @@ def test_the_dockerfile_builds_an_image_whose_container_serves(
     }
     options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
     # An environment may take its packages from another one.
-    packages = [it for it in sys.path if it.endswith("site-packages")]
-    folders = dict.fromkeys([*(it["host_path"] for it in machine_mounts()), *packages])
-    options += [word for it in folders for word in ("--volume", f"{it}:{it}:ro")]
+    packages = [text for text in sys.path if text.endswith("site-packages")]
+    folders = dict.fromkeys(
+        [*(machine_mount["host_path"] for machine_mount in machine_mounts()), *packages]
+    )
+    options += [word for item in folders for word in ("--volume", f"{item}:{item}:ro")]
     name = engine.docker("run", "--detach", "--network", "host", *options, BUILT).strip()
     try:
         wait_until(lambda: _answers(url), 60, "a container that serves")

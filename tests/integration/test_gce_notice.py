@@ -92,7 +92,7 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
         config={"environment": {"environment_variables": variables}},
     )
     process = agent.start("--notices", "gce")
-    wait_until(lambda: any(it["kind"] == "metrics" for it in cluster.lines("4.1")), 40)
+    wait_until(lambda: any(line["kind"] == "metrics" for line in cluster.lines("4.1")), 40)
     announced_ms = time.time_ns() // 1_000_000
     machine.set_preempted()
     if is_switched_off:
@@ -105,7 +105,7 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     else:
         assert exited["notice"] == "Compute Engine is preempting this spot instance"
     assert exited["reason"] == "preempted"
-    saved = [it for it in cluster.lines("4.1") if it["kind"] == "checkpoint"]
+    saved = [line for line in cluster.lines("4.1") if line["kind"] == "checkpoint"]
     assert len(saved) == 1, cluster.log
     # The thirty seconds that such a notice has.
     assert saved[0]["time_ms"] <= announced_ms + 30_000
@@ -135,10 +135,10 @@ while True:
     ends_ms = time.time_ns() // 1_000_000 + 3_600_000
     notice = {"deadline_ms": ends_ms, "reason": "spot"}
     (agent.work / "preemption-notice.json").write_text(json.dumps(notice))
-    wait_until(lambda: any(it.get("reason") == "spot" for it in cluster.lines("4.1")))
+    wait_until(lambda: any(line.get("reason") == "spot" for line in cluster.lines("4.1")))
     process.send_signal(signal.SIGTERM)
     assert process.wait(PROCESS_SECONDS_MAX) == 0
-    heard = [it for it in cluster.lines("4.1") if it["kind"] == "heard"]
+    heard = [line for line in cluster.lines("4.1") if line["kind"] == "heard"]
     assert heard[0]["deadline_ms"] == ends_ms
     # It is killed when the agent's own time is over, and told so, and why its machine ends.
     assert heard[-1]["deadline_ms"] <= time.time_ns() // 1_000_000

@@ -70,7 +70,7 @@ def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[s
 def map_headers(context: Any, headers: dict[str, Any]) -> dict[str, Any]:
     # What frames a request is the server's own affair, which answers in plain text.
     framing = ("content-length", "transfer-encoding", "connection", "upgrade", "expect", "host")
-    return {name: it for name, it in (headers or {}).items() if name.lower() not in framing}
+    return {name: header for name, header in (headers or {}).items() if name.lower() not in framing}
 
 
 @pytest.mark.usefixtures("collection_between_operations")

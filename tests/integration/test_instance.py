@@ -76,7 +76,10 @@ def test_a_trial_does_not_reach_the_metadata(
 def test_a_container_on_a_bridge_does_not_either(
     machine: Instance, bridged_engine: DockerEngine
 ) -> None:
-    mounts = [f"--volume={it['host_path']}:{it['host_path']}:ro" for it in machine_mounts()]
+    mounts = [
+        f"--volume={machine_mount['host_path']}:{machine_mount['host_path']}:ro"
+        for machine_mount in machine_mounts()
+    ]
     fetch = [IMAGE, sys.executable, "-I", "-S", "-c", FETCH]
     cloud = "http://10.97.0.1/instance-id"
     found = [
@@ -131,7 +134,9 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     assert json.loads((agent.work / "credentials.json").read_text())["port"] < 1024
     # They are there, of a user who is not the trial's.
     records = [agent.work / "credentials.json", agent.work / "allocations/5.1"]
-    assert [(it.stat().st_uid, it.stat().st_mode & 0o077) for it in records] == [(AGENT_UID, 0)] * 2
+    assert [(record.stat().st_uid, record.stat().st_mode & 0o077) for record in records] == [
+        (AGENT_UID, 0)
+    ] * 2
     # What became the trial's comes back to the agent's hand.
     for name in ("4.1", "5.1"):
         cluster.change(name, state="forget")

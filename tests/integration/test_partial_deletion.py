@@ -61,7 +61,7 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
             folder = tmp_path / mode
             with Client(url, TOKENS[Role.USER]) as client:
                 client.checkpoint(UUID).download(folder, mode=mode)
-            left = sorted(str(it.relative_to(folder)) for it in folder.rglob("*.*"))
+            left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
             assert left == ["code/model.py", "weights.pt"]
         assert run("checkpoint", "verify", UUID)[0] == 0
         with Client(url, TOKENS[Role.USER]) as client:

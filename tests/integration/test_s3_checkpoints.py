@@ -125,7 +125,7 @@ def test_a_user_uploads_to_the_bucket_itself(
         assert sorted(key for key, _ in bucket.list_objects("1/1/0/")) == [
             f"{prefix}/{name}" for name in names
         ]
-        assert {it["state"] for it in uploaded.verify()} == {"OK"}
+        assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
         fetched = uploaded.download(tmp_path / "fetched")
         assert (fetched / "large.bin").read_bytes() == (folder / "large.bin").read_bytes()
         uploaded.delete()
@@ -227,7 +227,7 @@ def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
         # The third part alone, and the small files, the manifest and the metadata whole.
         assert sent == [3, None, None, None]
         assert (told[0][0], told[-1][0]) == (10 << 20, uploaded.size_bytes)
-        assert {it["state"] for it in uploaded.verify()} == {"OK"}
+        assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
         assert [*bucket.uploads_below("")] == []
         client.http.close()
 
@@ -275,7 +275,9 @@ def test_a_deleted_experiment_leaves_nothing_in_the_bucket(
     # By a run whose machine was gone before it was heard of.
     unrecorded = [trials.store(2, steps, folder, recorded=False) for steps in (6, 7)]
     items = cluster.get("/experiments/1/unrecorded-checkpoints").json["items"]
-    assert {(item["uuid"], item["is_own"]) for item in items} == {(it, True) for it in unrecorded}
+    assert {(item["uuid"], item["is_own"]) for item in items} == {
+        (name, True) for name in unrecorded
+    }
     bucket.write("tensorboard/1/1/events", [b"of ours"])
     bucket.write("10/1/1/x/manifest.json", [b"of another experiment"])
     trials.kill(cluster)

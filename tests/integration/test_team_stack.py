@@ -43,7 +43,9 @@ def test_the_table_is_the_one_that_the_state_needs(aws: Ministack, outputs: dict
 
 def test_the_functions_stream_is_filtered(aws: Ministack, outputs: dict[str, Any]) -> None:
     found = aws.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-    mappings = {it["FunctionArn"].rpartition("-")[2].removesuffix(":live"): it for it in found}
+    mappings = {
+        item["FunctionArn"].rpartition("-")[2].removesuffix(":live"): item for item in found
+    }
     for name, pattern in (("advance", MAIL), ("tick", INTENTS)):
         [only] = mappings[name]["FilterCriteria"]["Filters"]
         assert json.loads(only["Pattern"]) == pattern
@@ -106,7 +108,9 @@ def test_roles_may_what_their_policies_say(
         ActionNames=[action],
         ResourceArns=[f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:{resource}"],
     )
-    assert [it["EvalDecision"] for it in answer["EvaluationResults"]] == [decision]
+    assert [
+        evaluation_result["EvalDecision"] for evaluation_result in answer["EvaluationResults"]
+    ] == [decision]
 
 
 def test_two_teams_live_beside_each_other(
@@ -160,4 +164,4 @@ def _keys(line: str) -> list[Key]:
     except (ValueError, AttributeError):
         return []
     keys = (record["dynamodb"]["Keys"] for record in records)
-    return [Key(it["p"]["S"], it["s"]["S"]) for it in keys]
+    return [Key(key["p"]["S"], key["s"]["S"]) for key in keys]

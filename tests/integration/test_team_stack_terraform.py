@@ -36,7 +36,9 @@ class Terraform:
         self._program = require_program("terraform", remedy="see developer.hashicorp.com")
         self.folder = folder
         rc = folder / "terraform.rc"
-        mirrors = [f'filesystem_mirror {{ path = "{it}" }}' for it in MIRRORS if it.is_dir()]
+        mirrors = [
+            f'filesystem_mirror {{ path = "{mirror}" }}' for mirror in MIRRORS if mirror.is_dir()
+        ]
         if not mirrors:
             missing("terraform", f"Terraform's provider for AWS is in none of {MIRRORS}")
         rc.write_text("provider_installation {\n" + "\n".join(mirrors) + "\n}\n")
@@ -79,7 +81,7 @@ def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> N
     _check_health(account, tmp_path)
     lines = map(json.loads, terraform("plan", "-json").splitlines())
     changes = [line["change"]["resource"] for line in lines if line["type"] == "planned_change"]
-    assert {it["resource_type"] for it in changes} <= FORGOTTEN
+    assert {change["resource_type"] for change in changes} <= FORGOTTEN
 
 
 def _use_emulator(folder: Path, account: Ministack) -> None:
@@ -98,7 +100,9 @@ def _use_emulator(folder: Path, account: Ministack) -> None:
 
 def _check_health(account: Ministack, folder: Path) -> None:
     state = json.loads((folder / "terraform.tfstate").read_text())
-    [api] = [it for it in state["resources"] if it["type"] == "aws_apigatewayv2_api"]
+    [api] = [
+        resource for resource in state["resources"] if resource["type"] == "aws_apigatewayv2_api"
+    ]
     name = api["instances"][0]["attributes"]["id"]
     url = f"{account.url}/_aws/execute-api/{name}/$default/health"
     with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:

@@ -62,7 +62,7 @@ def users_variables(data: BucketPlace, folder: Path) -> dict[str, str]:
 
 def storage(place: BucketPlace) -> dict[str, Any]:
     names = ("endpoint_url", "access_key", "secret_key")
-    fields = {"type": "s3", "bucket": place.name, **{it: getattr(place, it) for it in names}}
+    fields = {"type": "s3", "bucket": place.name, **{text: getattr(place, text) for text in names}}
     return {name: value for name, value in fields.items() if value is not None}
 
 

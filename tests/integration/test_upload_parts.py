@@ -37,7 +37,9 @@ from tests.unit.api.exchange import call
 
 MIB = 1 << 20
 # Of 1 MiB each, and the last one shorter.
-CONTENT = b"".join(hashlib.shake_128(bytes([it])).digest(MIB) for it in range(6)) + b"the end"
+CONTENT = (
+    b"".join(hashlib.shake_128(bytes([number])).digest(MIB) for number in range(6)) + b"the end"
+)
 PARTS = 7
 KILLED = """
 import os, signal, sys
@@ -133,7 +135,7 @@ def check_upload(client: Client, uuid: str, folder: Path) -> None:
     """Check that a checkpoint is the folder, and that nothing else is kept of its upload."""
     uploaded = client.checkpoint(uuid)
     assert uploaded.state == "COMPLETED"
-    assert {it["state"] for it in uploaded.verify()} == {"OK"}
+    assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
     fetched = uploaded.download(folder.with_name(f"fetched-{uuid}"))
     assert (fetched / "large.bin").read_bytes() == CONTENT
 
@@ -153,7 +155,7 @@ def test_a_client_that_was_killed_goes_on_with_the_part_that_is_missing(
     assert list(client.trial(1).checkpoints()) == []
     uploaded = client.trial(1).upload_checkpoint(folder)
     # The fourth part is the first one that was not there; the metadata and the manifest are whole.
-    assert sorted(it for it in sent_numbers if it) == [4, 5, 6, 7]
+    assert sorted(sent_number for sent_number in sent_numbers if sent_number) == [4, 5, 6, 7]
     assert sent_numbers.count(None) == 2
     check_upload(client, uploaded.uuid, folder)
 

@@ -43,7 +43,7 @@ class Fleet:
 
     def running(self) -> list[str]:
         """The names of the instances that take work."""
-        return sorted(it.id for it in self.rows.values() if it.state is InstanceState.RUNNING)
+        return sorted(row.id for row in self.rows.values() if row.state is InstanceState.RUNNING)
 
     def run_pass(self) -> ScalePlan:
         """Let a minute go by, and run a pass."""

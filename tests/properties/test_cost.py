@@ -106,8 +106,8 @@ class Runs:
     def pass_time(self, steps: int) -> None:
         for _ in range(steps):
             self.actor.now_ms += 500
-            due = [it for it in self.actor.timers if it.due_ms <= self.actor.now_ms]
-            self.actor.timers = [it for it in self.actor.timers if it not in due]
+            due = [timer for timer in self.actor.timers if timer.due_ms <= self.actor.now_ms]
+            self.actor.timers = [timer for timer in self.actor.timers if timer not in due]
             self._hear(*[CostCheckDue() for _ in due])
             for number, stop_ms in list(self.stops_ms.items()):
                 if stop_ms <= self.actor.now_ms:
@@ -128,7 +128,7 @@ def test_no_experiment_costs_more_than_its_limit(steps: list[tuple[int, int, int
     actor.deliver(samples.experiment_submitted(samples.random_plan(4)))
     created = actor.all_messages(TrialCreated)
     actor.deliver(SettingsChanged(max_cost=1.0, max_cost_given=True))
-    runs = Runs(actor, {it.trial_id: it.number for it in created})
+    runs = Runs(actor, {trial_created.trial_id: trial_created.number for trial_created in created})
     for number, rate, ticks in steps:
         if number in runs.running:
             runs.end(number)

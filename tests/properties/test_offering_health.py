@@ -99,7 +99,7 @@ def test_an_offering_that_never_boots_costs_two_instances_an_hour(
         assert health.given_up
         now_ms = health.retry_ms
     for begin_ms in launches:
-        assert sum(begin_ms <= it < begin_ms + HOUR_MS for it in launches) <= 2
+        assert sum(begin_ms <= launch < begin_ms + HOUR_MS for launch in launches) <= 2
 
 
 @settings(max_examples=60, deadline=None)

@@ -150,7 +150,7 @@ class ComputeEngineCluster(SimulatedCluster):
         if not sampled.provider:
             return sampled
         fields = json.loads(sampled.provider)
-        sizes = dict.fromkeys(SLOTS[TYPES[it["slots"]]] for it in fields["offerings"])
+        sizes = dict.fromkeys(SLOTS[TYPES[offering["slots"]]] for offering in fields["offerings"])
         offered = [
             gce_offering(slots, zone, market)
             for slots in sizes
@@ -158,7 +158,7 @@ class ComputeEngineCluster(SimulatedCluster):
             for zone in ZONES
         ]
         self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *offered)))
-        fields |= {"type": "gcp", **PLACE, "offerings": [asdict(it) for it in offered]}
+        fields |= {"type": "gcp", **PLACE, "offerings": [asdict(offering) for offering in offered]}
         return replace(sampled, provider=json.dumps(fields))
 
 

@@ -14,7 +14,7 @@ def coverage_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [it for found in terminalreporter.stats.values() for it in found]
+    reports = [item for found in terminalreporter.stats.values() for item in found]
     lines = [
         str(line)
         for report in reports

@@ -73,7 +73,7 @@ class ScriptedPool:
         )
 
     def _connected_agent(self, name: str) -> ConnectedAgent:
-        work = tuple(it.slots for it in self.work if it.agent == name)
+        work = tuple(item.slots for item in self.work if item.agent == name)
         free = self.cloud.machines[name].offering.slots - sum(work)
         return ConnectedAgent(not work, name not in self.draining, work, free)
 
@@ -121,7 +121,7 @@ class ScriptedPool:
     def _place(self) -> None:
         for work in self.work:
             if not work.agent:
-                work.agent = next((it for it in self._open() if self._fits(it, work)), "")
+                work.agent = next((name for name in self._open() if self._fits(name, work)), "")
 
     def _open(self) -> Iterable[str]:
         return (name for name in self.known if name not in self.draining)

@@ -125,7 +125,7 @@ def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def size_without_agents(
         demand: Any, needs: Any, offering: Any, capacity: Any, *more: Any
     ) -> tuple[list[Launch], set[RequestShape]]:
-        starting = [it for it in capacity if not it.is_connected]
+        starting = [item for item in capacity if not item.is_connected]
         return size_gangs(demand, needs, offering, starting, *more)
 
     monkeypatch.setattr(sizing, "_launches_for_spanning", size_without_agents)

@@ -23,6 +23,10 @@ def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_know
     assert isinstance(cluster.cloud, ComputeEngine)
     project = cluster.cloud.project
     assert {"bulkInsert", "getOperation", "deleteInstance"} <= set(project.calls)
-    ends = [it for it in project.operations if it.kind == "compute.instances.preempted"]
+    ends = [
+        operation
+        for operation in project.operations
+        if operation.kind == "compute.instances.preempted"
+    ]
     assert len(ends) >= 10
     assert not project.billed_machines()

@@ -31,7 +31,7 @@ class DynamoCluster(Cluster):
 
 
 @pytest.mark.parametrize(
-    "scenario", [it for it in SCENARIOS if not it.big], ids=lambda scenario: scenario.name
+    "scenario", [item for item in SCENARIOS if not item.big], ids=lambda scenario: scenario.name
 )
 def test_a_crash_on_dynamodb_changes_nothing(
     scenario: Scenario, aws: Ministack, coverage_line: Callable[[str], None]

@@ -21,7 +21,11 @@ from tests.simulation.test_crash_proof import expect_the_same_end, run_without_c
 
 # The shortest: a tick alone asks each shard of the due index, and a request costs milliseconds.
 IN_THE_GATE = "error"
-PLAYED = [it for it in SCENARIOS if not it.big and (STRIDE == 1 or it.name == IN_THE_GATE)]
+PLAYED = [
+    scenario
+    for scenario in SCENARIOS
+    if not scenario.big and (STRIDE == 1 or scenario.name == IN_THE_GATE)
+]
 
 
 @dataclass

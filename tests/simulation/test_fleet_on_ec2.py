@@ -45,7 +45,7 @@ class SimulatedFleet:
         self.region.on_running = lambda machine: self.pool.bring_up(machine.id)
         self.region.on_terminated = lambda machine: self.pool.lose(machine.id)
         clock = lambda: ec2.now_ms  # noqa: E731
-        clouds = Ec2Clouds(lambda it: b"boot", clock, lambda region: ec2.api).cloud
+        clouds = Ec2Clouds(lambda item: b"boot", clock, lambda region: ec2.api).cloud
         chance = Random(1)
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
         self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)

@@ -53,7 +53,7 @@ class SimulatedFleet:
         self.project.on_running = lambda machine: self.pool.bring_up(machine.name)
         self.project.on_terminated = lambda machine: self.pool.lose(machine.name)
         clock = lambda: gce.now_ms  # noqa: E731
-        clouds = GceClouds(lambda it: b"boot", clock, api=lambda: gce.api).cloud
+        clouds = GceClouds(lambda item: b"boot", clock, api=lambda: gce.api).cloud
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
         self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)

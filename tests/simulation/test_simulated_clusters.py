@@ -49,7 +49,11 @@ def test_everything_holds_for_every_seed(coverage_line: Callable[[str], None]) -
         f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
         f" {found['restarts']} restarts, {found['machines']} instances, {found['leaked']} leaked"
     )
-    failed = [f"{plan.command(it.seed)}: {it.violation}" for it in outcomes if it.violation]
+    failed = [
+        f"{plan.command(outcome.seed)}: {outcome.violation}"
+        for outcome in outcomes
+        if outcome.violation
+    ]
     assert not failed, "\n".join(failed[:10])
 
 
@@ -130,10 +134,13 @@ def test_a_search_in_epochs_comes_to_what_the_same_one_in_batches_does(
         home.mkdir()
         cluster = SimulatedCluster(seed, NO_FAULTS, SMALL.size, home)
         cluster.run()
-        assert all(it.counts_epochs == share for it in cluster.checker.actor_states("trial"))
+        assert all(
+            actor_state.counts_epochs == share
+            for actor_state in cluster.checker.actor_states("trial")
+        )
         ends = [
-            (it.number, it.status, it.steps, it.best_metric)
-            for it in cluster.checker.actor_states("trial")
+            (actor_state.number, actor_state.status, actor_state.steps, actor_state.best_metric)
+            for actor_state in cluster.checker.actor_states("trial")
         ]
         assert ends
         found.append(sorted(ends))

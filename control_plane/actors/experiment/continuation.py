@@ -49,7 +49,7 @@ def continue_experiment(
     reopened = search.reopen_trials(
         definition.plan,
         state.search,
-        [ReopenedTrial(why, it.summary.units) for why, it in zip(reasons, trials, strict=True)],
+        [ReopenedTrial(why, item.summary.units) for why, item in zip(reasons, trials, strict=True)],
         lengthened=lengthened,
     )
     if not trials and not reopened.more:

@@ -310,7 +310,7 @@ class JobQueue:
 
 def _times(group: Group) -> Iterator[int]:
     """The recorded start times of a group's waits."""
-    return (it for it in (group.waits_since_ms, group.stays_since_ms) if it is not None)
+    return (number for number in (group.waits_since_ms, group.stays_since_ms) if number is not None)
 
 
 def _waits_since_ms(group: Group) -> int | None:

@@ -228,12 +228,12 @@ def offer_files(
 ) -> FileUploads:
     """Say how to upload files, at most 100 at a time."""
     upload = find_upload(services, trial_id, uuid, caller)
-    files = [(it.path, FileDigests(it.size, it.sha256, it.md5)) for it in body.files]
+    files = [(file.path, FileDigests(file.size, file.sha256, file.md5)) for file in body.files]
     signed = sign_files(services, upload, files)
     own = f"{API_PATH}{_PATH}/{trial_id}/{uuid}/content"
     uploads = [
-        _signed_request(path, it) if it else _own_request(path, digests, own)
-        for (path, digests), it in zip(files, signed, strict=True)
+        _signed_request(path, signed_upload) if signed_upload else _own_request(path, digests, own)
+        for (path, digests), signed_upload in zip(files, signed, strict=True)
     ]
     return FileUploads(uploads=uploads)
 
@@ -249,7 +249,7 @@ def offer_file_parts(
 ) -> PartUploads:
     """Describe how to upload parts of a large file, at most 100 at a time, and list stored ones."""
     upload = find_upload(services, trial_id, uuid, caller)
-    parts = [(it.number, it.md5) for it in body.parts]
+    parts = [(part_body.number, part_body.md5) for part_body in body.parts]
     offered = offer_parts(services, upload, body.file, parts)
     if offered is None:
         return PartUploads(part_bytes=None, in_order=False, stored=[], uploads=[])

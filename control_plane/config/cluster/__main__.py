@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "\n".join(map(printable_line, _summary(config)))
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
-        report |= {"ok": False, "problems": [problem_values(it) for it in error.problems]}
+        report |= {"ok": False, "problems": [problem_values(item) for item in error.problems]}
     shown = render_report(report) if options.json else text
     sys.stdout.write(shown.encode(errors="backslashreplace").decode() + "\n")
     return 0 if report["ok"] else 1

@@ -127,7 +127,7 @@ def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:
             time.sleep(GATHER_SECONDS)
             while len(texts) < EVENTS_MAX and not found.empty():
                 texts.append(found.get())
-            parsed = [parse_line(it) for it in texts if it is not None]
-            yield [it for it in parsed if it is not None]
+            parsed = [parse_line(text) for text in texts if text is not None]
+            yield [journal_line for journal_line in parsed if journal_line is not None]
             if None in texts:
                 return

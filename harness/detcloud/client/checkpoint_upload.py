@@ -158,7 +158,7 @@ def _describe_source(item: tuple[str, Path]) -> SourceFile:
             for digest in (sha256, md5, parts[-1]):
                 digest.update(block)
             size += len(block)
-    part_md5s = tuple(it.hexdigest() for it in parts) if len(parts) > 1 else ()
+    part_md5s = tuple(part.hexdigest() for part in parts) if len(parts) > 1 else ()
     return SourceFile(path, source, size, sha256.hexdigest(), md5.hexdigest(), part_md5s)
 
 
@@ -193,7 +193,7 @@ class _Sender:
 
     def send_all(self, files: Sequence[SourceFile], manifest: SourceFile) -> None:
         """Send what is not there yet, the manifest last, and have the checkpoint recorded."""
-        there = {it["path"]: it["size"] for it in self._client.items(f"{self._path}/files")}
+        there = {item["path"]: item["size"] for item in self._client.items(f"{self._path}/files")}
         missing = [file for file in files if there.get(file.path) != file.size]
         self._total = sum(file.size for file in files)
         for file in files:
@@ -216,7 +216,9 @@ class _Sender:
         if answer["in_order"]:
             self._send_in_order(file, progress)
         else:
-            missing = (it for it in progress.sizes.numbers if it not in answer["stored"])
+            missing = (
+                number for number in progress.sizes.numbers if number not in answer["stored"]
+            )
             call_at_once(partial(self._send_part, file, progress), missing, FILES_AT_ONCE)
         self._post_fresh("parts/join", file.place)
         return True
@@ -254,7 +256,7 @@ class _Sender:
 
     def _ask_parts(self, file: SourceFile, numbers: Sequence[int]) -> dict[str, Any]:
         """Ask how to send parts of a file, and which are there."""
-        parts = [{"number": it, "md5": file.part_md5s[it - 1]} for it in numbers]
+        parts = [{"number": number, "md5": file.part_md5s[number - 1]} for number in numbers]
         answer: dict[str, Any] = self._post_fresh("parts", {**file.place, "parts": parts})
         return answer
 

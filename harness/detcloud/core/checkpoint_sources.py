@@ -132,7 +132,7 @@ def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
     store what it had there, which counts for nothing.
     """
     with os.scandir(parent) as found:
-        names = [it.name for it in found if it.name.startswith(f".{_PREFIX}")]
+        names = [entry.name for entry in found if entry.name.startswith(f".{_PREFIX}")]
     for name in names:
         if _is_of_earlier_run(name, spec) or _is_abandoned(parent / name):
             shutil.rmtree(parent / name, ignore_errors=True)

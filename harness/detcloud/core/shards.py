@@ -32,10 +32,10 @@ def assign_files(shards: Sequence[Shard]) -> dict[str, int]:
         InvalidCall: no rank has given a directory, or two have different files of one name.
         DetcloudError: a rank has failed, or there are too many files.
     """
-    failures = [f"rank {rank}: {it.failure}" for rank, it in enumerate(shards) if it.failure]
+    failures = [f"rank {rank}: {item.failure}" for rank, item in enumerate(shards) if item.failure]
     if failures:
         raise DetcloudError(f"the checkpoint was not stored: {'; '.join(failures)}")
-    if all(it.is_none for it in shards):
+    if all(item.is_none for item in shards):
         raise InvalidCall(
             "upload got a directory on no rank of a sharded checkpoint: at least one has to give it"
         )

@@ -156,8 +156,8 @@ class Trainer(pytorch.Trainer):
             training, records = self._share("build_training_data_loader")
             validation, validated = self._share("build_validation_data_loader")
             own = records // per_batch, validated // per_evaluation
-        lengths = [it for it in context.distributed.allgather(own) if it is not None]
-        epoch, count = (min(it) for it in zip(*lengths, strict=True))
+        lengths = [item for item in context.distributed.allgather(own) if item is not None]
+        epoch, count = (min(item) for item in zip(*lengths, strict=True))
         if epoch == 0 or count == 0:
             raise DetcloudError(
                 f"a process has {epoch} whole batches to train on and {count} to validate: both "

@@ -43,7 +43,10 @@ class Hooks:
                 method = getattr(callback, kind.__name__)
                 given = arguments
                 if isinstance(callback, FormerCallback):
-                    given = tuple(str(it) if isinstance(it, Path) else it for it in arguments)
+                    given = tuple(
+                        str(argument) if isinstance(argument, Path) else argument
+                        for argument in arguments
+                    )
                 method(*given[: argument_count(method)])
 
     def wants_batch_metrics(self) -> bool:

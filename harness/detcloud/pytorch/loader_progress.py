@@ -92,7 +92,13 @@ class LoaderProgress:
         batches: Any = self.loader.batch_sampler
         places = [self.loader, self.loader.sampler, batches, getattr(batches, "sampler", None)]
         found = [getattr(place, "generator", None) for place in places]
-        return list({id(it): it for it in found if isinstance(it, torch.Generator)}.values())
+        return list(
+            {
+                id(generator): generator
+                for generator in found
+                if isinstance(generator, torch.Generator)
+            }.values()
+        )
 
 
 def unfollowed_reason(loader: object) -> str:

@@ -67,7 +67,7 @@ def restore_types(present: Any, stored: Any) -> Any:
     if isinstance(present, list | tuple) and isinstance(stored, list | tuple):
         if len(present) != len(stored):
             return stored
-        items = [restore_types(one, it) for one, it in zip(present, stored, strict=True)]
+        items = [restore_types(one, entry) for one, entry in zip(present, stored, strict=True)]
         if hasattr(present, "_fields"):
             return kind(*items)
         return _rebuild(kind, items, stored)

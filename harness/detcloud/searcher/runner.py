@@ -100,7 +100,9 @@ class SearchRunner:
         cluster may not have yet, which the runner sends.
         """
         record = self._folder.load_state(self.state, self.search_method)
-        return experiment_id, [read_operation(it) for it in record.operations] if record else []
+        return experiment_id, [
+            read_operation(operation) for operation in record.operations
+        ] if record else []
 
     def _save_record(self, record: RunnerRecord, operations: list[Operation]) -> None:
         """Save by `save_state`, and by itself where that of a subclass does not call ours."""

@@ -294,7 +294,7 @@ def _new_client(place: AzurePlace) -> Any:
 
     if problem := place.problem:
         raise BucketError(f"{place} cannot be used: {problem}")
-    retries: Any = {f"retry_{it}": RETRIES_MAX for it in ("total", "connect", "read", "status")}
+    retries: Any = {f"retry_{name}": RETRIES_MAX for name in ("total", "connect", "read", "status")}
     options: dict[str, Any] = {
         "max_single_put_size": PART_BYTES,
         "max_single_get_size": PART_BYTES,

@@ -83,7 +83,7 @@ def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
     for path, of_path in sorted(versions.items()):
         newest = {epoch: version for epoch, version in sorted(of_path)}
         epochs = sorted(newest) if only_grows(path) else [max(newest)]
-        parts = [part for it in epochs for part in _contiguous(of_path[it, newest[it]])]
+        parts = [part for number in epochs for part in _contiguous(of_path[number, newest[number]])]
         if parts:
             files.append(EventFile(path, tuple(parts)))
     return files

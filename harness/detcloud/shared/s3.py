@@ -294,7 +294,7 @@ class Bucket:
             return answer
 
         answer = self._checksums.send_part(part, request)
-        sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
+        sums = {name: item for name, item in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:

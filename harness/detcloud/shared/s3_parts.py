@@ -69,7 +69,7 @@ class S3PartsUpload:
         missing = set(self.sizes.numbers) - parts.keys()
         if missing:
             raise BucketError(f"part {min(missing)} of {self._key} is missing")
-        listed = [{"PartNumber": it, "ETag": parts[it]} for it in sorted(parts)]
+        listed = [{"PartNumber": part, "ETag": parts[part]} for part in sorted(parts)]
         named = {**self._upload, "MultipartUpload": {"Parts": listed}, "IfNoneMatch": "*"}
         self._bucket.request("complete_multipart_upload", self._key, named)
 
@@ -85,8 +85,8 @@ class S3PartsUpload:
         return {"UploadId": found}
 
     def _oldest(self) -> str | None:
-        found = [it for it in self._bucket.uploads_below(self._key) if it["Key"] == self._key]
-        oldest = min(found, key=lambda it: (it["Initiated"], it["UploadId"]), default=None)
+        found = [item for item in self._bucket.uploads_below(self._key) if item["Key"] == self._key]
+        oldest = min(found, key=lambda item: (item["Initiated"], item["UploadId"]), default=None)
         return None if oldest is None else str(oldest["UploadId"])
 
     def _parts(self) -> dict[int, str]:

@@ -99,7 +99,7 @@ class HdfsFolder:
 
     def list_folders(self, folder: str) -> list[str]:
         """The sorted names of the folders in a folder; none where it is not there."""
-        return sorted(_to_name(it.name) for it in self._entries(folder) if not it.is_file)
+        return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
     def delete(self, key: str) -> None:
         """Remove a file and the folders above it that are left empty; one that is gone already is
@@ -155,7 +155,7 @@ class HdfsFolder:
         parts = HdfsParts(self.paths, folder, path, sizes)
         numbered = zip(sizes.numbers, source.parts(sizes.part_bytes), strict=True)
         try:
-            call_at_once(lambda it: parts.store(*it), numbered, PARTS_AT_ONCE)
+            call_at_once(lambda item: parts.store(*item), numbered, PARTS_AT_ONCE)
             return parts.join()
         except BaseException:
             self.paths.discard(folder, recursive=True)
@@ -190,7 +190,9 @@ def _from_part(part: str) -> str:
     if _PLAIN.fullmatch(part):
         return part
     letters = (chr(byte) for byte in part.encode())
-    return "".join(it if _PLAIN.fullmatch(it) else f"~{ord(it):02X}" for it in letters)
+    return "".join(
+        letter if _PLAIN.fullmatch(letter) else f"~{ord(letter):02X}" for letter in letters
+    )
 
 
 def _to_name(stored: str) -> str:

@@ -116,7 +116,7 @@ class HdfsParts:
         if not joined:
             self._paths.rename(f"{self._folder}/{parts[1]}", self._joined)
             return False
-        names = (f"{self._folder}/{parts[it]}" for it in self.sizes.numbers[joined:])
+        names = (f"{self._folder}/{parts[number]}" for number in self.sizes.numbers[joined:])
         try:
             self._paths.client.concat(self._joined, [*_some_names(names)])
         except HdfsError as error:
@@ -130,7 +130,7 @@ class HdfsParts:
         joined, parts = 0, dict[int, str]()
         found = self._paths.entries(self._folder)
         # The newest of a number counts.
-        for entry in sorted(found, key=lambda it: it.number):
+        for entry in sorted(found, key=lambda item: item.number):
             match = _PART.fullmatch(entry.name)
             if entry.name == _JOINED:
                 joined = self._joined_count(entry.length)
@@ -156,7 +156,9 @@ class HdfsParts:
     def _names(self, number: int) -> set[str]:
         """The names of all files of a part."""
         names = (entry.name for entry in self._paths.entries(self._folder))
-        return {it for it in names if (match := _PART.fullmatch(it)) and int(match[1]) == number}
+        return {
+            name for name in names if (match := _PART.fullmatch(name)) and int(match[1]) == number
+        }
 
 
 class HdfsPartsUpload:

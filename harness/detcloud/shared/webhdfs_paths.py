@@ -80,7 +80,11 @@ class HdfsPaths:
             raise BucketError(_ODD_ANSWER.format(path=folder))
         parsed = (_parse_status(one, folder) for one in found)
         # That of a file is the file itself, without a name. Links lead anywhere.
-        return [it for it in parsed if it.name and (it.is_file or it.is_folder)]
+        return [
+            hdfs_status
+            for hdfs_status in parsed
+            if hdfs_status.name and (hdfs_status.is_file or hdfs_status.is_folder)
+        ]
 
     def blocks(self, path: str, start: int, end: int) -> Generator[bytes]:
         """The bytes of a part of a file; where an answer breaks off, the rest is requested."""
@@ -156,11 +160,11 @@ class HdfsPaths:
 def _parse_status(answered: Any, path: str) -> HdfsStatus:
     """The status in an answer about a path. Raises BucketError for what is none."""
     fields = answered if isinstance(answered, dict) else {}
-    name, length, number = (fields.get(it) for it in ("pathSuffix", "length", "fileId"))
+    name, length, number = (fields.get(word) for word in ("pathSuffix", "length", "fileId"))
     is_status = isinstance(name, str) and fields.get("type") in _TYPES
     if not is_status or type(length) is not int or length < 0:
         raise BucketError(_ODD_ANSWER.format(path=path))
     number = number if type(number) is int else NO_NUMBER
     is_special = bool(fields.get("encBit") or fields.get("ecBit"))
-    is_file, is_folder = (fields["type"] == it for it in _TYPES[:2])
+    is_file, is_folder = (fields["type"] == kind for kind in _TYPES[:2])
     return HdfsStatus(str(name), is_file, is_folder, length, number, is_special)

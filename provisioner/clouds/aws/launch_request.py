@@ -249,22 +249,22 @@ def fleet_request(
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
     zone = offering.zone or request.zone
-    able = [it for it in subnets if zone in ("", it.zone)]
+    able = [subnet for subnet in subnets if zone in ("", subnet.zone)]
     if not able:
-        known = ", ".join(sorted({it.zone for it in subnets})) or "none"
+        known = ", ".join(sorted({subnet.zone for subnet in subnets})) or "none"
         text = f"no subnet is in zone {zone or 'any'!r:.40}; there are subnets in: {known}"
         raise ConfigurationError(f"{text}: set provider.network_interface.subnet_id")
     groups = _placement_groups(request, settings)
     overrides: list[dict[str, Any]] = [
         {
             "InstanceType": offering.instance_type,
-            "SubnetId": it.id,
-            **({"Placement": {"GroupName": groups[it.zone]}} if it.zone in groups else {}),
+            "SubnetId": subnet.id,
+            **({"Placement": {"GroupName": groups[subnet.zone]}} if subnet.zone in groups else {}),
         }
-        for it in sorted(able)
+        for subnet in sorted(able)
     ]
     if is_spot and settings.spot_max_price:
-        overrides = [{**it, "MaxPrice": settings.spot_max_price} for it in overrides]
+        overrides = [{**override, "MaxPrice": settings.spot_max_price} for override in overrides]
     tags = ec2_tags(instance_tags(request, settings))
     return {
         "Type": "instant",

@@ -82,7 +82,9 @@ class LaunchTemplates:
                 Filters=tag_filters(pool),
                 MaxResults=TEMPLATES_PAGE_SIZE,
             )
-            for template in [it for page in pages for it in page["LaunchTemplates"]]:
+            for template in [
+                launch_template for page in pages for launch_template in page["LaunchTemplates"]
+            ]:
                 is_old = epoch_ms(template["CreateTime"]) < before_ms
                 if template["LaunchTemplateName"] != name and is_old:
                     api.delete_launch_template(LaunchTemplateName=template["LaunchTemplateName"])

@@ -74,21 +74,25 @@ class OfferingPrices:
     def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
         """For how long the prices hold (ms), and the offerings with them."""
         offerings = self._pool.offerings()
-        unknown = [it for it in offerings if not it.price_per_hour]
-        spot = self._spot_prices({it.instance_type for it in unknown if it.market is Market.SPOT})
+        unknown = [offering for offering in offerings if not offering.price_per_hour]
+        spot = self._spot_prices(
+            {offering.instance_type for offering in unknown if offering.market is Market.SPOT}
+        )
         settings, zones = self._pool.settings(), self._zones_in_use() if spot else frozenset()
         with_prices = tuple(
-            it
-            if it.price_per_hour
-            else replace(it, price_per_hour=self._price(it, settings, spot or {}, zones))
-            for it in offerings
+            offering
+            if offering.price_per_hour
+            else replace(
+                offering, price_per_hour=self._price(offering, settings, spot or {}, zones)
+            )
+            for offering in offerings
         )
         return UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS, with_prices
 
     def _zones_in_use(self) -> frozenset[str]:
         """The zones of the pool's subnets; none where EC2 does not say."""
         try:
-            return frozenset(it.zone for it in self._pool.subnets())
+            return frozenset(subnet.zone for subnet in self._pool.subnets())
         except CloudError as error:
             log.info("using the spot prices of all zones: %s", error)
             return frozenset()
@@ -107,8 +111,8 @@ class OfferingPrices:
         if offering.market is Market.SPOT:
             usable = {offering.zone} if offering.zone else zones
             known = [
-                it
-                for (instance_type, zone), it in spot.items()
+                value
+                for (instance_type, zone), value in spot.items()
                 if instance_type == offering.instance_type and (not usable or zone in usable)
             ]
             price = max(known, default=price)
@@ -137,13 +141,14 @@ class OfferingPrices:
                     StartTime=since,
                     MaxResults=PAGE_SIZE,
                 )
-                history = [it for page in pages for it in page["SpotPriceHistory"]]
+                history = [item for page in pages for item in page["SpotPriceHistory"]]
         except CloudError as error:
             log.warning("spot prices are unknown, using on-demand prices: %s", error)
             return None
-        history.sort(key=lambda it: epoch_ms(it["Timestamp"]))
+        history.sort(key=lambda item: epoch_ms(item["Timestamp"]))
         return {
-            (it["InstanceType"], it["AvailabilityZone"]): float(it["SpotPrice"]) for it in history
+            (item["InstanceType"], item["AvailabilityZone"]): float(item["SpotPrice"])
+            for item in history
         }
 
 

@@ -109,7 +109,9 @@ class PriceList:
                 ],
                 MaxResults=100,
             )
-            return max(map(lambda it: _product_price(it, unit), answer["PriceList"]), default=0.0)
+            return max(
+                map(lambda item: _product_price(item, unit), answer["PriceList"]), default=0.0
+            )
         except (*_FAILURES, ValueError, KeyError, TypeError) as error:
             log.warning("using a list price from the built-in table: %s", type(error).__name__)
             return 0.0

@@ -169,7 +169,9 @@ class Ec2Cloud:
                 # request is worth another try, which makes it again.
                 self._templates.forget_template(template)
                 raise OutcomeUnknown(f"launch template {template} is not there yet") from None
-            ids = [name for it in answer.get("Instances", ()) for name in it["InstanceIds"]]
+            ids = [
+                name for instance in answer.get("Instances", ()) for name in instance["InstanceIds"]
+            ]
             if ids:
                 return self._launched_instances(answer["Instances"], request, settings, subnets)
             if answer.get("Errors"):
@@ -185,7 +187,7 @@ class Ec2Cloud:
     ) -> tuple[CloudInstance, ...]:
         """The instances of an answer, in the zones of the subnets that it names."""
         tags, now_ms = instance_tags(request, settings), self._clock()
-        zones = {it.id: it.zone for it in subnets}
+        zones = {subnet.id: subnet.zone for subnet in subnets}
         found = []
         for group in groups:
             chosen = group.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
@@ -280,14 +282,19 @@ class Ec2Cloud:
         filters = tag_filters(tags)
         pages = read_pages(self._api.describe_instances, Filters=filters, MaxResults=PAGE_SIZE)
         described = [
-            it for page in pages for group in page["Reservations"] for it in group["Instances"]
+            instance
+            for page in pages
+            for group in page["Reservations"]
+            for instance in group["Instances"]
         ]
-        instances = [_to_cloud_instance(it) for it in described]
-        is_spot = {it["InstanceId"] for it in described if it.get("InstanceLifecycle") == "spot"}
-        if not any(it.id in is_spot and it.status in _LIVE for it in instances):
+        instances = [_to_cloud_instance(item) for item in described]
+        is_spot = {
+            item["InstanceId"] for item in described if item.get("InstanceLifecycle") == "spot"
+        }
+        if not any(instance.id in is_spot and instance.status in _LIVE for instance in instances):
             return instances
         notices = self._interruption_notices()
-        return [replace(it, notice_ms=notices.get(it.id)) for it in instances]
+        return [replace(instance, notice_ms=notices.get(instance.id)) for instance in instances]
 
     def _interruption_notices(self) -> dict[str, int]:
         """When spot instances of the account are taken away. EC2 tells the instance itself the
@@ -296,10 +303,13 @@ class Ec2Cloud:
         filters = [equal_filter("status-code", "marked-for-termination")]
         describe = self._api.describe_spot_instance_requests
         return {
-            it["InstanceId"]: epoch_ms(it["Status"]["UpdateTime"]) + NOTICE_MS
+            spot_instance_request["InstanceId"]: epoch_ms(
+                spot_instance_request["Status"]["UpdateTime"]
+            )
+            + NOTICE_MS
             for page in read_pages(describe, Filters=filters, MaxResults=PAGE_SIZE)
-            for it in page["SpotInstanceRequests"]
-            if "InstanceId" in it
+            for spot_instance_request in page["SpotInstanceRequests"]
+            if "InstanceId" in spot_instance_request
         }
 
     def _find_subnets(self, settings: Ec2Settings) -> Sequence[Subnet]:
@@ -311,8 +321,8 @@ class Ec2Cloud:
             pages = read_pages(
                 self._api.describe_subnets, **({"SubnetIds": list(named)} if named else which)
             )
-            described = (it for page in pages for it in page["Subnets"])
-            subnets = [Subnet(it["SubnetId"], it["AvailabilityZone"]) for it in described]
+            described = (subnet for page in pages for subnet in page["Subnets"])
+            subnets = [Subnet(item["SubnetId"], item["AvailabilityZone"]) for item in described]
             self._subnets[named] = (self._clock() + SUBNETS_TTL_MS, subnets)
         return subnets
 

@@ -93,8 +93,8 @@ def _is_known(name: str) -> bool:
 
 def _parse(described: dict[str, Any]) -> _TypeDescription:
     gpus: dict[str, int] = {}
-    for it in described.get("GpuInfo", {}).get("Gpus", ()):
-        gpus[it["Manufacturer"]] = gpus.get(it["Manufacturer"], 0) + int(it["Count"])
+    for item in described.get("GpuInfo", {}).get("Gpus", ()):
+        gpus[item["Manufacturer"]] = gpus.get(item["Manufacturer"], 0) + int(item["Count"])
     architectures = tuple(described["ProcessorInfo"]["SupportedArchitectures"])
     return _TypeDescription(architectures, gpus, _parse_cards(described.get("NetworkInfo", {})))
 

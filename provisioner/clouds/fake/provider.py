@@ -234,7 +234,7 @@ class FakeCloud:
 
     def _launch_machines(self, request: IntentRow) -> tuple[str, ...]:
         offering = request.offering
-        if all(offering.name != it.name for it in self.catalog):
+        if all(offering.name != item.name for item in self.catalog):
             raise ConfigurationError(f"there is no offering {offering.name}")
         if self.failing is not None:
             raise self.failing
@@ -257,7 +257,7 @@ class FakeCloud:
             raise NoCapacity(f"no {offering.instance_type} is left in {offering.zone}")
         quota = self.quota.get(offering.market)
         if quota is not None and offering.slots:
-            used = sum(it.slots for it in living if it.market is offering.market)
+            used = sum(item.slots for item in living if item.market is offering.market)
             room = min(room, (quota - used) // offering.slots)
         if room <= 0:
             raise QuotaExceeded(f"the quota of {quota} {offering.market} slots is used up")

@@ -114,9 +114,9 @@ def answer_error(status: int, answer: Any) -> CloudError:
         return cloud_error("", "", status)
     message, listed = str(error.get("message") or ""), error.get("errors")
     found = [
-        cloud_error(str(it.get("reason") or ""), str(it.get("message") or message), status)
-        for it in (listed if isinstance(listed, list) else ())
-        if isinstance(it, Mapping)
+        cloud_error(str(item.get("reason") or ""), str(item.get("message") or message), status)
+        for item in (listed if isinstance(listed, list) else ())
+        if isinstance(item, Mapping)
     ]
     if not found:
         return cloud_error(str(error.get("status") or ""), message, status)
@@ -127,8 +127,8 @@ def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
     """The most hopeful of the errors of operations that launched nothing. The operations are over,
     so the outcome is known whatever they say.
     """
-    found = [(str(it.get("code") or ""), str(it.get("message") or "")) for it in errors]
-    causes = [it for it in found if it[0] != MIN_COUNT_NOT_REACHED] or found
+    found = [(str(error.get("code") or ""), str(error.get("message") or "")) for error in errors]
+    causes = [item for item in found if item[0] != MIN_COUNT_NOT_REACHED] or found
     classified = []
     for code, message in causes:
         one = cloud_error(code, message)

@@ -311,7 +311,7 @@ def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
     given = settings.base_config.get("metadata", {}).get("items", ())
     items = {
         "block-project-ssh-keys": "TRUE",
-        **{it["key"]: it["value"] for it in given},
+        **{item["key"]: item["value"] for item in given},
         "startup-script": script.decode(),
     }
     return [{"key": key, "value": value} for key, value in items.items()]

@@ -36,8 +36,12 @@ class OfferingPrices:
         if self._clock() >= until_ms:
             settings = self._settings()
             offerings = tuple(
-                it if it.price_per_hour else replace(it, price_per_hour=self._price(it, settings))
-                for it in self._offerings_of_settings()
+                offerings_of_setting
+                if offerings_of_setting.price_per_hour
+                else replace(
+                    offerings_of_setting, price_per_hour=self._price(offerings_of_setting, settings)
+                )
+                for offerings_of_setting in self._offerings_of_settings()
             )
             self._cached = (self._clock() + PRICES_TTL_MS, offerings)
         return offerings

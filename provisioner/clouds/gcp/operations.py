@@ -64,8 +64,8 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
     group = operation.get("operationGroupId")
     wanted = f'(operationGroupId = "{group}") (operationType = "{_INSERT}")'
     inserts = _read_operations(api, project, wanted) if group else []
-    made = [it for it in inserts if it.get("status") == "DONE" and not _errors(it)]
-    failed = [error for it in inserts for error in _errors(it)]
+    made = [insert for insert in inserts if insert.get("status") == "DONE" and not _errors(insert)]
+    failed = [error for insert in inserts for error in _errors(insert)]
     is_rolled_back = _is_rolled_back(operation)
     # An operation that is over may be seen before all of its instances' are.
     is_whole = is_rolled_back or len(made) >= _created_count(operation)
@@ -79,7 +79,7 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
 
 def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
     """Read why instances end, of those of these names that the latest operations tell of."""
-    types = " OR ".join(f'(operationType = "{it}")' for it in _ENDS)
+    types = " OR ".join(f'(operationType = "{end}")' for end in _ENDS)
     wanted = set(names)
     page = api.get(
         f"{project}/aggregated/operations",
@@ -88,7 +88,7 @@ def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "
         maxResults=PAGE_SIZE,
     )
     ends = {}
-    for operation in sorted(_operations(page), key=lambda it: it.get("insertTime", "")):
+    for operation in sorted(_operations(page), key=lambda item: item.get("insertTime", "")):
         name = _target(operation).name
         if name in wanted:
             ends[name] = EndOperation(
@@ -121,11 +121,15 @@ def last_segment(url: str) -> str:
 def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
     path = f"{project}/aggregated/operations"
     pages = api.read_pages(path, filter=wanted, maxResults=PAGE_SIZE)
-    return [it for page in pages for it in _operations(page)]
+    return [operation for page in pages for operation in _operations(page)]
 
 
 def _operations(page: JsonObject) -> list[JsonObject]:
-    return [it for scope in page.get("items", {}).values() for it in scope.get("operations", ())]
+    return [
+        operation
+        for scope in page.get("items", {}).values()
+        for operation in scope.get("operations", ())
+    ]
 
 
 def _target(operation: JsonObject) -> LaunchedInstance:
@@ -141,16 +145,19 @@ def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
 
 def _is_rolled_back(operation: JsonObject) -> bool:
     """Whether what a bulk insert made was deleted again, as too little of it was made."""
-    if any(it.get("code") == MIN_COUNT_NOT_REACHED for it in _errors(operation)):
+    if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in _errors(operation)):
         return True
     return any(
-        it.get("status") == "ROLLING_BACK" or it.get("deletedVmCount")
-        for it in _location_statuses(operation)
+        location_status.get("status") == "ROLLING_BACK" or location_status.get("deletedVmCount")
+        for location_status in _location_statuses(operation)
     )
 
 
 def _created_count(operation: JsonObject) -> int:
-    return sum(int(it.get("createdVmCount", 0)) for it in _location_statuses(operation))
+    return sum(
+        int(location_status.get("createdVmCount", 0))
+        for location_status in _location_statuses(operation)
+    )
 
 
 def _location_statuses(operation: JsonObject) -> Iterable[Mapping[str, Any]]:

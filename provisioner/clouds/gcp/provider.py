@@ -206,15 +206,21 @@ class GceCloud:
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         wanted = label_filter(to_labels(tags))
         described = self._read_instances(settings, wanted, _check_reachable)
-        here = [it for it in described if region_of(last_segment(it["zone"])) == settings.place]
+        here = [
+            item for item in described if region_of(last_segment(item["zone"])) == settings.place
+        ]
         # A filter by labels also finds tags that only begin so.
-        instances = [it for it in map(_to_cloud_instance, here) if tags.items() <= it.tags.items()]
-        self._zones |= {it.id: it.zone for it in instances}
-        listed = {it.id: it for it in instances}
+        instances = [
+            instance
+            for instance in map(_to_cloud_instance, here)
+            if tags.items() <= instance.tags.items()
+        ]
+        self._zones |= {instance.id: instance.zone for instance in instances}
+        listed = {instance.id: instance for instance in instances}
         # What was listed before and is no more may have been taken back since.
         former = self._listed.get((cluster, pool), {})
         self._listed[cluster, pool] = listed
-        gone = {name: it for name, it in former.items() if name not in listed}
+        gone = {name: instance for name, instance in former.items() if name not in listed}
         return self._with_ends(settings, instances, gone)
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -236,13 +242,17 @@ class GceCloud:
             names = list(zones)
             for first in range(0, len(names), CONNECTIONS_MAX):
                 some = names[first : first + CONNECTIONS_MAX]
-                errors = [it for it in executor.map(delete, some) if it is not None]
+                errors = [
+                    cloud_error
+                    for cloud_error in executor.map(delete, some)
+                    if cloud_error is not None
+                ]
                 last = errors[-1] if errors else last
                 refusal = next(filter(is_caller_refused, errors), None)
                 if refusal is not None:
                     raise refusal
                 # Each waits for its answer: a pass would last for as long as there are instances.
-                silent = sum(isinstance(it, OutcomeUnknown) for it in errors)
+                silent = sum(isinstance(cloud_error, OutcomeUnknown) for cloud_error in errors)
                 if silent == len(some):
                     break
         if last is not None:
@@ -296,11 +306,19 @@ class GceCloud:
         """The instances, those that end with why, and those that have gone for a reason that is
         told; what is taken back has its last moment as a notice.
         """
-        asked = [it.id for it in instances if it.status in _ENDING] + list(gone)
+        asked = [
+            cloud_instance.id for cloud_instance in instances if cloud_instance.status in _ENDING
+        ] + list(gone)
         ends = read_ends(self._api, settings.project, asked) if asked else {}
-        ended = [replace(it, status=InstanceStatus.TERMINATED) for it in gone.values()]
+        ended = [
+            replace(cloud_instance, status=InstanceStatus.TERMINATED)
+            for cloud_instance in gone.values()
+        ]
         found = []
-        for instance in (*instances, *(it for it in ended if it.id in ends)):
+        for instance in (
+            *instances,
+            *(cloud_instance for cloud_instance in ended if cloud_instance.id in ends),
+        ):
             told = ends.get(instance.id)
             if told is not None:
                 notice_ms = (
@@ -318,7 +336,7 @@ class GceCloud:
             some = unknown[first : first + NAMES_IN_FILTER_MAX]
             wanted = " OR ".join(f'(name = "{name}")' for name in some)
             found = self._read_instances(settings, wanted)
-            self._zones |= {it["name"]: last_segment(it["zone"]) for it in found}
+            self._zones |= {item["name"]: last_segment(item["zone"]) for item in found}
         return {name: self._zones[name] for name in able if name in self._zones}
 
     def _complete_section(self, section: str) -> GceSettings:
@@ -338,11 +356,11 @@ def _check_reachable(page: JsonObject, region: str) -> None:
     """Raise OutcomeUnknown where a page lacks a zone of the region: a list without its instances
     would say that they have ended.
     """
-    missing = {last_segment(it) for it in page.get("unreachables", ())}
+    missing = {last_segment(unreachable) for unreachable in page.get("unreachables", ())}
     for scope, found in page.get("items", {}).items():
         if found.get("warning", {}).get("code") == "UNREACHABLE":
             missing.add(last_segment(scope))
-    here = sorted(it for it in missing if region_of(it) == region)
+    here = sorted(name for name in missing if region_of(name) == region)
     if here:
         raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(here)}")
 
@@ -356,7 +374,10 @@ def _check_operation(answer: JsonObject) -> JsonObject:
 
 def _check_request(result: BulkResult, request: IntentRow) -> None:
     """Raise TokenReused where an operation was another request's."""
-    other = next((it.name for it in result.named if not is_named_by(it.name, request)), None)
+    other = next(
+        (instance.name for instance in result.named if not is_named_by(instance.name, request)),
+        None,
+    )
     if other is not None:
         raise TokenReused(f"the launch token was already used, for {other}")
 

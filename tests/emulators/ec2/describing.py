@@ -28,16 +28,16 @@ def describe_instances(region: Region, params: Params) -> Result:
         _check_ids(region, ids)
         shown = [machine for machine in shown if machine.id in ids]
     fields: Fields[Machine] = {
-        "instance-id": lambda it: it.id,
-        "instance-state-name": lambda it: it.state(now_ms),
-        "instance-lifecycle": lambda it: "spot" if it.is_spot else None,
-        "instance-type": lambda it: it.instance_type,
-        "client-token": lambda it: it.token,
-        "availability-zone": lambda it: it.zone,
-        "subnet-id": lambda it: it.subnet,
-        "image-id": lambda it: it.image,
+        "instance-id": lambda item: item.id,
+        "instance-state-name": lambda item: item.state(now_ms),
+        "instance-lifecycle": lambda item: "spot" if item.is_spot else None,
+        "instance-type": lambda item: item.instance_type,
+        "client-token": lambda item: item.token,
+        "availability-zone": lambda item: item.zone,
+        "subnet-id": lambda item: item.subnet,
+        "image-id": lambda item: item.image,
     }
-    found = _apply_filters(shown, params, fields, lambda it: it.tags)
+    found = _apply_filters(shown, params, fields, lambda item: item.tags)
     page, more = _page(found, params)
     return {
         "Reservations": [
@@ -91,26 +91,26 @@ def terminate_instances(region: Region, params: Params) -> Result:
 def describe_spot_instance_requests(region: Region, params: Params) -> Result:
     now_ms = region.clock()
     fields: Fields[Machine] = {
-        "spot-instance-request-id": lambda it: it.spot_request,
-        "instance-id": lambda it: it.id,
-        "state": lambda it: "active" if it.is_billed(now_ms) else "closed",
-        "status-code": lambda it: _spot_status(it, now_ms),
+        "spot-instance-request-id": lambda item: item.spot_request,
+        "instance-id": lambda item: item.id,
+        "state": lambda item: "active" if item.is_billed(now_ms) else "closed",
+        "status-code": lambda item: _spot_status(item, now_ms),
     }
     shown = [machine for machine in region.visible_machines() if machine.is_spot]
     # What tags an instance does not tag its request.
-    page, more = _page(_apply_filters(shown, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(shown, params, fields, lambda item: {}), params)
     return {
         "SpotInstanceRequests": [
             {
-                "SpotInstanceRequestId": it.spot_request,
-                "InstanceId": it.id,
-                "State": "active" if it.is_billed(now_ms) else "closed",
+                "SpotInstanceRequestId": item.spot_request,
+                "InstanceId": item.id,
+                "State": "active" if item.is_billed(now_ms) else "closed",
                 "Status": {
-                    "Code": _spot_status(it, now_ms),
-                    "UpdateTime": moment(it.noticed_ms or it.launched_ms),
+                    "Code": _spot_status(item, now_ms),
+                    "UpdateTime": moment(item.noticed_ms or item.launched_ms),
                 },
             }
-            for it in page
+            for item in page
         ],
         **more,
     }
@@ -126,16 +126,18 @@ def _spot_status(machine: Machine, now_ms: int) -> str:
 def describe_launch_templates(region: Region, params: Params) -> Result:
     names, ids = params.get("LaunchTemplateNames"), params.get("LaunchTemplateIds")
     shown = [
-        it
-        for it in region.templates.values()
-        if (not names or it.name in names) and (not ids or it.id in ids)
+        template
+        for template in region.templates.values()
+        if (not names or template.name in names) and (not ids or template.id in ids)
     ]
     if names and len(shown) < len(names):
         code = "InvalidLaunchTemplateName.NotFoundException"
         raise Ec2Error(code, "At least one of the launch templates does not exist.")
-    fields: Fields[Template] = {"launch-template-name": lambda it: it.name}
-    page, more = _page(_apply_filters(shown, params, fields, lambda it: it.tags), params)
-    return {"LaunchTemplates": [shown_template(it) for it in page], **more}
+    fields: Fields[Template] = {"launch-template-name": lambda template: template.name}
+    page, more = _page(
+        _apply_filters(shown, params, fields, lambda template: template.tags), params
+    )
+    return {"LaunchTemplates": [shown_template(template) for template in page], **more}
 
 
 def describe_subnets(region: Region, params: Params) -> Result:
@@ -145,15 +147,15 @@ def describe_subnets(region: Region, params: Params) -> Result:
             raise Ec2Error("InvalidSubnetID.NotFound", text)
     names = params.get("SubnetIds") or list(region.subnets)
     fields: Fields[str] = {
-        "default-for-az": lambda it: "true",
-        "state": lambda it: "available",
-        "subnet-id": lambda it: it,
-        "availability-zone": lambda it: region.subnets[it],
+        "default-for-az": lambda item: "true",
+        "state": lambda item: "available",
+        "subnet-id": lambda word: word,
+        "availability-zone": lambda word: region.subnets[word],
     }
-    page, more = _page(_apply_filters(names, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(names, params, fields, lambda item: {}), params)
     found = [
-        {"SubnetId": it, "AvailabilityZone": region.subnets[it], "State": "available"}
-        for it in page
+        {"SubnetId": item, "AvailabilityZone": region.subnets[item], "State": "available"}
+        for item in page
     ]
     return {"Subnets": found, **more}
 
@@ -164,7 +166,7 @@ def describe_capacity_reservations(region: Region, params: Params) -> Result:
         if name not in region.reservations:
             code = "InvalidCapacityReservationId.NotFound"
             raise Ec2Error(code, f"The capacity reservation ID '{name}' was not found.")
-    shown = [{"CapacityReservationId": it, **region.reservations[it]} for it in names]
+    shown = [{"CapacityReservationId": item, **region.reservations[item]} for item in names]
     return {"CapacityReservations": shown}
 
 
@@ -176,7 +178,8 @@ def describe_images(region: Region, params: Params) -> Result:
             raise Ec2Error("InvalidAMIID.NotFound", f"The image id '[{name}]' does not exist")
     names = params.get("ImageIds") or list(region.images)
     found = [
-        {"ImageId": it, "RootDeviceName": region.images[it], "State": "available"} for it in names
+        {"ImageId": item, "RootDeviceName": region.images[item], "State": "available"}
+        for item in names
     ]
     return {"Images": found}
 
@@ -208,21 +211,21 @@ def describe_instance_types(region: Region, params: Params) -> Result:
         if name not in types():
             text = f"The following supplied instance types do not exist: [{name}]"
             raise Ec2Error("InvalidInstanceType", text)
-    fields: Fields[str] = {"instance-type": lambda it: it}
-    page, more = _page(_apply_filters(wanted, params, fields, lambda it: {}), params)
-    return {"InstanceTypes": [types()[it] for it in page], **more}
+    fields: Fields[str] = {"instance-type": lambda word: word}
+    page, more = _page(_apply_filters(wanted, params, fields, lambda item: {}), params)
+    return {"InstanceTypes": [types()[item] for item in page], **more}
 
 
 def describe_instance_type_offerings(region: Region, params: Params) -> Result:
     by_zone = params.get("LocationType") == "availability-zone"
     places = region.zones if by_zone else (region.name,)
     pools = [(kind, place) for kind in sorted(types()) for place in places]
-    sold = [it for it in pools if it not in region.not_offered]
+    sold = [pool for pool in pools if pool not in region.not_offered]
     fields: Fields[tuple[str, str]] = {
-        "instance-type": lambda it: it[0],
-        "location": lambda it: it[1],
+        "instance-type": lambda item: item[0],
+        "location": lambda item: item[1],
     }
-    page, more = _page(_apply_filters(sold, params, fields, lambda it: {}), params)
+    page, more = _page(_apply_filters(sold, params, fields, lambda item: {}), params)
     kind_of_place = "availability-zone" if by_zone else "region"
     found = [
         {"InstanceType": kind, "LocationType": kind_of_place, "Location": place}
@@ -254,7 +257,7 @@ def _apply_filters(
         name, values = given["Name"], given["Values"]
         if not (name in fields or name == "tag-key" or name.startswith("tag:")):
             raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        found = [it for it in found if _matches(_values(it, name, fields, tags), values)]
+        found = [item for item in found if _matches(_values(item, name, fields, tags), values)]
     return found
 
 

@@ -39,7 +39,7 @@ class Order:
 def create_launch_template(region: Region, params: Params) -> Result:
     def make_template() -> Result:
         name = params["LaunchTemplateName"]
-        if any(it.name == name for it in region.templates.values()):
+        if any(template.name == name for template in region.templates.values()):
             code = "InvalidLaunchTemplateName.AlreadyExistsException"
             raise Ec2Error(code, "Launch template name already in use.")
         _user_data(params["LaunchTemplateData"])
@@ -91,7 +91,7 @@ def _fleet(region: Region, params: Params) -> Result:
         tags = params.get("TagSpecifications") or []
         order = Order(template.data, is_spot, params.get("ClientToken", ""), tags)
         overrides = config.get("Overrides") or [{}]
-        places = [_place(region, {**template.data, **it}, it) for it in overrides]
+        places = [_place(region, {**template.data, **override}, override) for override in overrides]
         if options.get("SingleAvailabilityZone"):
             places = _places_of_one_zone(region, places, order, left)
         for place in _by_preference(region, places, is_spot, strategy):
@@ -135,9 +135,11 @@ def _places_of_one_zone(
     region: Region, places: list[Place], order: Order, count: int
 ) -> list[Place]:
     """Return the places of the zone that has the most room, as far as that matters."""
-    room = {it.zone: min(count, _room(region, it, order.market)) for it in reversed(places)}
-    best = max(dict.fromkeys(it.zone for it in places), key=lambda zone: room[zone])
-    return [it for it in places if it.zone == best]
+    room = {
+        place.zone: min(count, _room(region, place, order.market)) for place in reversed(places)
+    }
+    best = max(dict.fromkeys(place.zone for place in places), key=lambda zone: room[zone])
+    return [place for place in places if place.zone == best]
 
 
 def run_instances(region: Region, params: Params) -> Result:
@@ -195,8 +197,13 @@ def _by_preference(
 def _room(region: Region, place: Place, market: str) -> int:
     key = (place.instance_type, place.zone, market)
     used = sum(
-        (it.instance_type, it.zone, "spot" if it.is_spot else "on-demand") == key
-        for it in region.billed_machines()
+        (
+            billed_machine.instance_type,
+            billed_machine.zone,
+            "spot" if billed_machine.is_spot else "on-demand",
+        )
+        == key
+        for billed_machine in region.billed_machines()
     )
     return region.capacity.get(key, 1000) - used
 
@@ -230,13 +237,19 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
 def _network_refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
     """Return why a machine cannot have the interfaces or the placement group that it is to have."""
     interfaces = order.data.get("NetworkInterfaces") or []
-    if len(interfaces) > 1 and any("AssociatePublicIpAddress" in it for it in interfaces):
+    if len(interfaces) > 1 and any(
+        "AssociatePublicIpAddress" in interface for interface in interfaces
+    ):
         text = "The associatePublicIPAddress parameter cannot be specified when launching with "
         return Ec2Error("InvalidParameterCombination", f"{text}multiple network interfaces.")
     network = types()[place.instance_type]["NetworkInfo"]
-    adapters = [it for it in interfaces if it.get("InterfaceType", "").startswith("efa")]
+    adapters = [
+        interface
+        for interface in interfaces
+        if interface.get("InterfaceType", "").startswith("efa")
+    ]
     most = (network.get("EfaInfo") or {}).get("MaximumEfaInterfaces", 0)
-    cards = {int(it.get("NetworkCardIndex") or 0) for it in interfaces}
+    cards = {int(interface.get("NetworkCardIndex") or 0) for interface in interfaces}
     if len(adapters) > most or not cards <= set(range(network["MaximumNetworkCards"])):
         text = f"{place.instance_type} supports {most} EFA interfaces"
         return Ec2Error("InvalidParameterCombination", text)
@@ -251,7 +264,9 @@ def _network_refusal(region: Region, place: Place, order: Order) -> Ec2Error | N
 
 def _is_over_quota(region: Region, kind: str, order: Order) -> bool:
     used = sum(
-        vcpus(it.instance_type) for it in region.billed_machines() if it.is_spot == order.is_spot
+        vcpus(billed_machine.instance_type)
+        for billed_machine in region.billed_machines()
+        if billed_machine.is_spot == order.is_spot
     )
     quota = region.quota.get(order.market)
     return quota is not None and used + vcpus(kind) > quota
@@ -298,7 +313,7 @@ def _place(region: Region, data: Mapping[str, Any], override: Mapping[str, Any])
         raise Ec2Error("InvalidSubnetID.NotFound", text)
     zone = region.subnets.get(subnet) or data.get("AvailabilityZone")
     zone = zone or (data.get("Placement") or {}).get("AvailabilityZone") or region.zones[0]
-    subnet = subnet or next(key for key, it in region.subnets.items() if it == zone)
+    subnet = subnet or next(key for key, name in region.subnets.items() if name == zone)
     price = data.get("MaxPrice")
     return Place(
         data.get("InstanceType", "m1.small"),

@@ -54,15 +54,15 @@ def describe_types(zones: Iterable[str], url: str, away: Iterable[Any]) -> list[
         {
             "kind": "compute#machineType",
             "name": name,
-            "guestCpus": it.vcpus,
-            "memoryMb": it.memory_mb,
-            "architecture": it.architecture,
+            "guestCpus": kind.vcpus,
+            "memoryMb": kind.memory_mb,
+            "architecture": kind.architecture,
             "isSharedCpu": False,
             "zone": f"{url}/zones/{zone}",
-            **({"accelerators": [_own_accelerators(it)]} if it.gpus else {}),
+            **({"accelerators": [_own_accelerators(kind)]} if kind.gpus else {}),
         }
         for zone in zones
-        for name, it in TYPES.items()
+        for name, kind in TYPES.items()
         if (name, zone) not in missing
     ]
 

@@ -17,41 +17,43 @@ Query = Mapping[str, str]
 
 def list_instances(project: Project, query: Query) -> Result:
     now_ms = project.clock()
-    reachable = [it for it in project.visible_machines() if it.zone not in project.unreachable]
-    shown = [it.description(now_ms, project.url) for it in reachable]
+    reachable = [
+        machine for machine in project.visible_machines() if machine.zone not in project.unreachable
+    ]
+    shown = [machine.description(now_ms, project.url) for machine in reachable]
     fields = _FIELDS.search(query.get("fields", ""))
     found = _page(_matching(shown, query), query)
     if fields is not None:
         names = set(fields[1].split(","))
-        found[0][:] = [{key: it[key] for key in it if key in names} for it in found[0]]
-    return _aggregate(project, "instances", found, lambda it: _scope(it["zone"]))
+        found[0][:] = [{key: item[key] for key in item if key in names} for item in found[0]]
+    return _aggregate(project, "instances", found, lambda item: _scope(item["zone"]))
 
 
 def list_operations(project: Project, query: Query) -> Result:
     operations = list(project.operations)
     if query.get("orderBy") == "creationTimestamp desc":
         operations.reverse()
-    shown = [project.shown_operation(it) for it in operations]
+    shown = [project.shown_operation(operation) for operation in operations]
     found = _page(_matching(shown, query), query)
     return _aggregate(
-        project, "operations", found, lambda it: _scope(it.get("zone") or it["region"])
+        project, "operations", found, lambda item: _scope(item.get("zone") or item["region"])
     )
 
 
 def list_machine_types(project: Project, query: Query, zone: str = "") -> Result:
     """Return the machine types of a zone, or of all zones."""
-    zones = [zone] if zone else [it for some in project.zones.values() for it in some]
+    zones = [zone] if zone else [name for some in project.zones.values() for name in some]
     shown = describe_types(zones, project.url, project.not_offered)
     page, token = _page(_matching(shown, query), query)
     if not zone:
-        return _aggregate(project, "machineTypes", (page, token), lambda it: _scope(it["zone"]))
+        return _aggregate(project, "machineTypes", (page, token), lambda item: _scope(item["zone"]))
     return {"items": page, **({"nextPageToken": token} if token else {})}
 
 
 def list_accelerator_types(project: Project, query: Query) -> Result:
-    zones = [it for some in project.zones.values() for it in some]
+    zones = [name for some in project.zones.values() for name in some]
     found = _page(_matching(describe_accelerators(zones, project.url), query), query)
-    return _aggregate(project, "acceleratorTypes", found, lambda it: _scope(it["zone"]))
+    return _aggregate(project, "acceleratorTypes", found, lambda item: _scope(item["zone"]))
 
 
 def get_region(project: Project, region: str) -> Result:
@@ -133,7 +135,7 @@ def _matching(shown: Iterable[Result], query: Query) -> list[Result]:
     rest = _TERM.sub("", text).replace("OR", "").replace("AND", "").strip()
     if rest:
         raise GceError(400, "invalid", f"Invalid value for field 'filter': '{text}'.")
-    return [it for it in shown if any(_matches(it, terms) for terms in either)]
+    return [item for item in shown if any(_matches(item, terms) for terms in either)]
 
 
 def _matches(item: Result, terms: Sequence[tuple[str, str, str]]) -> bool:

@@ -43,7 +43,7 @@ class Order(NamedTuple):
     @property
     def gpus(self) -> int:
         attached = self.properties.get("guestAccelerators") or ()
-        more = sum(int(it["acceleratorCount"]) for it in attached)
+        more = sum(int(item["acceleratorCount"]) for item in attached)
         known = find_type(self.machine_type)
         return more + (known.gpus if known else 0)
 
@@ -54,7 +54,9 @@ def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_i
         return project.shown_operation(known)
     now_ms = project.clock()
     running = [
-        it for it in project.operations if it.kind == "bulkInsert" and it.status(now_ms) != "DONE"
+        item
+        for item in project.operations
+        if item.kind == "bulkInsert" and item.status(now_ms) != "DONE"
     ]
     if len(running) >= project.bulk_operations_max:
         raise GceError(403, "rateLimitExceeded", "Too many bulk operations are running.")
@@ -123,7 +125,7 @@ def _check_properties(order: Order) -> None:
     for item in properties.get("metadata", {}).get("items", ()):
         if len(item["value"].encode()) > METADATA_BYTES_MAX:
             raise _invalid("instanceProperties.metadata.items", "a value is too large")
-    boot = [it for it in properties.get("disks", ()) if it.get("boot")]
+    boot = [disk for disk in properties.get("disks", ()) if disk.get("boot")]
     if len(boot) != 1:
         raise _invalid("instanceProperties.disks", "there must be one boot disk")
     image = boot[0]["initializeParams"]["sourceImage"]
@@ -175,17 +177,22 @@ def _allocate(project: Project, order: Order) -> tuple[list[Machine], list[tuple
 def _room(project: Project, order: Order, zone: str) -> int:
     key = (order.machine_type, zone, order.market)
     used = sum(
-        (it.machine_type, it.zone, "spot" if it.is_spot else "on-demand") == key
-        for it in project.billed_machines()
+        (
+            billed_machine.machine_type,
+            billed_machine.zone,
+            "spot" if billed_machine.is_spot else "on-demand",
+        )
+        == key
+        for billed_machine in project.billed_machines()
     )
     return project.capacity.get(key, 1000) - used
 
 
 def _is_over_quota(project: Project, order: Order) -> bool:
     used = sum(
-        Order((), 0, (), it.properties, "").gpus
-        for it in project.billed_machines()
-        if it.is_spot == (order.market == "spot")
+        Order((), 0, (), billed_machine.properties, "").gpus
+        for billed_machine in project.billed_machines()
+        if billed_machine.is_spot == (order.market == "spot")
     )
     quota = project.quota.get(order.market)
     return quota is not None and used + order.gpus > quota
@@ -222,11 +229,13 @@ def _bulk_operation(
     operation = project.add_operation("bulkInsert", place, "", now_ms, done_ms)
     operation.group = group
     fails = len(machines) < order.least
-    for name, zone in [(it.name, it.zone) for it in machines] + [it[:2] for it in failures]:
+    for name, zone in [(item.name, item.zone) for item in machines] + [
+        failure[:2] for failure in failures
+    ]:
         target = f"{project.url}/zones/{zone}/instances/{name}"
         insert = project.add_operation("insert", f"zones/{zone}", target, now_ms, done_ms)
         insert.group = group
-        code = next((it[2] for it in failures if it[0] == name), "")
+        code = next((failure[2] for failure in failures if failure[0] == name), "")
         insert.errors = [_operation_error(code, zone, order)] if code else []
         counts = operation.locations.setdefault(
             f"zones/{zone}",

@@ -70,7 +70,7 @@ class Machine:
     def metadata(self) -> Mapping[str, str]:
         """The items of the instance's metadata, such as its `startup-script`."""
         items = self.properties.get("metadata", {}).get("items", ())
-        return {it["key"]: it["value"] for it in items}
+        return {item["key"]: item["value"] for item in items}
 
     def state(self, now_ms: int) -> str:
         """Return the status, as Compute Engine names it; GONE once it is deleted."""

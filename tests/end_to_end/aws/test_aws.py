@@ -60,10 +60,10 @@ def test_a_trial_runs_from_create_to_an_empty_pool(
     kept = deployment.aws.client("s3").list_objects_v2(
         Bucket=deployment.outputs["objects"], Prefix="agent-code/"
     )
-    assert [it["Key"] for it in kept["Contents"]] == [f"agent-code/{agent_code().sha256}"]
+    assert [content["Key"] for content in kept["Contents"]] == [f"agent-code/{agent_code().sha256}"]
     commands = (deployment.account.machines.disk(machine.id) / "commands.log").read_text()
     # The machine would end itself, and its credentials are closed, before anything else runs.
-    order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
+    order = [commands.index(f"--now detcloud-{name}") for name in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
 
 
@@ -108,7 +108,9 @@ def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_m
     # What comes now gets another instance, of which EC2 speaks by its own event instead.
     second = create(person, 2 * LONG, tmp_path)
     wait_until(lambda: len(region.machines) > len(before) + 1, 60, "another instance")
-    (other,) = (region.machines[it] for it in set(region.machines) - before - {advised.id})
+    (other,) = (
+        region.machines[machine] for machine in set(region.machines) - before - {advised.id}
+    )
     first_checkpoint(deployment, second)
     send_warning(deployment, "EC2 Instance Rebalance Recommendation", other)
     wait_until(lambda: is_drained(deployment, other), 30, "a drained agent")
@@ -136,7 +138,7 @@ def test_what_is_deleted_leaves_nothing_in_the_buckets(
         found = []
         for bucket, below in (("checkpoints", f"{experiment}/"), ("objects", f"logs/{trial}/")):
             listed = store.list_objects_v2(Bucket=deployment.outputs[bucket], Prefix=below)
-            found += [it["Key"] for it in listed.get("Contents", ())]
+            found += [content["Key"] for content in listed.get("Contents", ())]
         return found
 
     assert remaining_keys()

@@ -48,7 +48,7 @@ def test_instances_that_fail_to_boot_say_why_and_are_replaced(
         assert (described["restarts"], described["losses"]) == (0, 0)
     boot = failed_boot(person, "usermod")
     ended = {sleeper.id, boot["id"]}
-    assert not ended & {it.id for it in deployment.billed_instances()}
+    assert not ended & {billed_instance.id for billed_instance in deployment.billed_instances()}
     assert sleeper.reason is not None
     assert sleeper.reason[0] == "Client.UserInitiatedShutdown"
     with deployment.client() as client:

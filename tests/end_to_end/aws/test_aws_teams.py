@@ -115,9 +115,16 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
     wait_until(
         lambda: strays["vision"] not in region.billed_machines(), 5 * TICK_SECONDS + 20, "a sweep"
     )
-    assert {it.id for it in region.billed_machines()} == {instance.id, own.id, strays["speech"].id}
+    assert {billed_machine.id for billed_machine in region.billed_machines()} == {
+        instance.id,
+        own.id,
+        strays["speech"].id,
+    }
     speech.invoke("tick", {})
-    assert {it.id for it in region.billed_machines()} == {instance.id, own.id}
+    assert {billed_machine.id for billed_machine in region.billed_machines()} == {
+        instance.id,
+        own.id,
+    }
     region.interrupt(own.id, notice_ms=0)
 
 

@@ -64,7 +64,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
 def alarms(deployment: Stack, machine: Machine) -> list[str]:
     """Lines of the API's log for which its team is woken."""
     lines = deployment.log_messages("api")
-    return [it for it in lines if '"level": "CRITICAL"' in it and machine.id in it]
+    return [line for line in lines if '"level": "CRITICAL"' in line and machine.id in line]
 
 
 def test_a_persons_token_ends_when_it_expires_or_is_revoked(
@@ -113,7 +113,7 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
                 sys.executable,
                 "-m",
                 "detcloud.agent",
-                *(it for pair in given.items() for it in pair),
+                *(name for pair in given.items() for name in pair),
             ],
             cwd=tmp_path,
             env=person.environment,

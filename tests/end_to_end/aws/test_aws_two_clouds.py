@@ -61,7 +61,11 @@ class Duo:
     def machines_on_aws(self) -> set[str]:
         """The machines of EC2 that its cluster ever had."""
         region = self.cluster.account.ec2.region
-        return {it.id for it in region.machines.values() if it.tags.get("detcloud-pool") == ON_AWS}
+        return {
+            machine.id
+            for machine in region.machines.values()
+            if machine.tags.get("detcloud-pool") == ON_AWS
+        }
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +127,7 @@ def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
     assert set(project.machines) == before
     assert len(duo.machines_on_aws()) == 1
     # What both cost is one list.
-    pools = {it["name"]: it for it in owner.json("resource-pool", "list")}
+    pools = {item["name"]: item for item in owner.json("resource-pool", "list")}
     prices = {name: pools[name]["offerings"][0]["price_per_hour"] for name in (ON_AWS, ON_GCP)}
     assert all(price > 0 for price in prices.values()), prices
     wait_until(lambda: not duo.cluster.billed_instances(), 60, "an empty pool")

@@ -36,7 +36,9 @@ _NAMED: Final = re.compile(
 def refused_uses(deployment: GcpDeployment) -> list[Use]:
     """Return what its accounts needed and Google would have refused."""
     grants = _grants(deployment)
-    return [it for it in _all_uses(deployment) if not any(_allows(grant, it) for grant in grants)]
+    return [
+        use for use in _all_uses(deployment) if not any(_allows(grant, use) for grant in grants)
+    ]
 
 
 def idle_permissions(deployment: GcpDeployment) -> set[tuple[str, str, str]]:
@@ -49,7 +51,7 @@ def idle_permissions(deployment: GcpDeployment) -> set[tuple[str, str, str]]:
         for grant in _grants(deployment)
         if grant.account != BUILD
         for permission in set(grant.permissions) - NOT_ASKED_FOR_HERE
-        if not any(it.permission == permission and _shows(grant, it) for it in uses)
+        if not any(use.permission == permission and _shows(grant, use) for use in uses)
     }
 
 
@@ -71,7 +73,9 @@ def _all_uses(deployment: GcpDeployment) -> set[Use]:
             resource = place if action == "list" else f"{place}/objects/{name}"
             found.add(Use("data", permission, "project", "", resource))
     for account in ("storage", *TRIAL_ACCOUNTS):
-        if any(it.startswith(f"{deployment.names.account_id(account)}@") for it in tokens.accounts):
+        if any(
+            text.startswith(f"{deployment.names.account_id(account)}@") for text in tokens.accounts
+        ):
             found.add(Use("api", "iam.serviceAccounts.getAccessToken", "account", account))
     return found | record.uses.copy()
 
@@ -91,7 +95,7 @@ def _allows(grant: Grant, use: Use) -> bool:
         and use.permission in grant.permissions
         and (grant.place.kind, grant.place.name) == (use.kind, use.place)
         and all(
-            any(_holds(it, use.resource) for it in _alternatives(term))
+            any(_holds(alternative, use.resource) for alternative in _alternatives(term))
             for term in _terms(grant.condition)
         )
     )

@@ -57,7 +57,7 @@ def test_machines_that_fail_to_boot_say_why_and_are_replaced(
     boot = failed_boot(person, "usermod")
     # The silent one was deleted, and so was the one that had switched itself off.
     ended = {sleeper.name, boot["id"]}
-    wait_until(lambda: all(project.machines[it].deleted for it in ended), 60, "their end")
+    wait_until(lambda: all(project.machines[item].deleted for item in ended), 60, "their end")
     with deployment.client() as client:
         assert not ended & {agent.id for agent in client.agents()}
 
@@ -73,7 +73,7 @@ def test_a_zone_that_turns_out_to_be_full_is_told_by_the_operation_and_another_i
     assert (described["restarts"], described["losses"]) == (0, 0)
     (machine,) = set(project.machines) - before
     assert project.machines[machine].zone != FULL_ZONE
-    codes = [error["code"] for it in project.operations for error in it.errors]
+    codes = [error["code"] for operation in project.operations for error in operation.errors]
     assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS" in codes
 
 
@@ -138,7 +138,7 @@ def test_an_actor_that_cannot_be_read_is_called_again_and_holds_up_nobody(
 ) -> None:
     trigger = deployment.events.triggers["advance"]
     refused = trigger.refused
-    head, message = (Key("trial#999999", it) for it in ("M", "M#0000000000000001#nobody"))
+    head, message = (Key("trial#999999", name) for name in ("M", "M#0000000000000001#nobody"))
     for key in (head, message):
         deployment.table.commit((Put(key, 1, b"no actor's", Expect.ANYTHING),))
     described = wait_for(deployment, person, create(deployment, person, SHORT, tmp_path))

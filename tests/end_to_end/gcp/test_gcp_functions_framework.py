@@ -99,7 +99,9 @@ def post(url: str, headers: Headers, body: bytes) -> int:
 def advanced_actors(deployment: GcpDeployment) -> set[object]:
     """Return the actors that the deployed function found mail of."""
     lines = deployment.log_lines("advance")
-    return {it.get("actor") for it in lines if it["message"] == "served" and it.get("had_mail")}
+    return {
+        line.get("actor") for line in lines if line["message"] == "served" and line.get("had_mail")
+    }
 
 
 def test_google_hands_a_function_the_row_that_ours_reads(
@@ -112,7 +114,7 @@ def test_google_hands_a_function_the_row_that_ours_reads(
 
         def do_POST(self) -> None:
             body = self.read_body()
-            received.append(({key.lower(): it for key, it in self.headers.items()}, body))
+            received.append(({key.lower(): header for key, header in self.headers.items()}, body))
             self.forward(body)
 
     triggers = deployment.events.triggers
@@ -131,7 +133,7 @@ def test_google_hands_a_function_the_row_that_ours_reads(
             del triggers["google"]
         wait_until(lambda: len(google.events()) == of_google.sent, 20, "all that was sent")
     assert of_google.refused == 0
-    handed = {it.attributes["id"]: it for it in google.events()}
+    handed = {handed_event.attributes["id"]: handed_event for handed_event in google.events()}
     for headers, body in received:
         event = handed[headers["ce-id"]]
         path = new_row_path(headers, "advance")
@@ -182,7 +184,7 @@ def test_the_tick_runs_in_googles_server(
         assert post(url, {**row, "ce-specversion": "2.0"}, b"") == 400
         assert urllib3.request("GET", url, retries=False, timeout=ANSWER_SECONDS_MAX).status == 405
     lines = [json.loads(line) for line in (folder / "tick.log").read_text().splitlines()]
-    assert [it["message"] for it in lines if it["message"] in ("ticked", "woken")] == [
+    assert [item["message"] for item in lines if item["message"] in ("ticked", "woken")] == [
         "ticked",
         "woken",
     ]

@@ -51,7 +51,7 @@ NOTICE_SECONDS = 30
 # What a cluster's accounts may do, and need for what this test does not have.
 NEEDED_ELSEWHERE = {
     # Users upload, list and download checkpoints.
-    *(("api", f"storage.objects.{it}", "checkpoints") for it in ("create", "get", "list")),
+    *(("api", f"storage.objects.{name}", "checkpoints") for name in ("create", "get", "list")),
     # Google says of what is not there that it is forbidden, unless one may list.
     ("api", "storage.objects.list", "objects"),
     ("storage", "storage.objects.list", "checkpoints"),
@@ -64,7 +64,7 @@ NEEDED_ELSEWHERE = {
     ("tick", "storage.objects.get", "objects"),
     # Code that uses data: the test of it below.
     ("api", "iam.serviceAccounts.getAccessToken", "data"),
-    *(("data", f"storage.objects.{it}", "") for it in ("create", "delete", "get", "list")),
+    *(("data", f"storage.objects.{name}", "") for name in ("create", "delete", "get", "list")),
 }
 # A program of a user, whose client has no other credentials than the machine's would be. Google's
 # client of an emulator takes none by itself.
@@ -118,19 +118,21 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     assert kept == [f"agent-code/{agent_code().sha256}"]
     commands = (deployment.machines.disk(machine.name) / "commands.log").read_text()
     # The machine would end itself, and its credentials are closed, before anything else runs.
-    order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
+    order = [commands.index(f"--now detcloud-{name}") for name in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
     wait_until(lambda: not deployment.billed_instances(), 60, "an empty pool")
 
     def remaining_names() -> list[str]:
         places = (("objects", f"logs/{described['id']}/"), ("checkpoints", f"{experiment}/"))
-        return [it for place in places for it in deployment.stored_objects(*place)]
+        return [
+            stored_object for place in places for stored_object in deployment.stored_objects(*place)
+        ]
 
     assert remaining_names()
     person.run("experiment", "delete", experiment, "--yes")
     wait_until(lambda: not remaining_names(), 60, "the end of checkpoints and logs")
     check_ticks(deployment)
-    assert all(it.sent and not it.lost for it in deployment.events.triggers.values())
+    assert all(item.sent and not item.lost for item in deployment.events.triggers.values())
     # Each did what it may and nothing else, and needed all of it.
     assert refused_uses(deployment) == []
     assert idle_permissions(deployment) <= NEEDED_ELSEWHERE

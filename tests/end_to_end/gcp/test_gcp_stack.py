@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def test_the_first_minute_puts_the_configuration_in_force(deployment: GcpDeployment) -> None:
     with deployment.client() as client:
-        pools = {it.name for it in client.resource_pools()}
+        pools = {resource_pool.name for resource_pool in client.resource_pools()}
     assert pools == {POOL, IMPATIENT, DESK}
 
 

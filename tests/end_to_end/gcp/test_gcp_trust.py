@@ -90,7 +90,7 @@ def alarms(deployment: GcpDeployment, machine: Machine) -> list[object]:
     """Lines of the API's log for which its team is woken."""
     lines = deployment.log_lines("api")
     return [
-        it["message"]
-        for it in lines
-        if it["severity"] == "CRITICAL" and machine.name in str(it["message"])
+        line["message"]
+        for line in lines
+        if line["severity"] == "CRITICAL" and machine.name in str(line["message"])
     ]

@@ -112,7 +112,7 @@ class TestTrials:
         heard_ms = actor.now_ms + 10_000
         actor.now_ms += 40_000
         actor.deliver(AllocationLost(1, "gone", "b", heard_ms))
-        assert [it.rate_micros for it in actor.all_messages(TrialMetered)] == [
+        assert [message.rate_micros for message in actor.all_messages(TrialMetered)] == [
             2 * FOUR * 3600,
             FOUR * 3600,
         ]

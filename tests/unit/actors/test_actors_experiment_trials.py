@@ -319,8 +319,8 @@ def test_ids_follow_each_other_while_experiments_are_small() -> None:
     one.deliver(TrialEnded(0, ENDED, ""))
     two.deliver(TrialEnded(0, ENDED, ""))
     # 16 each at first; of 16 an eighth is reserved for the one that follows, and another.
-    assert [it.trial_id for it in one.all_messages(TrialCreated)] == [*range(1, 17), 33]
-    assert [it.trial_id for it in two.all_messages(TrialCreated)] == [*range(17, 33), 35]
+    assert [message.trial_id for message in one.all_messages(TrialCreated)] == [*range(1, 17), 33]
+    assert [message.trial_id for message in two.all_messages(TrialCreated)] == [*range(17, 33), 35]
 
 
 def test_two_experiments_of_an_older_release_never_share_a_trials_id() -> None:

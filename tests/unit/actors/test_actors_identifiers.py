@@ -71,4 +71,4 @@ def test_a_small_block_is_reserved_as_it_is_asked_for() -> None:
 
 def test_a_block_is_an_eighth_of_what_was_taken() -> None:
     taken = (0, 1, 15, 16, 24, 511, 512, 10_000)
-    assert [block_size(it) for it in taken] == [1, 1, 1, 2, 3, 63, 64, 64]
+    assert [block_size(number) for number in taken] == [1, 1, 1, 2, 3, 63, 64, 64]

@@ -93,8 +93,8 @@ def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -
         logs.store(1, offset, text)
         offset += len(text)
     found = [
-        logs.kept.read_content(7, it, it.start, it.end)
-        for it in logs.kept.read_chunks(7, 1, 0, offset)
+        logs.kept.read_content(7, chunk, chunk.start, chunk.end)
+        for chunk in logs.kept.read_chunks(7, 1, 0, offset)
     ]
     assert found == [small, small + b"\xff", small, LARGE, b"end"]
     second = next(iter(logs.kept.read_chunks(7, 1, len(small) - 2, len(small))))

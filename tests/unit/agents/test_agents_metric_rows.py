@@ -193,9 +193,9 @@ def test_a_repeat_replaces_no_object(objects: ObjectStore) -> None:
     numbers = Random(6)
     reports = [MetricReport(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
     [put] = segment_writes(TRIAL, STREAM, reports)
-    before = {it.key for it in objects.list_objects(ObjectKey("metrics"))}
+    before = {item.key for item in objects.list_objects(ObjectKey("metrics"))}
     kept = store_full_segment(objects, put)
-    [key] = {it.key for it in objects.list_objects(ObjectKey("metrics"))} - before
+    [key] = {item.key for item in objects.list_objects(ObjectKey("metrics"))} - before
     objects.put(key, b"of an earlier call")
     assert store_full_segment(objects, put) == kept
     assert b"".join(objects.get(key)) == b"of an earlier call"

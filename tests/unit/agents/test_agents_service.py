@@ -181,9 +181,11 @@ def test_a_call_waits_for_one_read_of_all_states_that_its_answer_shows(site: Sit
     known = tuple(entry["allocation"] for entry in started.desired)
     site.table.reads.clear()
     answer = site.service.sync("a", SyncRequest(epoch, known))
-    assert {number: it.experiment_id for number, it in answer.experiments.items()} == {1: 1}
+    assert {
+        number: experiment.experiment_id for number, experiment in answer.experiments.items()
+    } == {1: 1}
     # The agent with its session, its lease, and its trials with their experiment.
-    heads = [Key(it, "M") for it in ("trial#1", "trial#2", "experiment#1")]
+    heads = [Key(name, "M") for name in ("trial#1", "trial#2", "experiment#1")]
     assert [len(keys) for keys in site.table.reads] == [2, 1, 3]
     assert site.table.reads[-1] == tuple(heads)
 
@@ -315,7 +317,9 @@ def lose(site: Site, epoch: int) -> None:
 
 def partitions_of_agent(site: Site) -> set[str]:
     partitions = (AGENTS, SESSIONS, leases_partition("default"))
-    return {it for it in partitions if site.table.get(Key(it, "a")) is not None}
+    return {
+        partition for partition in partitions if site.table.get(Key(partition, "a")) is not None
+    }
 
 
 def test_an_agent_that_was_lost_a_day_ago_is_forgotten(site: Site) -> None:

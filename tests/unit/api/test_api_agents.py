@@ -89,7 +89,7 @@ def test_an_agent_without_slots_gets_trials_without_slots(cluster: Cluster) -> N
     agent = Agent(cluster, slots=0)
     cluster.create(CONFIG, overrides=["resources.slots_per_trial=0"])
     desired = agent.sync().json["desired"]
-    assert [(it["allocation"], it["slots"]) for it in desired] == [("1.1", []), ("2.1", [])]
+    assert [(item["allocation"], item["slots"]) for item in desired] == [("1.1", []), ("2.1", [])]
 
 
 def test_a_join_token_is_good_for_its_pool_only(cluster: Cluster) -> None:
@@ -423,11 +423,11 @@ def test_what_leaves_a_machine_that_ends_is_not_put_there_again(cluster: Cluster
     told = {"allocation": "1.1", "writer": "agent", "offset": 90, "line": left}
     assert agent.sync(reports=[told], notice=ends).status == 200
     wanted = agent.sync().json["desired"]
-    assert [it["allocation"] for it in wanted if it["state"] == "run"] == ["2.1"]
+    assert [item["allocation"] for item in wanted if item["state"] == "run"] == ["2.1"]
     # Advice alone is the provisioner's to weigh.
     other = Agent(cluster, "other")
     other.sync(notice={})
-    draining = {it["id"]: it["draining"] for it in cluster.get("/agents").json["items"]}
+    draining = {item["id"]: item["draining"] for item in cluster.get("/agents").json["items"]}
     assert draining == {"node": True, "other": False}
 
 

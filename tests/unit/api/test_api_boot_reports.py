@@ -67,7 +67,7 @@ def test_a_report_is_kept_without_its_secrets(
 def test_the_first_report_counts(cluster: Cluster) -> None:
     report(cluster)
     assert report(cluster, report="another").status == 200
-    assert [it.boot_report.splitlines()[-1] for it in notices(cluster)] == [
+    assert [notice.boot_report.splitlines()[-1] for notice in notices(cluster)] == [
         "detcloud: the boot failed"
     ]
 

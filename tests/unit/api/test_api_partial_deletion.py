@@ -47,7 +47,7 @@ def test_some_files_go_and_the_others_can_be_fetched(cluster: Cluster, agent: Ag
     assert paths(cluster) == ["weights.pt"]
     collect(cluster)
     folder = cluster.checkpoints / f"1/1/1/{UUID}"
-    assert sorted(it.name for it in folder.rglob("*.*")) == ["manifest.json", "weights.pt"]
+    assert sorted(path.name for path in folder.rglob("*.*")) == ["manifest.json", "weights.pt"]
     url = cluster.get(f"{PATH}/files").json["items"][0]["url"]
     # The place of a file in signed addresses stays the same.
     assert url.split("?")[0] == before["weights.pt"].split("?")[0]

@@ -25,7 +25,9 @@ def test_a_request_loads_the_nouns_that_its_path_may_belong_to(cluster: Cluster)
     assert cluster.app.routes == []
     for _ in range(2):
         assert call(cluster.app, "GET", f"{API_PATH}/trials/7", token=TOKENS[Role.USER]).status
-        wanted = [it for noun in ("trials", "metrics", "logs") for it in noun_routes(noun)]
+        wanted = [
+            noun_route for noun in ("trials", "metrics", "logs") for noun_route in noun_routes(noun)
+        ]
         assert cluster.app.routes == wanted
 
 
@@ -54,9 +56,9 @@ def test_the_description_is_complete_whatever_was_asked_for_before(cluster: Clus
     answer = call(cluster.app, "GET", f"{API_PATH}/openapi.json", token=TOKENS[Role.USER])
     described = [path for path, ways in answer.json["paths"].items() for _ in ways]
     listed = [
-        it.path
-        for it in all_routes()
-        if isinstance(it, Route) and it.include_in_schema
-        for _ in it.methods or ()
+        route.path
+        for route in all_routes()
+        if isinstance(route, Route) and route.include_in_schema
+        for _ in route.methods or ()
     ]
-    assert sorted(described) == sorted(it.replace(":path", "") for it in listed)
+    assert sorted(described) == sorted(name.replace(":path", "") for name in listed)

@@ -119,8 +119,8 @@ def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     cluster.create(CONFIG)
     cluster.create(CONFIG + "checkpoint_storage: {type: s3, bucket: theirs}\n")
     agent = Agent(cluster)
-    entries = {it["allocation"]: it["spec"]["storage"] for it in agent.sync().json["desired"]}
-    stores = {name: (it["type"], it.get("credentials")) for name, it in entries.items()}
+    entries = {item["allocation"]: item["spec"]["storage"] for item in agent.sync().json["desired"]}
+    stores = {name: (entry["type"], entry.get("credentials")) for name, entry in entries.items()}
     given, none = ("gcs", "given"), ("s3", None)
     # A trial of each experiment: the first one's are 1 and 2.
     assert stores == {"1.1": given, "3.1": none}

@@ -65,7 +65,9 @@ def test_a_configuration_is_refused_in_words() -> None:
     with pytest.raises(ConfigInvalid) as refused:
         check_cluster(f"resource_pools: [{{pool_name: a, provider: {section}}}]")
     messages = [
-        it.message for it in refused.value.problems if it.path.endswith("file_systems[0].id")
+        problem.message
+        for problem in refused.value.problems
+        if problem.path.endswith("file_systems[0].id")
     ]
     assert "must be the id of a file system, like fs-0123456789abcdef0" in messages[0]
 

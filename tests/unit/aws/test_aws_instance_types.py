@@ -23,7 +23,7 @@ def _cuda_gpus(found: dict[str, object]) -> int:
 
 def test_every_type_has_the_gpus_that_ec2_says() -> None:
     # Two generations are older than that catalogue.
-    told = {name: it.gpus for name, it in GPU_TYPES.items() if name in types()}
+    told = {name: gpu_kind.gpus for name, gpu_kind in GPU_TYPES.items() if name in types()}
     assert {name.partition(".")[0] for name in GPU_TYPES.keys() - told.keys()} == {"p2", "p3"}
     assert told == {name: _cuda_gpus(types()[name]) for name in told}
 

@@ -117,8 +117,8 @@ def test_a_login_is_fresh_and_pulls_from_the_images_repository_alone() -> None:
     assert repository == EcrRepository(ACCOUNT, "eu-west-1", "ml/trial")
     document = {
         "Statement": [
-            {**it, "Resource": [it["Resource"]], "Action": _as_list(it["Action"])}
-            for it in pull_policy(repository)["Statement"]
+            {**item, "Resource": [item["Resource"]], "Action": _as_list(item["Action"])}
+            for item in pull_policy(repository)["Statement"]
         ]
     }
     own = f"arn:aws:ecr:eu-west-1:{ACCOUNT}:repository/ml/trial"
@@ -156,7 +156,7 @@ def test_a_pools_own_role_takes_precedence() -> None:
     grants = StsTrialGrants(tokens, no_registry, data_role="DATA", pool_roles=roles)
     for pool in ("gpus", "other"):
         grants.issue_data_keys("trial-1.1", pool)
-    assert [(it["RoleArn"], "Policy" in it) for it in tokens.sessions] == [
+    assert [(session["RoleArn"], "Policy" in session) for session in tokens.sessions] == [
         ("OWN", False),
         ("DATA", False),
     ]

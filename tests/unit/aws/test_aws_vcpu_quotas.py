@@ -34,9 +34,11 @@ def test_a_type_counts_against_the_quota_of_its_family(
 
 def test_every_type_of_the_catalogue_has_a_quota_in_both_markets_but_for_p6_on_spot() -> None:
     names = [*GPU_TYPES, *(f"{family}.large" for family in CPU_FAMILIES)]
-    without = {(it, market) for it in names for market in Market if not vcpu_quota(it, market)}
+    without = {
+        (name, market) for name in names for market in Market if not vcpu_quota(name, market)
+    }
     # The documentation's table of spot quotas names none for P6.
-    assert without == {(it, SPOT) for it in ("p6-b200.48xlarge", "p6-b300.48xlarge")}
+    assert without == {(name, SPOT) for name in ("p6-b200.48xlarge", "p6-b300.48xlarge")}
 
 
 def test_the_advice_says_which_and_where() -> None:

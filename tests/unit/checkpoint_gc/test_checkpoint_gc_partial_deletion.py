@@ -54,7 +54,7 @@ def record(cluster: CollectionCluster) -> CheckpointRecord:
 
 def files_left(cluster: CollectionCluster) -> list[str]:
     folder = cluster.root / FOLDER
-    return sorted(str(it.relative_to(folder)) for it in folder.rglob("*") if it.is_file())
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_what_the_patterns_choose_goes_and_the_rest_stays(cluster: CollectionCluster) -> None:

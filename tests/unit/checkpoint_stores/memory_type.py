@@ -56,7 +56,7 @@ class MemoryFiles:
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
         prefix = f"{experiment_id}/{trial_id}/"
         names = [key.removeprefix(prefix) for key in self._files if key.startswith(prefix)]
-        found = sorted({tuple(it.split("/")[:2]) for it in names if it.count("/") >= 2})
+        found = sorted({tuple(name.split("/")[:2]) for name in names if name.count("/") >= 2})
         return ((epoch, uuid) for epoch, uuid in found)
 
     def location_text(self, parts: tuple[str, ...]) -> str:

@@ -64,7 +64,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def files_below(root: Path) -> list[str]:
-    return sorted(it.relative_to(root).as_posix() for it in root.rglob("*") if it.is_file())
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
 def test_a_file_is_stored_once_and_alone(root: Path, source: Path) -> None:

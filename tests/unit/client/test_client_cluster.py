@@ -127,8 +127,8 @@ def test_trials_metrics_and_logs(fake: FakeCluster, cluster: Client) -> None:
     first, second = experiment.trials()
     assert first.state == "COMPLETED"
     assert second.data["metric"] == 2 / 201
-    assert [it["group"] for it in first.metrics()] == ["training", "validation"]
-    assert [it["group"] for it in first.metrics("validation")] == ["validation"]
+    assert [metric["group"] for metric in first.metrics()] == ["training", "validation"]
+    assert [metric["group"] for metric in first.metrics("validation")] == ["validation"]
     assert "".join(first.logs()) == "step 100 ünder way\nstep 200 ünder way\n"
 
 

@@ -60,7 +60,9 @@ class Cluster:
             wait=lambda interval: "COMPLETED",
             trials=lambda limit=None: iter([self.trial(7), self.trial(8)]),
             best_checkpoints=lambda sort_by, smaller: sorted(
-                self.checkpoints(), key=lambda it: it.metric, reverse=smaller is False
+                self.checkpoints(),
+                key=lambda checkpoint: checkpoint.metric,
+                reverse=smaller is False,
             ),
         )
 

@@ -36,7 +36,7 @@ def test_arguments_of_the_trainer_follow_the_overwrites(tmp_path: Path) -> None:
     assert changed[:2] == ["--per_device_train_batch_size", "4"]
     assert changed[4:] == ["--gradient_accumulation_steps", "3"]
     assert json.loads(place.read_text())["zero_optimization"] == {"stage": 2, "a": 2}
-    assert [it.name for it in tmp_path.iterdir()] == ["ds.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["ds.json"]
     with pytest.raises(DetcloudError, match="there is no --deepspeed FILE"):
         get_hf_args_with_overwrites([], {"overwrite_deepspeed_args": OVERWRITES})
 

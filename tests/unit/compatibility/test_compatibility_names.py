@@ -32,8 +32,8 @@ def package_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package on the path, as a trial has it, and nothing of it afterwards."""
     monkeypatch.syspath_prepend(path.FOLDER)
     yield
-    sys.meta_path[:] = [it for it in sys.meta_path if not isinstance(it, _Finder)]
-    for name in [it for it in sys.modules if it.partition(".")[0] in (ROOT, FORMER_ROOT)]:
+    sys.meta_path[:] = [protocol for protocol in sys.meta_path if not isinstance(protocol, _Finder)]
+    for name in [text for text in sys.modules if text.partition(".")[0] in (ROOT, FORMER_ROOT)]:
         del sys.modules[name]
 
 
@@ -83,7 +83,7 @@ def test_every_name_of_a_framework_is_defined_by_its_adapter() -> None:
             file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
             body = ast.parse(file.read_text()).body
             imported = [
-                it for node in body if isinstance(node, ast.ImportFrom) for it in node.names
+                alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names
             ]
             classes = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
             defined = {one.name for one in (*imported, *classes)}

@@ -39,20 +39,20 @@ def report_after_completion(context: Any) -> None:
 
 
 CORE_CALLS: list[tuple[type[Exception], Callable[[Any], object]]] = [
-    (ValueError, lambda it: it.train.report_progress(1.5)),
-    (RuntimeError, lambda it: it.train.report_validation_metrics(1, {"loss": None})),
-    (RuntimeError, lambda it: it.train.report_metrics("validation", 1, {"loss": None})),
-    (ValueError, lambda it: it.train.report_early_exit("TIRED")),
-    (RuntimeError, lambda it: it.train.upload_tensorboard_files()),
-    (RuntimeError, lambda it: it.checkpoint.upload(None, {"steps_completed": 1})),
-    (ValueError, lambda it: it.checkpoint.upload(".", {})),
-    (ValueError, lambda it: it.profiler.on(sampling_interval=0.05)),
-    (ValueError, lambda it: it.profiler.on(samples_per_report=0)),
-    (ValueError, lambda it: it.profiler.on(samples_per_report=2.5)),
+    (ValueError, lambda item: item.train.report_progress(1.5)),
+    (RuntimeError, lambda item: item.train.report_validation_metrics(1, {"loss": None})),
+    (RuntimeError, lambda item: item.train.report_metrics("validation", 1, {"loss": None})),
+    (ValueError, lambda item: item.train.report_early_exit("TIRED")),
+    (RuntimeError, lambda item: item.train.upload_tensorboard_files()),
+    (RuntimeError, lambda item: item.checkpoint.upload(None, {"steps_completed": 1})),
+    (ValueError, lambda item: item.checkpoint.upload(".", {})),
+    (ValueError, lambda item: item.profiler.on(sampling_interval=0.05)),
+    (ValueError, lambda item: item.profiler.on(samples_per_report=0)),
+    (ValueError, lambda item: item.profiler.on(samples_per_report=2.5)),
     (RuntimeError, complete_twice),
     (RuntimeError, leave_an_operation),
     (RuntimeError, report_after_completion),
-    (ValueError, lambda it: list(it.searcher.operations("NOBODY"))),
+    (ValueError, lambda item: list(item.searcher.operations("NOBODY"))),
 ]
 
 
@@ -125,15 +125,15 @@ def scheduler_of(context: pytorch.PyTorchTrialContext) -> Any:
 
 
 PYTORCH_CALLS: list[tuple[type[Exception], Callable[[Any], object]]] = [
-    (ValueError, lambda it: it.get_hparam("depth")),
-    (TypeError, lambda it: it.wrap_lr_scheduler(scheduler_of(it), "batch")),
-    (TypeError, lambda it: it.set_stop_requested(1)),
-    (ValueError, lambda it: samplers.DistributedBatchSampler([[1]], 2, 2)),
-    (ValueError, lambda it: [it.wrap_reducer(one) for one in [it.wrap_reducer(sum)]]),
-    (TypeError, lambda it: it.wrap_reducer(3)),
-    (TypeError, lambda it: pytorch.data_length(3)),
-    (ValueError, lambda it: pytorch.data_length({})),
-    (TypeError, lambda it: pytorch.Trainer(object(), it)),  # type: ignore[arg-type]
+    (ValueError, lambda item: item.get_hparam("depth")),
+    (TypeError, lambda item: item.wrap_lr_scheduler(scheduler_of(item), "batch")),
+    (TypeError, lambda item: item.set_stop_requested(1)),
+    (ValueError, lambda item: samplers.DistributedBatchSampler([[1]], 2, 2)),
+    (ValueError, lambda item: [item.wrap_reducer(one) for one in [item.wrap_reducer(sum)]]),
+    (TypeError, lambda item: item.wrap_reducer(3)),
+    (TypeError, lambda item: pytorch.data_length(3)),
+    (ValueError, lambda item: pytorch.data_length({})),
+    (TypeError, lambda item: pytorch.Trainer(object(), item)),  # type: ignore[arg-type]
 ]
 
 

@@ -48,8 +48,8 @@ def test_no_field_that_there_is_has_a_hint_at_another(
 def test_every_field_of_a_section_says_what_to_do_however_many_there_are() -> None:
     assert len(master_fields.CLUSTER) > HINTS_MAX
     problems = problems_of(dict.fromkeys(master_fields.CLUSTER, "x"))
-    assert {path: it.hint for path, it in problems.items()} == dict(master_fields.CLUSTER)
-    assert {it.message for it in problems.values()} == {"is not a known field"}
+    assert {path: problem.hint for path, problem in problems.items()} == dict(master_fields.CLUSTER)
+    assert {problem.message for problem in problems.values()} == {"is not a known field"}
 
 
 @pytest.mark.parametrize(

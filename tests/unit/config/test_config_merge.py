@@ -142,9 +142,9 @@ def test_bind_mounts_of_the_template_are_added_in_the_length_era_only() -> None:
     template = to_yaml({"bind_mounts": [mount("/a", "x"), mount("/b", "y")]})
     mine = {"bind_mounts": [mount("/mine", "x")]}
     config = check_config(to_yaml(change_fields(LENGTH, mine)), template=template)
-    assert [it.host_path for it in config.bind_mounts] == ["/mine", "/b"]
+    assert [bind_mount.host_path for bind_mount in config.bind_mounts] == ["/mine", "/b"]
     config = check_config(to_yaml(change_fields(STEP, mine)), template=template)
-    assert [it.host_path for it in config.bind_mounts] == ["/mine"]
+    assert [bind_mount.host_path for bind_mount in config.bind_mounts] == ["/mine"]
 
 
 LIST = ["A=template", "B=template"]
@@ -212,7 +212,7 @@ def test_a_device_in_short_form_takes_the_place_of_the_templates() -> None:
         text = to_yaml(change_fields(LENGTH, {"resources.devices": [mine]}))
         template = to_yaml({"resources": {"devices": below}})
         devices = check_config(text, template=template).resources.devices
-        assert [it.host_path for it in devices] == ["/dev/mine", "/dev/y"]
+        assert [device.host_path for device in devices] == ["/dev/mine", "/dev/y"]
 
 
 def mount(host_path: str, container_path: str) -> dict[str, str]:

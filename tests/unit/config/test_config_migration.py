@@ -117,4 +117,4 @@ def test_a_configuration_with_problems_is_not_migrated() -> None:
 def test_overrides_are_migrated_too() -> None:
     after = check_config(migrate_config(to_yaml(STEP), overrides=["searcher.max_steps=7"]))
     assert after.batches(700, {}) == 700
-    assert [it.count for it in after.searcher.lengths().values()] == [700]
+    assert [length.count for length in after.searcher.lengths().values()] == [700]

@@ -69,4 +69,7 @@ def test_a_time_metric_that_a_trial_class_has_to_return_is_named(
     searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 4, "max_time": 16}
     changes = {"entrypoint": entrypoint, "searcher": {**searcher, "time_metric": time_metric}}
     warnings = list(config_warnings(check_changed(LENGTH, changes)))
-    assert len([it for it in warnings if it.startswith("searcher.time_metric: ")]) == count
+    assert (
+        len([warning for warning in warnings if warning.startswith("searcher.time_metric: ")])
+        == count
+    )

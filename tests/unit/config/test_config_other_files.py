@@ -53,4 +53,6 @@ def test_who_brings_the_rest_in_a_template_or_an_override_has_an_experiment() ->
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "entrypoint: [echo, a]\n", "unknown: 1\n"])
 def test_what_may_become_an_experiment_is_told_what_it_misses(text: str) -> None:
-    assert ("searcher", "is required") in {(it.path, it.message) for it in find_problems(text)}
+    assert ("searcher", "is required") in {
+        (problem.path, problem.message) for problem in find_problems(text)
+    }

@@ -217,7 +217,7 @@ def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> Non
     assert provider is not None
     assert provider.slots_offered() == slots
     settings = parse_provider_settings(provider.to_json())
-    assert {it.slots for it in settings.offerings} <= set(slots)
+    assert {offering.slots for offering in settings.offerings} <= set(slots)
     # What is kept of it is what it was.
     assert check_cluster(config.to_json().decode()) == config
 

@@ -18,7 +18,7 @@ THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
 
 def login_layer(image: Any = None, login: Any = None) -> dict[str, Any]:
     given = {"image": image, "registry_auth": login}
-    return {"environment": {name: it for name, it in given.items() if it is not None}}
+    return {"environment": {name: item for name, item in given.items() if item is not None}}
 
 
 def login_account(

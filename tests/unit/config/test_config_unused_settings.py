@@ -22,7 +22,7 @@ def names_without_effect() -> Iterator[str]:
 
 
 def test_settings_without_effect_in_the_reference_have_a_notice() -> None:
-    noticed = {path[-1] for path in (it.path for it in UNUSED_SETTINGS)}
+    noticed = {path[-1] for path in (unused_setting.path for unused_setting in UNUSED_SETTINGS)}
     said = set(names_without_effect())
     assert said - noticed == set()
     # The reference tells of this in other words.
@@ -79,7 +79,7 @@ def test_what_the_reference_says_of_containers_is_told_where_there_are_none() ->
         assert "WHY" in notice
 
 
-@pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))
+@pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda item: ".".join(item.path))
 def test_a_setting_that_asks_for_something_gives_one_notice(setting: Any) -> None:
     value: Any = "O2" if "mixed_precision" in setting.path else 7
     config: dict[str, Any] = {"checkpoint_storage": {"type": setting.storage}}
@@ -105,7 +105,9 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
     assert list(config_warnings(check_config(text))) == []
     more = "log_policies: [{pattern: x}]\nprofiling: {enabled: true, begin_on_batch: 3}\n"
-    assert [it.split()[0] for it in config_warnings(check_config(text + more))] == [
+    assert [
+        config_warning.split()[0] for config_warning in config_warnings(check_config(text + more))
+    ] == [
         "profiling.begin_on_batch",
         "log_policies",
     ]
@@ -148,7 +150,7 @@ def test_a_variable_that_refers_to_another_is_warned_of(variables: Any, told: li
     config = check_changed(LENGTH, {"environment.environment_variables": variables})
     warnings = list(config_warnings(config))
     place = "environment.environment_variables: "
-    assert [it.removeprefix(place).partition(" is ")[0] for it in warnings] == told
+    assert [warning.removeprefix(place).partition(" is ")[0] for warning in warnings] == told
 
 
 def test_slots_of_commands_are_told_of() -> None:
@@ -193,4 +195,6 @@ def test_an_option_of_a_search_that_another_overrules_is_told_of(
     changes: dict[str, Any], told: list[str]
 ) -> None:
     warnings = list(config_warnings(check_changed(LENGTH, {"searcher": {**ASHA, **changes}})))
-    assert [it.split(" is not used: ")[0] for it in warnings] == [f"searcher.{it}" for it in told]
+    assert [warning.split(" is not used: ")[0] for warning in warnings] == [
+        f"searcher.{item}" for item in told
+    ]

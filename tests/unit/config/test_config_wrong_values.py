@@ -121,13 +121,13 @@ def find_faults(problems: tuple[Problem, ...], place: str, value: object) -> Ite
             yield f"is not in our words: {text}"
         is_scalar = isinstance(value, str | int | float)
         shown = {value_text(value), value_text(to_integer(value)), str(value or "?")}
-        is_valued = any(it in problem.message for it in shown)
+        is_valued = any(name in problem.message for name in shown)
         needs_value = not any(words in problem.message for words in WITHOUT_VALUE)
         if problem.path == place and is_scalar and needs_value and not is_valued:
             yield f"does not show the value: {text[:200]}"
     if not any(problem.path.startswith(place) for problem in problems):
         messages = [problem.message for problem in problems]
-        if not all(any(it in message for it in JUDGED_ELSEWHERE) for message in messages):
+        if not all(any(name in message for name in JUDGED_ELSEWHERE) for message in messages):
             yield f"names another place than {place}: {messages}"
 
 

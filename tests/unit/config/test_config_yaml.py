@@ -168,8 +168,11 @@ resources:
   slots_per_trial: 4
   max_slots: 2
 """
-    found = [(it.line, it.path, it.message, it.hint) for it in find_problems(text)]
-    assert [it[:2] for it in found] == [
+    found = [
+        (problem.line, problem.path, problem.message, problem.hint)
+        for problem in find_problems(text)
+    ]
+    assert [item[:2] for item in found] == [
         (2, "max_restarts"),
         (3, "max_restart"),
         (5, "hyperparameters.lr.maxval"),

@@ -174,7 +174,7 @@ def test_what_a_killed_run_left_goes_when_the_next_run_of_the_trial_uploads(
     beside = uploads.folder.parent
 
     def folders() -> set[str]:
-        return {it.name for it in beside.iterdir() if it.name.startswith(".detcloud-upload-")}
+        return {path.name for path in beside.iterdir() if path.name.startswith(".detcloud-upload-")}
 
     def uploads_of(**fields: Any) -> core.CheckpointContext:
         spec = TrialSpec(cluster_id="local", **fields)
@@ -205,6 +205,6 @@ def test_what_a_trial_left_that_never_runs_again_goes_a_week_later(uploads: Uplo
         (folder / "weights").write_text("left")
         os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
     uploads.start()
-    left = {it.name for it in beside.iterdir() if it.name.startswith(".detcloud-upload-0a1b")}
+    left = {path.name for path in beside.iterdir() if path.name.startswith(".detcloud-upload-0a1b")}
     assert left == {".detcloud-upload-0a1b2c3d-8.1-x"}
     uploads.finish()

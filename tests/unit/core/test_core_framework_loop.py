@@ -154,7 +154,7 @@ def test_what_is_logged_twice_is_reported_once(start: Start) -> None:
         context.train.report_new_metrics("training", 5, {"accuracy": 0.5, "epoch": 1})
         context.train.report_new_metrics("training", 5, {"epoch": 1})
         context.train.report_new_metrics("training", 6, {"epoch": 1})
-    lines = [(it["steps_completed"], it["metrics"]) for it in reports(trial, "metrics")]
+    lines = [(report["steps_completed"], report["metrics"]) for report in reports(trial, "metrics")]
     assert lines == [(5, {"loss": 1.0, "epoch": 1}), (5, {"accuracy": 0.5}), (6, {"epoch": 1})]
 
 

@@ -63,7 +63,9 @@ def test_each_loop_names_what_it_does_not_read() -> None:
         )
     ]
     read_by_frameworks = {"optimizations.asynchronous_checkpoints", "checkpoint_policy"}
-    assert unread(TrainingLoop.FRAMEWORK) == [it for it in NAMES if it not in read_by_frameworks]
+    assert unread(TrainingLoop.FRAMEWORK) == [
+        text for text in NAMES if text not in read_by_frameworks
+    ]
 
 
 @pytest.mark.parametrize("kind", TrainingLoop)

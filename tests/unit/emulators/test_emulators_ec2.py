@@ -37,15 +37,15 @@ class Ec2Harness:
         answer = self.api.run_instances(
             **{"ImageId": AMI, "InstanceType": KIND, "MinCount": least, "MaxCount": most, **given}
         )
-        return [it["InstanceId"] for it in answer["Instances"]]
+        return [instance["InstanceId"] for instance in answer["Instances"]]
 
     def describe_instances(self, **given: Any) -> list[dict[str, Any]]:
         answer = self.api.describe_instances(**given)
-        return [it for group in answer["Reservations"] for it in group["Instances"]]
+        return [instance for group in answer["Reservations"] for instance in group["Instances"]]
 
     def find_instances(self, name: str, *values: str) -> list[str]:
         filters = [{"Name": name, "Values": list(values)}]
-        return [it["InstanceId"] for it in self.describe_instances(Filters=filters)]
+        return [instance["InstanceId"] for instance in self.describe_instances(Filters=filters)]
 
     def read(
         self, machine: str, path: str, headers: Mapping[str, str], method: str = "GET"
@@ -141,7 +141,10 @@ def test_pages_are_followed_to_the_end(harness: Ec2Harness) -> None:
     pages = harness.api.get_paginator("describe_instances").paginate(
         PaginationConfig={"PageSize": 5}
     )
-    found = [[it["Instances"][0]["InstanceId"] for it in page["Reservations"]] for page in pages]
+    found = [
+        [reservation["Instances"][0]["InstanceId"] for reservation in page["Reservations"]]
+        for page in pages
+    ]
     assert [len(page) for page in found] == [5, 5, 2]
     assert [name for page in found for name in page] == names
     with pytest.raises(ClientError, match="cannot be used"):
@@ -168,7 +171,7 @@ def test_the_catalogue_is_the_real_one(harness: Ec2Harness) -> None:
         LocationType="availability-zone",
         Filters=[{"Name": "instance-type", "Values": ["p4d.24xlarge"]}],
     )["InstanceTypeOfferings"]
-    assert [it["Location"] for it in sold] == ["us-east-1a", "us-east-1c"]
+    assert [item["Location"] for item in sold] == ["us-east-1a", "us-east-1c"]
 
 
 def test_faults_come_as_often_as_asked_for(harness: Ec2Harness) -> None:
@@ -253,4 +256,7 @@ def test_a_protected_machine_keeps_those_of_its_zone(harness: Ec2Harness) -> Non
     with pytest.raises(ClientError) as caught:
         harness.api.terminate_instances(InstanceIds=[beside, kept, other])
     assert _code(caught.value) == ("OperationNotPermitted", 400)
-    assert {it.id for it in harness.region.billed_machines()} == {kept, beside}
+    assert {billed_machine.id for billed_machine in harness.region.billed_machines()} == {
+        kept,
+        beside,
+    }

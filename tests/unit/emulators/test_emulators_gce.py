@@ -52,8 +52,8 @@ class Harness:
 
     def statuses(self, wanted: str = "") -> dict[str, str]:
         items = self.api.get("p1/aggregated/instances", filter=wanted)["items"]
-        found = [it for scope in items.values() for it in scope.get("instances", ())]
-        return {it["name"]: it["status"] for it in found}
+        found = [instance for scope in items.values() for instance in scope.get("instances", ())]
+        return {item["name"]: item["status"] for item in found}
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_bulk_insert_makes_at_least_what_it_must_or_nothing(harness: Harness) 
     told = harness.api.get(path)
     assert told["error"]["errors"][0]["code"] == "VM_MIN_COUNT_NOT_REACHED"
     places = told["instancesBulkInsertOperationMetadata"]["perLocationStatus"]
-    assert sum(it.get("deletedVmCount", 0) for it in places.values()) == 1
+    assert sum(place.get("deletedVmCount", 0) for place in places.values()) == 1
     assert sorted(harness.statuses()) == ["a", "b", "c"]
 
 
@@ -169,8 +169,8 @@ def test_a_spot_machine_has_its_notice_its_shutdown_and_its_end(harness: Harness
     assert ended == ["a", "c", "b"]
     wanted = '(operationType = "compute.instances.preempted")'
     items = harness.api.get("p1/aggregated/operations", filter=wanted)["items"]
-    found = [it for scope in items.values() for it in scope.get("operations", ())]
-    assert [it["targetLink"].rpartition("/")[2] for it in found] == ["a", "c", "b"]
+    found = [operation for scope in items.values() for operation in scope.get("operations", ())]
+    assert [item["targetLink"].rpartition("/")[2] for item in found] == ["a", "c", "b"]
 
 
 def test_hooks_hear_of_each_machine_once(harness: Harness) -> None:

@@ -26,7 +26,10 @@ class CrashingTable(TableDecorator):
         self.too_much = too_much
 
     def commit(self, writes: Sequence[Write]) -> None:
-        if len(self.too_much.intersection(it.key.sort for it in writes if is_removal(it))) > 1:
+        if (
+            len(self.too_much.intersection(write.key.sort for write in writes if is_removal(write)))
+            > 1
+        ):
             raise Crash("out of memory")
         self.table.commit(writes)
 
@@ -45,7 +48,7 @@ def test_no_row_is_blamed_for_rows_before_it_that_are_due_later(
     engine.execute_command(pool, PoolConfigured("p0"))
     for number in (1, 2):
         mail_for(engine, pool, number, attempts=1, due_ms=NOW_MS + HOUR_MS)
-    poisoned = {mailbox.mail_key(pool, it, f"trial#{it}").sort for it in (1, 2)}
+    poisoned = {mailbox.mail_key(pool, name, f"trial#{name}").sort for name in (1, 2)}
     if is_timer:
         timer = encode_message_for(pool, SlotsRequested(3, 1, 1, "000003"))
         engine.table.commit([mailbox.timer_write(pool, NOW_MS, 3, timer, NOW_MS)])

@@ -125,7 +125,7 @@ class FullTable(TableDecorator):
     snapshot_queries = True
 
     def commit(self, writes: Sequence[Write]) -> None:
-        if sum(isinstance(it, Put) and it.key.sort == HEAD for it in writes) > 1:
+        if sum(isinstance(write, Put) and write.key.sort == HEAD for write in writes) > 1:
             raise InvalidCommit("too many bytes")
         super().commit(writes)
 

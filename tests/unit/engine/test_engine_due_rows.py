@@ -58,8 +58,8 @@ class RefusingTable(TableDecorator):
         self.refused: list[str] = []
 
     def commit(self, writes: Sequence[Write]) -> None:
-        heads = [it.key.partition for it in writes if it.key.sort == HEAD]
-        refused = [it for it in heads if self.busy and it in self.pools]
+        heads = [write.key.partition for write in writes if write.key.sort == HEAD]
+        refused = [name for name in heads if self.busy and name in self.pools]
         self.refused += refused
         if refused:
             raise Unavailable("throttled")
@@ -301,7 +301,9 @@ def test_the_journal_of_a_pool_is_kept_a_month(engine: Engine, clock: Clock) -> 
 
 
 def test_the_journal_of_an_experiment_is_kept_with_it() -> None:
-    assert {name for name, it in ACTOR_TYPES.items() if it.journal_kept_ms is None} == {
+    assert {
+        name for name, actor_kind in ACTOR_TYPES.items() if actor_kind.journal_kept_ms is None
+    } == {
         "experiment",
         "trial",
     }
@@ -370,7 +372,9 @@ def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Cloc
     clock.now_ms = NOW_MS + 1
 
     def timers() -> list[str]:
-        pages = {it: engine.table.query(it, "T#", "T#~").rows for it in ("pool#p0", "pool#p1")}
+        pages = {
+            name: engine.table.query(name, "T#", "T#~").rows for name in ("pool#p0", "pool#p1")
+        }
         return [address for address, rows in pages.items() if rows]
 
     for _ in range(3):
@@ -392,7 +396,7 @@ class ExactTable(TableDecorator):
         self.looked_at: list[int] = []
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        return tuple(it for it in shards if self.table.due_keys(it, until_ms, limit=1))
+        return tuple(shard for shard in shards if self.table.due_keys(shard, until_ms, limit=1))
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
@@ -412,7 +416,7 @@ def test_shards_without_due_rows_are_not_looked_at(engine: Engine, clock: Clock)
     expired = Key("idempotency#me", "k")
     engine.table.commit([Put(expired, 1, b"", Expect.ABSENT, due_ms=NOW_MS, expires=True)])
     assert due_rows.process_due_rows(exact) == due_rows.DueRowCounts(redriven=2, expired=1)
-    of_work = {it for it in table.looked_at if it in WORK_SHARDS}
+    of_work = {number for number in table.looked_at if number in WORK_SHARDS}
     assert of_work == {shard_of(pool) for pool in pools}
     assert shard_of(expired.partition, expires=True) in table.looked_at
     assert all(attempts(engine, pool) == [] for pool in pools)

@@ -119,7 +119,7 @@ def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpo
     intents = [line["steps_completed"] for line in reports(trial, "checkpoint_intent")]
     assert (kept["steps_completed"], intents) == (3, [3, 6])
     store = tmp_path / "slow" / "store"
-    manifests = [it.parent.relative_to(store).as_posix() for it in store.rglob("manifest.json")]
+    manifests = [path.parent.relative_to(store).as_posix() for path in store.rglob("manifest.json")]
     assert manifests == [kept["path"]]
     # On other machines.
     spec = trial / "in" / "spec.json"
@@ -129,7 +129,7 @@ def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpo
     (tmp_path / "slow").symlink_to(tmp_path / "resumed")
     run(*launch, "resumed", "unbroken")
     for rank in (0, 1):
-        ours, theirs = (torch.load(it / f"weights-{rank}.pth") for it in (resumed, expected))
+        ours, theirs = (torch.load(path / f"weights-{rank}.pth") for path in (resumed, expected))
         # 7 batches of 2 micro-batches each follow batch 3.
         assert ours["calls"] == 2 * 7
         for name, weight in theirs["weights"].items():

@@ -123,7 +123,7 @@ def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_kera
     with runs.run(length=7, closed=True) as context:
         fit(context, 100, checkpoint_epochs=0, train_metrics_report_period=4)
     (answer,) = runs.lines("completed")
-    validations = [it for it in runs.lines("metrics") if it["group"] == "validation"]
+    validations = [line for line in runs.lines("metrics") if line["group"] == "validation"]
     assert (answer["length"], answer["metric"]) == (7, validations[-1]["metrics"]["val_mae"])
     assert runs.steps("metrics", "training") == [4, 8]
     assert runs.steps("checkpoint") == [10]
@@ -131,7 +131,7 @@ def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_kera
     # A process that ended before the answer was heard gives it again, and trains no more.
     with runs.run(length=7, closed=True) as context:
         fit(context, 100)
-    assert [it["metric"] for it in runs.lines("completed")] == [answer["metric"]] * 2
+    assert [line["metric"] for line in runs.lines("completed")] == [answer["metric"]] * 2
     assert runs.steps("checkpoint") == [10]
 
 

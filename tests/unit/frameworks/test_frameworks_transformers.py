@@ -203,7 +203,10 @@ def test_reports_have_the_counts_of_a_search_by_time_and_no_speeds(trial_runs: R
         train(context)
     validations = [line for line in runs.lines("metrics") if line["group"] == "validation"]
     # Epochs of 5 batches.
-    counts = [(it["metrics"]["batches"], it["metrics"]["epochs"]) for it in validations]
+    counts = [
+        (validation["metrics"]["batches"], validation["metrics"]["epochs"])
+        for validation in validations
+    ]
     assert counts == [(6, 6 / 5), (12, 12 / 5)]
     names = {name for line in runs.lines("metrics") for name in line["metrics"]}
     assert {"loss", "eval_loss"} <= names
@@ -259,7 +262,9 @@ def test_two_processes_store_one_checkpoint_and_report_once(tmp_path: Path) -> N
     (stored,) = reports(trial, "checkpoint")
     files = {path.name for path in (tmp_path / "store" / stored["path"]).glob("*/*")}
     assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors", "optimizer.pt"} <= files
-    validations = [it for it in reports(trial, "metrics") if it["group"] == "validation"]
+    validations = [
+        report for report in reports(trial, "metrics") if report["group"] == "validation"
+    ]
     assert [line["steps_completed"] for line in validations] == [6, 12]
     assert len(reports(trial, "completed")) == 1
     assert [line["reason"] for line in reports(trial, "exit")] == ["completed"]

@@ -54,7 +54,7 @@ def test_every_query_has_its_index_and_every_index_its_query(
 
 def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> None:
     *_, due = queries
-    turned = [{**it, "direction": _opposite(it["direction"])} for it in due["orderBy"]]
+    turned = [{**item, "direction": _opposite(item["direction"])} for item in due["orderBy"]]
     of_one = [{"collectionId": COLLECTION}]
     for query in ({**due, "orderBy": turned}, {**due, "from": of_one}):
         with pytest.raises(AssertionError, match="no index serves"):
@@ -74,12 +74,16 @@ def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> 
 def test_no_field_has_an_index_of_its_own() -> None:
     put = Put(Key("p", "s"), 1, b"", Expect.ABSENT, due_ms=1, expires=True)
     overrides = {
-        it["fieldPath"]: it["indexes"]
-        for it in INDEXES["fieldOverrides"]
-        if it["collectionGroup"] == COLLECTION
+        field_override["fieldPath"]: field_override["indexes"]
+        for field_override in INDEXES["fieldOverrides"]
+        if field_override["collectionGroup"] == COLLECTION
     }
     assert overrides == {field: [] for field in to_fields(put, b"")}
-    assert [it["fieldPath"] for it in INDEXES["fieldOverrides"] if it.get("ttl")] == ["x"]
+    assert [
+        field_override["fieldPath"]
+        for field_override in INDEXES["fieldOverrides"]
+        if field_override.get("ttl")
+    ] == ["x"]
 
 
 def _opposite(direction: str) -> str:

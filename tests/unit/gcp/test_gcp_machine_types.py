@@ -30,7 +30,7 @@ def test_the_number_in_a_name_of_an_a_series_is_its_gpus() -> None:
 
 
 def test_the_number_in_a_standard_name_is_its_vcpus_with_four_gigabytes_each() -> None:
-    sizes = {name: it for name, it in GPU_TYPES.items() if name.startswith("g2-")}
+    sizes = {name: gpu_kind for name, gpu_kind in GPU_TYPES.items() if name.startswith("g2-")}
     for name, known in sizes.items():
         assert name == f"g2-standard-{known.vcpus}"
         assert known.memory_gb == 4 * known.vcpus

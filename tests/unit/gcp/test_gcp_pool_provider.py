@@ -95,7 +95,7 @@ def _gcp(fields: str) -> str:
 def test_what_compute_engine_would_refuse_is_refused_before(fields: str, problem: str) -> None:
     with pytest.raises(ConfigInvalid) as caught:
         check_cluster(_gcp(fields))
-    (found,) = [it.text("f") for it in caught.value.problems]
+    (found,) = [item.text("f") for item in caught.value.problems]
     assert problem in found
 
 
@@ -126,7 +126,7 @@ def test_a_machine_type_has_its_slots(fields: str, slots: tuple[int, ...]) -> No
     assert provider.slots_offered() == slots
     settings = parse_provider_settings(provider.to_json())
     if settings.offerings:
-        assert tuple(sorted(it.slots for it in settings.offerings)) == slots
+        assert tuple(sorted(offering.slots for offering in settings.offerings)) == slots
     else:
         # The provisioner reads the same out of what is stored.
         assert (parse_section(settings.section).default_offering().slots,) == slots

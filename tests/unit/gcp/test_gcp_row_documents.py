@@ -65,7 +65,10 @@ def test_no_document_is_that_of_two_rows(keys: list[Key]) -> None:
 @given(texts, sorts)
 def test_paths_have_a_form_that_firestore_takes(partition: str, sort: str) -> None:
     *parents, made = document_path(Key(partition, sort)).split("/")
-    assert parents in ([COLLECTION], *(["triggers", it, COLLECTION] for it in TRIGGER_PATTERNS))
+    assert parents in (
+        [COLLECTION],
+        *(["triggers", trigger_pattern, COLLECTION] for trigger_pattern in TRIGGER_PATTERNS),
+    )
     assert re.fullmatch(r"[-~0-9A-Za-z]+", made)
     assert made.startswith(partition_hash(partition))
     assert len(made) <= ID_BYTES_MAX

@@ -29,7 +29,7 @@ from tests.patience import PROCESS_SECONDS_MAX
 
 ROOT = Path(__file__).parents[3]
 
-PYTHONPATH = os.pathsep.join(str(ROOT / it) for it in ("", "harness"))
+PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("", "harness"))
 ACCOUNT = "storage@team-project.iam.gserviceaccount.com"
 API_TOKEN = "of-the-api"
 OTHERS = "1/3/1/uuid/state.pth"

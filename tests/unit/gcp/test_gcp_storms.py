@@ -163,8 +163,11 @@ def test_every_commit_that_the_table_takes_is_one_that_firestore_takes(
         return f"{number:03d}{character * room}"
 
     keys = [
-        Key(text(partition_share, PARTITION_BYTES_MAX, it), text(sort_share, SORT_BYTES_MAX, it))
-        for it in range(rows)
+        Key(
+            text(partition_share, PARTITION_BYTES_MAX, count),
+            text(sort_share, SORT_BYTES_MAX, count),
+        )
+        for count in range(rows)
     ]
     # As much as fits, which no larger commit of these keys would.
     share = min(ROW_BYTES_MAX, COMMIT_BYTES_MAX // rows)
@@ -187,14 +190,17 @@ def test_no_index_and_no_name_of_a_document_begins_with_what_grows() -> None:
     a shard, and a document's name with the hash.
     """
     beginnings: list[Mapping[str, str]] = [index["fields"][0] for index in composite_indexes()]
-    assert {it["fieldPath"] for it in beginnings} == {"k", "h"}
+    assert {beginning["fieldPath"] for beginning in beginnings} == {"k", "h"}
     partitions = [f"trial#{number}" for number in range(1000)]
-    names = [row_documents.document_path(Key(it, "M")).rpartition("/")[2] for it in partitions]
+    names = [
+        row_documents.document_path(Key(partition, "M")).rpartition("/")[2]
+        for partition in partitions
+    ]
     assert names != sorted(names)
     assert all(
-        name.startswith(row_documents.partition_hash(it))
-        for name, it in zip(names, partitions, strict=True)
+        name.startswith(row_documents.partition_hash(partition))
+        for name, partition in zip(names, partitions, strict=True)
     )
     # 1,000 neighbours in 16 shards are 62.5 in each, with a deviation of 7.7: none is hot.
-    counts = [sum(shard_of(it) == shard for it in partitions) for shard in range(16)]
+    counts = [sum(shard_of(partition) == shard for partition in partitions) for shard in range(16)]
     assert max(counts) < 62.5 + 5 * 7.7

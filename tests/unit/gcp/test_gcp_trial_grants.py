@@ -20,7 +20,9 @@ from tests.emulators.gcs_boundaries import (
     narrowed_storage,
 )
 
-DATA, PULL, CURATOR = (f"{it}@acme-ml.iam.gserviceaccount.com" for it in ("data", "pull", "cur"))
+DATA, PULL, CURATOR = (
+    f"{name}@acme-ml.iam.gserviceaccount.com" for name in ("data", "pull", "cur")
+)
 IMAGES = "us-docker.pkg.dev/acme-ml/images"
 API_TOKEN = "of-the-api"
 
@@ -77,7 +79,7 @@ def test_code_reads_the_bucket_that_it_may_read_and_writes_nothing_there(
 ) -> None:
     photos = store.bucket(project.photos)
     assert photos.blob("cats/1.jpg").download_as_bytes() == b"cat"
-    assert [it.name for it in store.list_blobs(photos, prefix="cats/")] == ["cats/1.jpg"]
+    assert [blob.name for blob in store.list_blobs(photos, prefix="cats/")] == ["cats/1.jpg"]
     assert is_refused(photos.blob("cats/2.jpg").upload_from_string, b"mine")
     assert is_refused(photos.blob("cats/1.jpg").delete)
 
@@ -90,7 +92,7 @@ def test_code_writes_replaces_and_deletes_in_its_folder_and_not_beside_it(
         scratch.blob("vision/new").upload_from_string(content)
         assert scratch.blob("vision/new").download_as_bytes() == content
     scratch.blob("vision/old").delete()
-    assert [it.name for it in store.list_blobs(scratch, prefix="vision/")] == ["vision/new"]
+    assert [blob.name for blob in store.list_blobs(scratch, prefix="vision/")] == ["vision/new"]
     assert is_refused(scratch.blob("visions/other").download_as_bytes)
     assert is_refused(scratch.blob("visions/mine").upload_from_string, b"mine")
     assert is_refused(lambda: list(store.list_blobs(scratch)))

@@ -14,7 +14,9 @@ from tests.unit.house.rules import CLOUD_REGISTRATIONS, CLOUDS, ROOT
 # Each with the clouds that it names.
 REGISTRIES = {
     "harness/detcloud/agent/clouds.py": {cloud.name for cloud in AGENT_CLOUDS},
-    "harness/detcloud/cli/framework/deployable_clouds.py": {it.name for it in DEPLOYABLE_CLOUDS},
+    "harness/detcloud/cli/framework/deployable_clouds.py": {
+        deployable_cloud.name for deployable_cloud in DEPLOYABLE_CLOUDS
+    },
     "infra/clouds.py": set(PROGRAMS),
     "lambdas/clouds.py": set(FUNCTION_CLOUDS),
 }

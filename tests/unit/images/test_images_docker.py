@@ -64,7 +64,7 @@ def start_again(root: Path, before: str = "") -> str:
     commands = re.findall(r"^ExecStart=-?/bin/sh -c '(.*)'$", unit, re.MULTILINE)
     assert len(commands) == 3
     # systemd makes one of two.
-    run = [f"/bin/sh -c {shlex.quote(it.replace('$$', '$'))}" for it in commands]
+    run = [f"/bin/sh -c {shlex.quote(command.replace('$$', '$'))}" for command in commands]
     shown = f'for it in docker containerd; do findmnt -no SOURCE "{root}/var/lib/$it"; done'
     done = mount_apart(root, "\n".join((before, *run, shown)))
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,7 @@ def test_images_and_containers_are_on_the_instances_own_disk(tmp_path: Path, dis
     assert said == f"Docker's folders are on the instance's own disks: {root}/mnt/detcloud"
     assert places == [f"{disk}[/docker]", f"{disk}[/containerd]"]
     log = (root / "log").read_text().splitlines()
-    assert [it for it in log if it.startswith("systemctl")] == [
+    assert [name for name in log if name.startswith("systemctl")] == [
         "systemctl stop docker.socket docker containerd",
         "systemctl enable detcloud-disks.service",
         "systemctl restart docker",

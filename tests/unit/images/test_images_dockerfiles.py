@@ -119,8 +119,10 @@ def others_imported(places: tuple[str, ...]) -> set[str]:
 def imports(file: Path) -> Iterator[str]:
     """Modules that the file imports when it runs, and names that may be modules of a package."""
     nodes = list(ast.walk(ast.parse(file.read_text())))
-    checks = [it for it in nodes if isinstance(it, ast.If) and ast.unparse(it.test) == TYPES]
-    for node in set(nodes) - {it for check in checks for it in ast.walk(check)}:
+    checks = [
+        item for item in nodes if isinstance(item, ast.If) and ast.unparse(item.test) == TYPES
+    ]
+    for node in set(nodes) - {item for check in checks for item in ast.walk(check)}:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -135,7 +137,7 @@ def files_at(path: Path) -> list[Path]:
 def files_of(module: str) -> list[Path]:
     """The file of a module of ours, none for others."""
     path = HARNESS / module.replace(".", "/")
-    return [it for it in (path / "__init__.py", path.with_suffix(".py")) if it.is_file()]
+    return [item for item in (path / "__init__.py", path.with_suffix(".py")) if item.is_file()]
 
 
 def distributions_of(package: str) -> list[str]:
@@ -146,7 +148,7 @@ def distributions_of(package: str) -> list[str]:
 def requirements_of(distribution: str) -> list[str]:
     """Return the distributions that one brings along, but for its extras."""
     required = metadata.requires(distribution) or []
-    return [re.split(r"[^\w-]", it)[0].lower() for it in required if "extra ==" not in it]
+    return [re.split(r"[^\w-]", name)[0].lower() for name in required if "extra ==" not in name]
 
 
 def test_the_commands_build_the_images_that_trials_run_in() -> None:

@@ -38,10 +38,10 @@ class Engine:
         self.asked.append(f"forget {stack_name}")
 
     def outputs(self) -> dict[str, automation.OutputValue]:
-        return {name: automation.OutputValue(it, False) for name, it in self.deployed.items()}
+        return {name: automation.OutputValue(text, False) for name, text in self.deployed.items()}
 
     def set_all_config(self, config: Mapping[str, automation.ConfigValue]) -> None:
-        self.config = {name: it.value for name, it in config.items()}
+        self.config = {name: value.value for name, value in config.items()}
 
     def preview(
         self,

@@ -111,7 +111,7 @@ class Gcloud:
 
 def flags_of(words: Iterable[str]) -> dict[str, str]:
     """Return the flags of a command with their values."""
-    pairs = (it.removeprefix("--").partition("=") for it in words if it.startswith("--"))
+    pairs = (word.removeprefix("--").partition("=") for word in words if word.startswith("--"))
     return {name: value for name, _, value in pairs}
 
 
@@ -147,14 +147,14 @@ class Project:
         if "delete" not in words:
             return
         ends = f"/{words[words.index('delete') + 1]}"
-        for url in [it for it in self.there if it.endswith(ends)]:
+        for url in [name for name in self.there if name.endswith(ends)]:
             if "/roles/" in url or "/workloadIdentityPools/" in url:
                 self.there[url].update(deleted=True, state="DELETED")
             else:
                 del self.there[url]
 
     def _make(self, project: str, numbered: str, words: list[str]) -> None:
-        verb = next((it for it in ("create", "create-aws") if it in words), "")
+        verb = next((word for word in ("create", "create-aws") if word in words), "")
         if not verb:
             return
         name, flags = words[words.index(verb) + 1], flags_of(words)
@@ -205,4 +205,6 @@ class Project:
     def lose_binding(self, role: str) -> None:
         """Take a role away from everybody."""
         for place, bindings in self._bindings.items():
-            self._bindings[place] = [it for it in bindings if not it["role"].endswith(role)]
+            self._bindings[place] = [
+                binding for binding in bindings if not binding["role"].endswith(role)
+            ]

@@ -71,13 +71,15 @@ class GcpGraph:
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
         """Return the inputs of all resources of a type, `module/type`, by their names."""
-        found = [it for it in self.resources if it.type.split(":")[1] == kind]
-        return {it.name: it.inputs for it in found}
+        found = [resource for resource in self.resources if resource.type.split(":")[1] == kind]
+        return {resource.name: resource.inputs for resource in found}
 
     def predecessors_of(self, kind: str, name: str) -> set[str]:
         """Return the names of the resources that one comes after without using them."""
         found = next(
-            it for it in self.resources if it.type.split(":")[1] == kind and it.name == name
+            resource
+            for resource in self.resources
+            if resource.type.split(":")[1] == kind and resource.name == name
         )
         return {other for _, other in found.after}
 
@@ -103,13 +105,13 @@ def gcp_graph(team: str, config: Mapping[str, str], folder: Path, pools: str = P
 
 def kinds(found: GcpGraph) -> set[str]:
     """Return the types of a stack's resources, `module/type`."""
-    return {it.type.split(":")[1] for it in found.resources} - {"providers"}
+    return {resource.type.split(":")[1] for resource in found.resources} - {"providers"}
 
 
 def environments(found: GcpGraph) -> dict[str, dict[str, Any]]:
     """Return the variables of each function."""
     services = found.inputs_of("cloudrunv2/service")
-    containers = {name: it["template"]["containers"] for name, it in services.items()}
+    containers = {name: service["template"]["containers"] for name, service in services.items()}
     return {
         name: {variable["name"]: variable["value"] for variable in container["envs"]}
         for name, [container] in containers.items()

@@ -74,20 +74,22 @@ class Graph:
         place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
         outputs: dict[str, Any] = {name: f"{place}.{name}" for name in OUTPUTS}
         if resource.type.endswith(":DomainName"):
-            told = {it: f"{place}.{it}" for it in ("targetDomainName", "hostedZoneId")}
+            told = {word: f"{place}.{word}" for word in ("targetDomainName", "hostedZoneId")}
             given = resource.inputs["domainNameConfiguration"]
             outputs["domainNameConfiguration"] = {**given, **told}
         return f"{place}.id", outputs
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
         """Return the inputs of all resources whose type ends with `:KIND`, by their names."""
-        found = [it for it in self.resources if it.type.endswith(f":{kind}")]
-        return {it.name: it.inputs for it in found}
+        found = [resource for resource in self.resources if resource.type.endswith(f":{kind}")]
+        return {resource.name: resource.inputs for resource in found}
 
     def predecessors_of(self, kind: str, name: str) -> tuple[tuple[str, str], ...]:
         """Return (kind, name) of the resources that one comes after without using them."""
         found = next(
-            it for it in self.resources if it.type.endswith(f":{kind}") and it.name == name
+            resource
+            for resource in self.resources
+            if resource.type.endswith(f":{kind}") and resource.name == name
         )
         return tuple((token.rpartition(":")[2], other) for token, other in found.after)
 
@@ -126,9 +128,9 @@ def texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, it in value.items():
+        for key, item in value.items():
             yield key
-            yield from texts(it)
+            yield from texts(item)
     elif isinstance(value, list):
-        for it in value:
-            yield from texts(it)
+        for item in value:
+            yield from texts(item)

@@ -64,7 +64,7 @@ def findings(
 
 
 def worst(found: list[Finding]) -> Finding:
-    [only] = [it for it in found if it.level is not Level.FINE]
+    [only] = [finding for finding in found if finding.level is not Level.FINE]
     return only
 
 
@@ -73,8 +73,8 @@ def worst(found: list[Finding]) -> Finding:
 )
 def test_a_stack_needs_room_for_one_network_unless_it_has_it(networks: NetworkCount | None) -> None:
     found = findings(networks=networks)
-    assert {it.level for it in found} == {Level.FINE}
-    assert ("network" in [it.subject for it in found]) == (networks is not None)
+    assert {finding.level for finding in found} == {Level.FINE}
+    assert ("network" in [finding.subject for finding in found]) == (networks is not None)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_stack_needs_room_for_one_network_unless_it_has_it(networks: NetworkCo
 )
 def test_an_image_is_one_that_the_tick_can_find(image: str, is_refused: bool) -> None:
     found = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
-    assert [it for it in found if f"provider.image_id is {image}: expected" in it] == found
+    assert [text for text in found if f"provider.image_id is {image}: expected" in text] == found
     assert bool(found) == is_refused
     # What is let through the tick's policy allows.
     name = image.removeprefix("resolve:ssm:")
@@ -100,11 +100,11 @@ def test_an_image_is_one_that_the_tick_can_find(image: str, is_refused: bool) ->
 @pytest.mark.parametrize(("of_stack", "is_refused"), [(14, False), (15, False), (16, True)])
 def test_no_instance_gets_more_tags_than_ec2_takes(of_stack: int, is_refused: bool) -> None:
     # 50 less five of the cluster's are 45, of which the pool has 30. A key of both counts once.
-    own = ", ".join(f"{{key: pool-{it}}}" for it in range(30))
-    stack = {f"stack-{it}": "x" for it in range(of_stack)} | {"pool-1": "x"}
+    own = ", ".join(f"{{key: pool-{number}}}" for number in range(30))
+    stack = {f"stack-{number}": "x" for number in range(of_stack)} | {"pool-1": "x"}
     settings = replace(SETTINGS, tags=stack)
     found = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
-    assert [it for it in found if "46 tags: expected at most 45" in it] == found
+    assert [name for name in found if "46 tags: expected at most 45" in name] == found
     assert bool(found) == is_refused
 
 
@@ -129,19 +129,19 @@ def test_a_capacity_block_is_a_market_of_its_own_and_needs_no_quota() -> None:
         "quotas": {"L-417A185B": 0.0},
     }
     found = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
-    assert {it.level for it in found} == {Level.FINE}
-    assert "pool default, p6-b200.48xlarge capacity-block" in [it.subject for it in found]
+    assert {finding.level for finding in found} == {Level.FINE}
+    assert "pool default, p6-b200.48xlarge capacity-block" in [finding.subject for finding in found]
     # Without the block it cannot be had.
     found = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
-    errors = {it.subject: it.text for it in found if it.level is Level.ERROR}
+    errors = {finding.subject: finding.text for finding in found if finding.level is Level.ERROR}
     assert errors["pool default, p6-b200.48xlarge on-demand"] == "it is sold only as capacity-block"
     assert "0 vCPUs" in errors["quota L-417A185B"]
 
 
 def test_an_account_that_has_everything_is_fine() -> None:
     found = findings()
-    assert {it.level for it in found} == {Level.FINE}
-    subjects = [it.subject for it in found]
+    assert {finding.level for finding in found} == {Level.FINE}
+    subjects = [finding.subject for finding in found]
     assert subjects == [
         "credentials",
         "permissions",
@@ -286,13 +286,19 @@ def test_a_quota_that_could_not_be_read_is_a_warning() -> None:
 def test_a_type_that_cannot_boot_the_image_is_an_error(
     kind: str, facts: TypeFacts, said: str
 ) -> None:
-    found = [it for it in findings(types={kind: facts}) if it.level is Level.ERROR]
+    found = [finding for finding in findings(types={kind: facts}) if finding.level is Level.ERROR]
     assert said in found[0].text
 
 
 def test_slots_that_are_not_the_types_gpus_are_an_error() -> None:
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), gpu_count=2)
-    found = worst([it for it in findings(types={"g5.xlarge": kind}) if it.subject[:4] == "pool"])
+    found = worst(
+        [
+            finding
+            for finding in findings(types={"g5.xlarge": kind})
+            if finding.subject[:4] == "pool"
+        ]
+    )
     assert "it has 2 GPUs, each a slot, and the pool counts 1" in found.text
 
 
@@ -320,7 +326,9 @@ def test_what_ec2_says_of_a_type_is_shown() -> None:
         "network": "Up to 10 Gigabit",
     }
     kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), **about)
-    [found] = [it for it in findings(types={"g5.xlarge": kind}) if it.subject[:4] == "pool"]
+    [found] = [
+        finding for finding in findings(types={"g5.xlarge": kind}) if finding.subject[:4] == "pool"
+    ]
     assert found.text == (
         "offered in us-east-1a, us-east-1b: 1 GPUs (A10G), 4 vCPUs, 16 GiB of memory, 250 GB of "
         "its own disks, a network of Up to 10 Gigabit"
@@ -334,20 +342,22 @@ def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> N
     other = worst(findings(own, image_architectures={"ami-0123456789abcdef0": "arm64"}))
     assert "it is for arm64, which g5.xlarge is not" in other.text
     right = findings(own, image_architectures={"ami-0123456789abcdef0": "x86_64"})
-    assert {it.level for it in right} == {Level.FINE}
+    assert {finding.level for finding in right} == {Level.FINE}
     # Nobody boots AWS's.
-    assert "image" not in [it.subject for it in right]
+    assert "image" not in [finding.subject for finding in right]
     # Of a type whose name says nothing of it, EC2 does.
     kind = TypeFacts(4, frozenset({"arm64"}), (("NVIDIA", "GB9"),))
     given: Any = {"types": {"gb9.large": kind}, "zones": {"gb9.large": BOTH}}
     new = pools("gb9.large", more=", image_id: ami-0123456789abcdef0")
     right = findings(new, image_architectures={"ami-0123456789abcdef0": "arm64"}, **given)
-    assert {it.level for it in right} == {Level.FINE}
+    assert {finding.level for finding in right} == {Level.FINE}
 
 
 def test_what_this_stack_reserved_already_counts_for_it() -> None:
     # 104 - 4 are left to others, before and after: 100, which is enough.
-    assert {it.level for it in findings(concurrency=Concurrency(104, 100, 4))} == {Level.FINE}
+    assert {finding.level for finding in findings(concurrency=Concurrency(104, 100, 4))} == {
+        Level.FINE
+    }
 
 
 def test_the_api_has_concurrency_of_its_own_where_the_account_has_it() -> None:
@@ -364,15 +374,15 @@ def test_the_api_has_concurrency_of_its_own_where_the_account_has_it() -> None:
 
 def test_nothing_is_reserved_where_the_settings_say_so() -> None:
     settings = replace(SETTINGS, tick_concurrency=-1)
-    assert {it.level for it in findings(settings=settings, concurrency=Concurrency(10, 10))} == {
-        Level.FINE
-    }
+    assert {
+        finding.level for finding in findings(settings=settings, concurrency=Concurrency(10, 10))
+    } == {Level.FINE}
 
 
 def test_a_key_needs_a_policy_for_the_logs_and_the_role_of_the_spot_market() -> None:
     settings = replace(SETTINGS, kms_key="arn:aws:kms:us-east-1:111111111111:key/1")
     key = KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
-    assert {it.level for it in findings(settings=settings, key=key)} == {Level.FINE}
+    assert {finding.level for finding in findings(settings=settings, key=key)} == {Level.FINE}
     found = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
     assert "does not let logs.us-east-1.amazonaws.com use it" in found.text
     found = worst(findings(settings=settings, key=replace(key, state="Disabled")))

@@ -98,7 +98,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     }
     asked = {"Filters": wanted}
     aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, asked)
-    places = [{"InstanceType": "g5.xlarge", "Location": f"us-east-1{it}"} for it in "ab"]
+    places = [{"InstanceType": "g5.xlarge", "Location": f"us-east-1{name}"} for name in "ab"]
     asked = {"Filters": wanted, "LocationType": "availability-zone"}
     offered = {"InstanceTypeOfferings": places}
     aws.answer("ec2", "describe_instance_type_offerings", offered, asked)

@@ -85,7 +85,10 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
     strict_aws: Ministack, network: dict[str, Any], tmp_path: Path
 ) -> None:
     made, config = remote(strict_aws.client, **network), pools("{type: aws, log_group: /vision}")
-    assert {it.level for it in part_findings(made, config)} == {Level.FINE, Level.ERROR}
+    assert {part_finding.level for part_finding in part_findings(made, config)} == {
+        Level.FINE,
+        Level.ERROR,
+    }
     script = made.commands(config)
     refused, carried_out = run_aws_script(tmp_path, strict_aws.client, script)
     assert (refused.returncode, carried_out) == (2, [])
@@ -104,15 +107,19 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
         }
     }
     findings = part_findings(made, config)
-    assert {it.level for it in findings} == {Level.FINE}, findings
+    assert {finding.level for finding in findings} == {Level.FINE}, findings
     again, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
     assert again.returncode == 0, again.stderr
-    assert not [it for it in carried_out if it.startswith("create")]
+    assert not [name for name in carried_out if name.startswith("create")]
     # What somebody changes is noticed.
     trusted = json.dumps(policies.service_trust("lambda.amazonaws.com"))
     iam = strict_aws.client("iam")
     iam.update_assume_role_policy(RoleName=NAMES.role("launcher"), PolicyDocument=trusted)
-    [error] = [it for it in part_findings(made, config) if it.level is Level.ERROR]
+    [error] = [
+        part_finding
+        for part_finding in part_findings(made, config)
+        if part_finding.level is Level.ERROR
+    ]
     assert (
         "the trust of the role detcloud-abroad-launcher differs from the expected one" in error.text
     )
@@ -126,7 +133,9 @@ def test_the_side_of_a_cluster_in_another_project_is_left_alone(
     namesake = Launcher("gcp", "acme-other", "namesake", tick.replace("abroad", "namesake"))
     ours = replace(namesake, account="acme-ml")
     described = AwsRemoteSettings.model_validate(description())
-    theirs, made = (AwsRemoteAccount(described, it, strict_aws.client) for it in (namesake, ours))
+    theirs, made = (
+        AwsRemoteAccount(described, item, strict_aws.client) for item in (namesake, ours)
+    )
     done, _ = run_aws_script(tmp_path, strict_aws.client, theirs.commands(pools()), SUBJECT)
     assert done.returncode == 0, done.stderr
     for script in (made.commands(pools()), made.removal_commands()):
@@ -134,8 +143,10 @@ def test_the_side_of_a_cluster_in_another_project_is_left_alone(
         assert done.returncode == 1
         assert "its cluster runs in gcp/acme-other, and not gcp/acme-ml" in done.stderr
         changes = ("create", "put", "update", "delete", "remove", "add")
-        assert not [it for it in carried_out if it.startswith(changes)]
-    [launcher] = [it for it in made.find_findings(pools()) if it.subject.startswith("launcher")]
+        assert not [name for name in carried_out if name.startswith(changes)]
+    [launcher] = [
+        finding for finding in made.find_findings(pools()) if finding.subject.startswith("launcher")
+    ]
     assert launcher.text.startswith("it is of a cluster of the same name, in gcp/acme-other")
     assert "another name for the team" in launcher.remedy
     assert run_aws_script(tmp_path, strict_aws.client, theirs.removal_commands())[0].returncode == 0
@@ -163,27 +174,27 @@ def test_another_script_removes_what_the_script_made_once_no_instance_is_left(
     launched = ec2.run_instances(
         ImageId="ami-0123456789abcdef0", MinCount=1, MaxCount=1, TagSpecifications=machine
     )
-    [instance] = [it["InstanceId"] for it in launched["Instances"]]
+    [instance] = [item["InstanceId"] for item in launched["Instances"]]
     left = made.find_leftovers()
     assert left[:3] == [
         f"the role detcloud-leaver-launcher {where}",
         f"the role detcloud-leaver-instance {where}",
         f"the instance profile detcloud-leaver-instance {where}",
     ]
-    assert [it.split()[1] for it in left[3:]] == ["launch", "instance"]
+    assert [name.split()[1] for name in left[3:]] == ["launch", "instance"]
     assert made.list_instances() == [instance]
     removal = made.removal_commands()
     refused, carried_out = run_aws_script(tmp_path, strict_aws.client, removal)
     assert refused.returncode == 1
     assert f"instances are left: {instance};" in refused.stderr
-    assert not [it for it in carried_out if it.startswith("delete")]
+    assert not [name for name in carried_out if name.startswith("delete")]
     ec2.terminate_instances(InstanceIds=[instance])
     done, _ = run_aws_script(tmp_path, strict_aws.client, removal)
     assert done.returncode == 0, done.stderr
     assert made.find_leftovers() == []
     again, carried_out = run_aws_script(tmp_path, strict_aws.client, removal)
     assert again.returncode == 0, again.stderr
-    assert not [it for it in carried_out if it.startswith(("delete", "remove"))]
+    assert not [name for name in carried_out if name.startswith(("delete", "remove"))]
 
 
 def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
@@ -205,7 +216,7 @@ def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
     strict_aws.client("dynamodb").delete_table(TableName="detcloud-abroad")
     assert done.returncode == 1
     assert "has a cluster detcloud-abroad of its own" in done.stderr
-    assert not [it for it in carried_out if it.startswith(("create", "put", "update"))]
+    assert not [name for name in carried_out if name.startswith(("create", "put", "update"))]
 
 
 def test_the_launcher_may_launch_in_the_given_network_and_nothing_else() -> None:
@@ -213,7 +224,9 @@ def test_the_launcher_may_launch_in_the_given_network_and_nothing_else() -> None
     document = policies.launcher(NAMES, network)
     own = policies.tick(NAMES, network)["Statement"]
     assert all(statement in own for statement in document["Statement"])
-    services = {action.partition(":")[0] for it in document["Statement"] for action in it["Action"]}
+    services = {
+        action.partition(":")[0] for item in document["Statement"] for action in item["Action"]
+    }
     assert services == {"ec2", "iam", "pricing", "ssm"}
     subnet = f"arn:aws:ec2:{REGION}:{ACCOUNT}:subnet/"
     assert allows(document, "ec2:RunInstances", f"{subnet}subnet-1a")

@@ -60,7 +60,7 @@ def test_the_key_encrypts_table_buckets_and_logs(bank: Graph) -> None:
                 "bucketKeyEnabled": True,
             }
         ]
-    assert {it["kmsKeyId"] for it in bank.inputs_of("LogGroup").values()} == {KEY}
+    assert {item["kmsKeyId"] for item in bank.inputs_of("LogGroup").values()} == {KEY}
 
 
 def test_the_spot_market_gets_a_grant_for_disks(bank: Graph) -> None:
@@ -121,7 +121,7 @@ def test_roles_are_bounded_and_named_as_the_company_has_it(bank: Graph) -> None:
 
 def test_the_longest_names_of_roles_fit() -> None:
     names = Names("a" * 20, "111111111111", "us-east-1", iam_prefix="b" * 20)
-    assert max(len(names.role(it)) for it in (*FUNCTIONS, "storage", "instance")) <= 64
+    assert max(len(names.role(name)) for name in (*FUNCTIONS, "storage", "instance")) <= 64
 
 
 def test_everything_has_the_companys_tags(bank: Graph) -> None:
@@ -149,10 +149,10 @@ def test_instances_are_private_encrypted_and_tagged(bank: Graph) -> None:
 
 def test_private_subnets_go_out_through_one_gateway(bank: Graph) -> None:
     subnets = bank.inputs_of("Subnet")
-    public = {name for name, it in subnets.items() if it["mapPublicIpOnLaunch"]}
+    public = {name for name, subnet in subnets.items() if subnet["mapPublicIpOnLaunch"]}
     assert public == {"way-out"}
     # The zones have their letters' of sixteen blocks; the way out has the last, 15 x 16 = 240.
-    assert {name: it["cidrBlock"] for name, it in subnets.items()} == {
+    assert {name: subnet["cidrBlock"] for name, subnet in subnets.items()} == {
         "us-east-1a": "10.77.0.0/20",
         "us-east-1b": "10.77.16.0/20",
         "way-out": "10.77.240.0/20",
@@ -161,7 +161,7 @@ def test_private_subnets_go_out_through_one_gateway(bank: Graph) -> None:
     assert routes["out"]["natGatewayId"] == "NatGateway.way-out.id"
     assert routes["public-routes"]["gatewayId"] == "InternetGateway.gateway.id"
     joined = {
-        name: it["routeTableId"] for name, it in bank.inputs_of("RouteTableAssociation").items()
+        name: item["routeTableId"] for name, item in bank.inputs_of("RouteTableAssociation").items()
     }
     assert joined == {
         "us-east-1a": "RouteTable.routes.id",

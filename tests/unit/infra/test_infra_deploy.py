@@ -220,7 +220,9 @@ def test_pools_whose_images_nobody_has_are_told_of_once(
     pools = settings.with_name("pools.yaml")
     pools.write_text(AWS + ", {pool_name: more, provider: {type: aws}}]\n")
     assert run(how, f"--output={tmp_path / 'out'}")[0] == 0
-    (told,) = [it for it in capsys.readouterr().err.splitlines() if it.startswith("warning: ")]
+    (told,) = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")
+    ]
     assert f"{pools}: pools default, more: " in told
     assert "detcloud/trial:0.1.0-cuda, which are in no registry" in told
 
@@ -326,7 +328,7 @@ def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
     account += [NO_QUOTA, NO_ANSWER]
     code, found = run("check")
     assert code == 0
-    assert [it["level"] for it in found["findings"]] == ["error", "warning"]
+    assert [finding["level"] for finding in found["findings"]] == ["error", "warning"]
     assert found["findings"][0] == {
         "level": "error",
         "subject": "quota",
@@ -356,7 +358,7 @@ def test_an_upgrade_names_each_resource_and_what_is_lost(run: Run, engine: Engin
     code, found = run("preview")
     assert code == 0
     names = ("change", "type", "name", "properties", "loses_content")
-    assert [tuple(it[name] for name in names) for it in found["changes"]] == [
+    assert [tuple(change[name] for name in names) for change in found["changes"]] == [
         ("replace", table, "table", ["hashKey"], True),
         ("update", function, "api", ["code", "environment"], False),
     ]
@@ -440,7 +442,7 @@ def test_a_deployment_removes_old_versions_and_only_warns_where_it_cannot(
 
 def test_the_policy_is_that_of_the_settings(run: Run) -> None:
     policy = json.loads(run("policy")[1]["policy"])
-    [table] = [it for it in policy["Statement"] if it["Sid"] == "Dynamodb"]
+    [table] = [item for item in policy["Statement"] if item["Sid"] == "Dynamodb"]
     assert table["Resource"] == ["arn:aws:dynamodb:us-east-1:111111111111:table/detcloud-vision"]
     statement = json.loads(run("policy", "--key")[1]["policy"])
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}

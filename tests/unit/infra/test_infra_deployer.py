@@ -67,10 +67,10 @@ def test_each_type_of_the_stacks_says_what_it_needs(
     vision: Graph, speech: Graph, bank: Graph, front_stack: Graph
 ) -> None:
     types = {
-        it.type
+        resource.type
         for graph in (vision, speech, bank, front_stack)
-        for it in graph.resources
-        if it.type.startswith("aws:")
+        for resource in graph.resources
+        if resource.type.startswith("aws:")
     }
     assert types == set(NEEDS)
 
@@ -95,7 +95,7 @@ def test_whatever_a_type_needs_is_allowed(kind: str) -> None:
     """With the resources of each statement, which the next tests look at."""
     settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL)
     policy = deployer_policy(settings)
-    allowed = {it for found in policy["Statement"] for it in found["Action"]}
+    allowed = {item for found in policy["Statement"] for item in found["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
 
 
@@ -104,11 +104,11 @@ def test_nothing_is_allowed_that_nothing_needs() -> None:
         SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b", web_acl=ACL
     )
     policy = deployer_policy(settings)
-    allowed = {it for found in policy["Statement"] for it in found["Action"]}
+    allowed = {item for found in policy["Statement"] for item in found["Action"]}
     # What the stores do with a key in the caller's name, beside its grants.
     stores = {
-        f"kms:{it}"
-        for it in ("Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
+        f"kms:{name}"
+        for name in ("Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
     }
     assert allowed - stores == set(actions_needed())
 
@@ -160,7 +160,7 @@ def network_calls(policy: Document, action: str, kind: str) -> tuple[bool, bool,
     asked = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
     owned = {f"ec2:ResourceTag/{TAG}": "detcloud-vision"}
     others = {f"ec2:ResourceTag/{TAG}": "detcloud-speech"}
-    new, own, foreign = (allows(policy, action, arn, it) for it in (asked, owned, others))
+    new, own, foreign = (allows(policy, action, arn, item) for item in (asked, owned, others))
     return new, own, foreign
 
 
@@ -193,7 +193,7 @@ def test_roles_are_given_to_functions_and_instances_alone() -> None:
 def test_with_a_boundary_no_role_is_made_without_it() -> None:
     boundary = "arn:aws:iam::111111111111:policy/b"
     policy = deployer_policy(replace(SETTINGS, permissions_boundary=boundary))
-    within, keep = (it for it in policy["Statement"] if it["Effect"] == "Deny")
+    within, keep = (item for item in policy["Statement"] if item["Effect"] == "Deny")
     assert within["Condition"] == {"StringNotEquals": {"iam:PermissionsBoundary": boundary}}
     assert "iam:CreateRole" in within["Action"]
     assert keep["Action"] == ["iam:DeleteRolePermissionsBoundary"]

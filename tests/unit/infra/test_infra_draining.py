@@ -73,7 +73,7 @@ def launch(aws: Aws, cluster: str, name: str, count: int = 1) -> None:
 
 def living(aws: Aws) -> set[str]:
     region = aws.account.region
-    return {it.tags["detcloud-cluster"] for it in region.billed_machines()}
+    return {billed_machine.tags["detcloud-cluster"] for billed_machine in region.billed_machines()}
 
 
 def test_its_own_instances_and_templates_go_and_no_others(aws: Aws) -> None:
@@ -136,8 +136,8 @@ def test_what_is_left_is_told_but_for_instances_that_ended(aws: Aws) -> None:
     first, second = sorted(aws.account.region.machines)
     aws.account.api.terminate_instances(InstanceIds=[first])
     aws.account.now_ms += 60_000
-    arns = [f"arn:aws:ec2:us-east-1:1:instance/{it}" for it in (first, second)]
-    pages = [{"ResourceTagMappingList": [{"ResourceARN": it} for it in (*arns, "arn:aws:sqs:x")]}]
+    arns = [f"arn:aws:ec2:us-east-1:1:instance/{text}" for text in (first, second)]
+    pages = [{"ResourceTagMappingList": [{"ResourceARN": arn} for arn in (*arns, "arn:aws:sqs:x")]}]
 
     class Tags:
         def get_paginator(self, name: str) -> "Tags":

@@ -25,7 +25,7 @@ GIVEN = replace(SETTINGS, network=Network({A: "subnet-a", B: "subnet-b"}, OURS))
 def cluster(
     *file_systems: str, zone: str = "", markets: tuple[str, ...] = ("spot",)
 ) -> ClusterConfig:
-    sold = [f"{{instance_type: g5.xlarge, zone: '{zone}', market: {it}}}" for it in markets]
+    sold = [f"{{instance_type: g5.xlarge, zone: '{zone}', market: {market}}}" for market in markets]
     return check_cluster(
         "resource_pools: [{pool_name: default, provider: {type: aws, image_id: ami-7, "
         f"offerings: [{', '.join(sold)}], file_systems: [{', '.join(file_systems)}]}}}}]\n"

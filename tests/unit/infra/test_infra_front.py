@@ -49,9 +49,16 @@ def test_no_error_is_kept_for_the_next_caller(front_stack: Graph) -> None:
     # CloudFront keeps these codes of GET for 10 s, under the path without query and token, unless
     # it is said of each of them; those are all of which it can be said.
     front = front_stack.inputs_of("Distribution")["front"]
-    kept = {it["errorCode"]: it["errorCachingMinTtl"] for it in front["customErrorResponses"]}
+    kept = {
+        custom_error_response["errorCode"]: custom_error_response["errorCachingMinTtl"]
+        for custom_error_response in front["customErrorResponses"]
+    }
     assert kept == dict.fromkeys((400, 403, 404, 405, 414, 416, 500, 501, 502, 503, 504), 0)
-    assert not [it for it in front["customErrorResponses"] if "responseCode" in it]
+    assert not [
+        custom_error_response
+        for custom_error_response in front["customErrorResponses"]
+        if "responseCode" in custom_error_response
+    ]
 
 
 def test_nothing_stands_in_front_unless_it_is_asked_for(vision: Graph) -> None:

@@ -67,7 +67,7 @@ FINE = ProjectFacts(
 def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
     """Return the findings that are not fine, by their subject."""
     found = check_facts(settings(**more), check_cluster(POOLS), facts)
-    return {it.subject: it for it in found if it.level is not Level.FINE}
+    return {finding.subject: finding for finding in found if finding.level is not Level.FINE}
 
 
 def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str) -> None:
@@ -80,8 +80,8 @@ def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, re
 
 def test_a_project_that_has_all_of_it_is_fine() -> None:
     found = check_facts(settings(), check_cluster(POOLS), FINE)
-    assert {it.level for it in found} == {Level.FINE}
-    texts = {it.subject: it.text for it in found}
+    assert {finding.level for finding in found} == {Level.FINE}
+    texts = {finding.subject: finding.text for finding in found}
     assert texts["pool gpus, a2-highgpu-4g spot"] == (
         "offered in us-central1-a, us-central1-c: 4 GPUs (nvidia-tesla-a100), 48 vCPUs, 340 GiB "
         "of memory"
@@ -391,7 +391,7 @@ def test_instances_with_secure_boot_keep_to_a_policy_that_asks_for_it() -> None:
     shielded = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {config}")
     facts = policies("compute.requireShieldedVm", Policy(is_enforced=True))
     found = check_facts(settings(), check_cluster(shielded), facts)
-    assert {it.level for it in found} == {Level.FINE}
+    assert {finding.level for finding in found} == {Level.FINE}
 
 
 def test_what_may_not_be_asked_is_a_warning() -> None:

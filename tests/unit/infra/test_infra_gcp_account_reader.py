@@ -22,11 +22,14 @@ def google(**more: Answer) -> Answers:
     def test_permissions(body: Any) -> dict[str, Any]:
         assert len(body["permissions"]) <= 100
         assert set(body["permissions"]) <= wanted
-        held = [it for it in body["permissions"] if it != "run.services.create"]
+        held = [
+            permission for permission in body["permissions"] if permission != "run.services.create"
+        ]
         return {"permissions": held}
 
     enabled = [
-        {"name": f"projects/1/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
+        {"name": f"projects/1/services/{service}.googleapis.com", "state": "ENABLED"}
+        for service in SERVICES
     ]
     enabled[SERVICES.index("eventarc")]["state"] = "DISABLED"
     policies: dict[str, Any] = {

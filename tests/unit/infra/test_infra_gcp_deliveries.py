@@ -27,7 +27,7 @@ def test_a_delivery_may_take_as_long_as_pubsub_allows() -> None:
     extend_deliveries(NAMES, api, said.append)
     patches = [(url, body) for method, url, body in api.calls if method == "PATCH"]
     assert [url for url, _ in patches] == [
-        f"https://pubsub.googleapis.com/v1/{it}" for it in (MAIL, INTENTS)
+        f"https://pubsub.googleapis.com/v1/{name}" for name in (MAIL, INTENTS)
     ]
     assert patches[0][1] == {
         "subscription": {"name": MAIL, "ackDeadlineSeconds": 600},
@@ -52,4 +52,4 @@ def test_what_google_refuses_is_told_and_the_rest_is_done() -> None:
 
 
 def test_no_function_that_an_event_calls_takes_longer() -> None:
-    assert max(SIZES[it].seconds_max for it in ("advance", "tick")) < DELIVERY_SECONDS
+    assert max(SIZES[name].seconds_max for name in ("advance", "tick")) < DELIVERY_SECONDS

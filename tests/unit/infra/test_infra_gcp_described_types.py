@@ -48,8 +48,8 @@ def config(
     given = settings(**IMAGES, clusterConfig=str(tmp_path / "pools.yaml"))
     fields = given.model_dump(by_alias=True, exclude_defaults=True, exclude={"team"})
     return {
-        f"detcloud:{name}": it if isinstance(it, str) else json.dumps(it)
-        for name, it in fields.items()
+        f"detcloud:{name}": field if isinstance(field, str) else json.dumps(field)
+        for name, field in fields.items()
     }
 
 
@@ -191,7 +191,9 @@ def test_lines_of_errors_are_those_of_the_file(config: dict[str, str]) -> None:
 )
 def test_what_has_another_form_is_left_to_the_check(pools: Any) -> None:
     tree = {"resource_pools": pools}
-    assert {it.name for it in find_named_types(tree, "us-central1")} <= {"n1-standard-32"}
+    assert {named_kind.name for named_kind in find_named_types(tree, "us-central1")} <= {
+        "n1-standard-32"
+    }
     types = settings(machineTypes=json.dumps({"n1-standard-4": description(4, 15.0)})).machine_types
     assert add_described_types(tree, types) == tree
 

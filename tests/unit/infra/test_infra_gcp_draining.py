@@ -22,14 +22,14 @@ class Region:
     """Instances by their names, each with its status; one that is deleted ends at the next look."""
 
     def __init__(self, **statuses: str) -> None:
-        self.statuses = {name.replace("_", "-"): it for name, it in statuses.items()}
+        self.statuses = {name.replace("_", "-"): status for name, status in statuses.items()}
         self.deleted: list[str] = []
         self.ends = True
 
     def list_instances(self, body: object) -> dict[str, Any]:
-        found = [{"name": name, "status": it} for name, it in self.statuses.items()]
+        found = [{"name": name, "status": status} for name, status in self.statuses.items()]
         if self.ends:
-            left = {name: it for name, it in self.statuses.items() if it != "STOPPING"}
+            left = {name: status for name, status in self.statuses.items() if status != "STOPPING"}
             self.statuses = left
         return {"items": {"zones/us-central1-a": {"instances": found}, "zones/us-central1-b": {}}}
 
@@ -47,8 +47,8 @@ class Region:
             ("PATCH", TICK): {},
             ("GET", INSTANCES): self.list_instances,
             **{
-                ("DELETE", f"zones/us-central1-a/instances/{it}"): self.delete(it)
-                for it in self.statuses
+                ("DELETE", f"zones/us-central1-a/instances/{status}"): self.delete(status)
+                for status in self.statuses
             },
         }
         return Answers(table)
@@ -73,7 +73,7 @@ def test_the_tick_is_stopped_and_then_every_instance_ends() -> None:
     report = drain(NAMES, api, said.append, seconds.clock())
     assert report == DrainReport(instances=2, templates=0)
     assert sorted(region.deleted) == ["vm-1", "vm-2"]
-    [(_, url, body)] = [it for it in api.calls if it[0] == "PATCH"]
+    [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
     assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
     assert body == {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
     # Before anything was deleted, and for as long as a tick may still launch: 60 s + 15 s.
@@ -90,7 +90,7 @@ def test_a_deployment_lets_a_stopped_tick_start_again() -> None:
     stopped = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
     api = Answers({("GET", TICK): stopped, ("PATCH", TICK): {}})
     start_tick(NAMES, api, said.append)
-    [(_, url, body)] = [it for it in api.calls if it[0] == "PATCH"]
+    [(_, url, body)] = [call for call in api.calls if call[0] == "PATCH"]
     assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
     assert body == {"scaling": {"scalingMode": "AUTOMATIC"}}
     assert said == ["the function detcloud-vision-tick starts again"]

@@ -22,7 +22,7 @@ def headers_of(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, st
 
     monkeypatch.setattr(api._pool, "request", request)
     api.call("GET", "https://example.com")
-    return {name.lower(): it for name, it in seen[0].items()}
+    return {name.lower(): text for name, text in seen[0].items()}
 
 
 def test_calls_of_people_count_against_the_project(monkeypatch: pytest.MonkeyPatch) -> None:

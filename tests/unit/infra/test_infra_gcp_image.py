@@ -122,4 +122,4 @@ def test_the_sources_are_those_of_a_build_and_the_same_each_time(tmp_path: Path)
         names = set(opened.getnames())
     # Where Cloud Build's step looks for it.
     assert {"Dockerfile", "requirements.txt", "lambdas/gcp/serve.py"} <= names
-    assert not any("__pycache__" in it for it in names)
+    assert not any("__pycache__" in name for name in names)

@@ -19,7 +19,7 @@ def test_a_type_has_its_size_its_gpus_and_the_zones_of_each_region(
     }
     types = catalog.read_types({"a2-highgpu-2g", "n1-standard-8", "a9-none"})
     assert {name for _, name in types} == {"a2-highgpu-2g", "n1-standard-8"}
-    american, european = (types[it, "a2-highgpu-2g"] for it in ("us-central1", "europe-west4"))
+    american, european = (types[word, "a2-highgpu-2g"] for word in ("us-central1", "europe-west4"))
     assert american.zones == {"us-central1-b", "us-central1-c"}
     assert european.zones == {"europe-west4-a"}
     # 12 vCPUs and 85 GiB for each of its two GPUs.
@@ -43,7 +43,7 @@ def test_a_custom_type_is_where_its_series_is(
 def test_an_accelerator_has_its_zones_and_how_many_an_instance_takes(
     compute_engine: GceServer, catalog: GoogleCatalog
 ) -> None:
-    zones = {it for some in compute_engine.project.zones.values() for it in some}
+    zones = {name for some in compute_engine.project.zones.values() for name in some}
     accelerators = catalog.read_accelerators({"nvidia-tesla-t4", "nvidia-none"})
     assert set(accelerators) == {"nvidia-tesla-t4"}
     assert accelerators["nvidia-tesla-t4"].zones == zones

@@ -16,11 +16,11 @@ def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph) -> None:
 
 def test_subnetworks_are_apart_and_reach_google(gcp_vision: GcpGraph) -> None:
     subnetworks = gcp_vision.inputs_of("compute/subnetwork")
-    assert {name: it["ipCidrRange"] for name, it in subnetworks.items()} == {
+    assert {name: subnetwork["ipCidrRange"] for name, subnetwork in subnetworks.items()} == {
         "us-central1": "10.64.0.0/16",
         "europe-west4": "10.65.0.0/16",
     }
-    assert all(it["privateIpGoogleAccess"] for it in subnetworks.values())
+    assert all(subnetwork["privateIpGoogleAccess"] for subnetwork in subnetworks.values())
 
 
 def test_private_subnetworks_go_out_by_cloud_nat(gcp_bank: GcpGraph) -> None:
@@ -32,7 +32,7 @@ def test_private_subnetworks_go_out_by_cloud_nat(gcp_bank: GcpGraph) -> None:
 
 def test_a_given_network_is_used_as_it_is(gcp_speech: GcpGraph) -> None:
     assert not any(
-        it.startswith("compute/") for it in kinds(gcp_speech) - {"compute/subnetworkIAMMember"}
+        kind.startswith("compute/") for kind in kinds(gcp_speech) - {"compute/subnetworkIAMMember"}
     )
     network = json.loads(environments(gcp_speech)["tick"]["DETCLOUD_NETWORK"])
     assert network["network"] == "shared"
@@ -47,11 +47,15 @@ def test_alarms_have_one_condition_each(gcp_vision: GcpGraph, gcp_speech: GcpGra
     assert set(alarms) == {"errors", "lag"}
     for alarm in alarms.values():
         assert alarm["notificationChannels"] == ["NotificationChannel.alarms.name"]
-    conditions = {name: it["conditions"][0] for name, it in alarms.items() if it["conditions"]}
-    assert sum(len(it["conditions"]) for it in alarms.values()) == 2
+    conditions = {
+        name: item["conditions"][0] for name, item in alarms.items() if item["conditions"]
+    }
+    assert sum(len(item["conditions"]) for item in alarms.values()) == 2
     errors = conditions["errors"]["conditionMatchedLog"]["filter"]
     # Of no other team whose name begins so.
-    assert all(f'"detcloud-vision-{it.replace("_", "-")}"' in errors for it in FUNCTIONS)
+    assert all(
+        f'"detcloud-vision-{function.replace("_", "-")}"' in errors for function in FUNCTIONS
+    )
     assert alarms["errors"]["alertStrategy"]["notificationRateLimit"] == {"period": "3600s"}
     lag = conditions["lag"]["conditionThreshold"]
     assert 'starts_with("eventarc-us-central1-detcloud-vision-mail-")' in lag["filter"]

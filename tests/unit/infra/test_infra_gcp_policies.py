@@ -19,19 +19,19 @@ def grants(*, logs_instances: bool = False) -> list[Grant]:
 def may(account: str, *, logs_instances: bool = False) -> Where:
     """Return the permissions of an account by their place and condition."""
     found: Where = {}
-    for it in grants(logs_instances=logs_instances):
-        if it.account == account:
-            key = (it.place.kind, it.place.name, it.condition)
-            found.setdefault(key, set()).update(it.permissions)
+    for grant in grants(logs_instances=logs_instances):
+        if grant.account == account:
+            key = (grant.place.kind, grant.place.name, grant.condition)
+            found.setdefault(key, set()).update(grant.permissions)
     return found
 
 
 ROWS_WHERE = ("project", "", DATABASE)
-ROWS_ALL = {f"datastore.entities.{it}" for it in ("create", "delete", "get", "list", "update")}
+ROWS_ALL = {f"datastore.entities.{name}" for name in ("create", "delete", "get", "list", "update")}
 
 
 def storage(*verbs: str) -> set[str]:
-    return {f"storage.objects.{it}" for it in verbs}
+    return {f"storage.objects.{verb}" for verb in verbs}
 
 
 def folder_condition(folder: str) -> str:
@@ -54,14 +54,14 @@ def test_advance_and_suggest_may_do_nothing_but_rows() -> None:
 
 def test_the_tick_may_do_what_instances_need() -> None:
     found = may("tick")
-    [condition] = [it for kind, _, it in found if kind == "project" and it != DATABASE]
+    [condition] = [name for kind, _, name in found if kind == "project" and name != DATABASE]
     compute = found.pop(("project", "", condition))
     assert compute == {
         "compute.images.useReadOnly",
-        *(f"compute.disks.{it}" for it in ("create", "setLabels")),
+        *(f"compute.disks.{name}" for name in ("create", "setLabels")),
         *(
-            f"compute.instances.{it}"
-            for it in (
+            f"compute.instances.{name}"
+            for name in (
                 "create",
                 "delete",
                 "getSerialPortOutput",
@@ -89,7 +89,7 @@ def test_the_tick_may_do_what_instances_need() -> None:
 
 
 def test_the_ticks_condition_goes_by_names_of_instances_and_disks() -> None:
-    [condition] = [it.condition for it in grants() if it.role == "instances"]
+    [condition] = [grant.condition for grant in grants() if grant.role == "instances"]
     instance, disk = condition.split(" && ")
     for kind, folder, text in (("Instance", "instances", instance), ("Disk", "disks", disk)):
         assert text == (
@@ -150,8 +150,8 @@ def test_the_build_may_read_sources_and_push_images() -> None:
 
 def test_every_account_and_role_is_used() -> None:
     found = grants(logs_instances=True)
-    assert {it.account for it in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
-    assert {it.role for it in found} == set(ROLES) - set(TRIAL_ROLES)
+    assert {grant.account for grant in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert {grant.role for grant in found} == set(ROLES) - set(TRIAL_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])
@@ -174,5 +174,6 @@ def test_the_services_encrypt_with_a_key_of_ones_own() -> None:
     services = ["gcp-sa-firestore", "gs-project-accounts", "gcp-sa-artifactregistry"]
     services += ["serverless-robot-prod", "compute-system"]
     assert key_members(NAMES) == [
-        f"serviceAccount:service-123456789012@{it}.iam.gserviceaccount.com" for it in services
+        f"serviceAccount:service-123456789012@{service}.iam.gserviceaccount.com"
+        for service in services
     ]

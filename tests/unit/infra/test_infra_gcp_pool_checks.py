@@ -53,7 +53,7 @@ def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_ther
     shared = settings(network=SHARED % HOST)
     facts = read_project(shared, check_cluster(POOLS), api, catalog)
     assert asked == [
-        [f"compute.subnetworks.{it}" for it in ("use", "getIamPolicy", "setIamPolicy")]
+        [f"compute.subnetworks.{name}" for name in ("use", "getIamPolicy", "setIamPolicy")]
     ]
     missing = ("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
     assert facts.denied_at == {HOST: missing}

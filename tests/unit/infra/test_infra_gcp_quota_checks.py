@@ -101,7 +101,9 @@ def test_that_no_list_tells_which_quota_counts_a_series_is_said(
             "nvidia-tesla-t4": AcceleratorFacts(frozenset({"us-central1-b"}), 4),
         },
     )
-    [finding] = [it for it in check_facts(settings(), pools, facts) if it.level is not Level.FINE]
+    [finding] = [
+        fact for fact in check_facts(settings(), pools, facts) if fact.level is not Level.FINE
+    ]
     assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")
     assert said in finding.text
 
@@ -114,4 +116,4 @@ def test_vcpus_of_a_type_are_known_where_compute_engine_is_silent() -> None:
 
 def test_instances_without_public_addresses_count_against_no_quota_of_them() -> None:
     found = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
-    assert not any("ADDRESSES" in it.subject for it in found)
+    assert not any("ADDRESSES" in finding.subject for finding in found)

@@ -54,7 +54,13 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
 def test_all_functions_go_to_the_deployment_before_and_the_api_last() -> None:
     api, said = services("one", "two"), list[str]()
     moves = move_functions(NAMES, api, said.append)
-    assert [it.function for it in moves] == ["advance", "tick", "checkpoint_gc", "suggest", "api"]
+    assert [move.function for move in moves] == [
+        "advance",
+        "tick",
+        "checkpoint_gc",
+        "suggest",
+        "api",
+    ]
     last = moves[-1]
     assert (last.before, last.after) == ("detcloud-vision-api-1", "detcloud-vision-api-0")
     assert last.deployment == "one"
@@ -78,13 +84,13 @@ def test_all_functions_go_to_the_deployment_before_and_the_api_last() -> None:
 def test_forward_goes_to_the_newest_again() -> None:
     api = services("one", "two", "three", live=0)
     moves = move_functions(NAMES, api, lambda line: None, forward=True)
-    assert {it.deployment for it in moves} == {"three"}
-    assert {it.after[-2:] for it in moves} == {"-2"}
+    assert {move.deployment for move in moves} == {"three"}
+    assert {move.after[-2:] for move in moves} == {"-2"}
 
 
 def test_a_second_rollback_goes_back_further() -> None:
     moves = move_functions(NAMES, services("one", "two", "three", live=1), lambda line: None)
-    assert {it.deployment for it in moves} == {"one"}
+    assert {move.deployment for move in moves} == {"one"}
 
 
 def test_without_a_deployment_before_nothing_moves() -> None:
@@ -136,7 +142,7 @@ def test_the_api_moves_when_the_others_have_and_none_is_waited_for_too_long() ->
     looks = iter([{}, {}, {"done": True}])
     api.table["GET", "operations/suggest"] = lambda body: next(looks)
     # Each look is 2 s after the one before.
-    clock = Clock(lambda: seconds[0], lambda it: seconds.__setitem__(0, seconds[0] + it))
+    clock = Clock(lambda: seconds[0], lambda value: seconds.__setitem__(0, seconds[0] + value))
     move_functions(NAMES, api, orders.append, clock=clock)
     assert seconds == [4.0]
     at = [url for _, url, _ in api.calls]
@@ -155,8 +161,11 @@ def test_what_requests_really_go_to_counts_and_not_what_was_ordered() -> None:
     service = dict(api.table["GET", "services/detcloud-vision-tick"])  # type: ignore[arg-type]
     service["trafficStatuses"] = [{"revision": "detcloud-vision-tick-2", "percent": 100}]
     api.table["GET", "services/detcloud-vision-tick"] = service
-    moves = {it.function: it for it in move_functions(NAMES, api, lambda line: None)}
-    assert {it.deployment for it in moves.values()} == {"two"}
+    moves = {
+        move_function.function: move_function
+        for move_function in move_functions(NAMES, api, lambda line: None)
+    }
+    assert {move.deployment for move in moves.values()} == {"two"}
     assert moves["tick"].before == "detcloud-vision-tick-2"
     assert [url for url in api.urls_of("PATCH") if "-tick?" not in url] == []
 
@@ -166,7 +175,9 @@ def test_revisions_before_the_last_five_deployments_go() -> None:
     api, said = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
     assert prune_revisions(NAMES, api, said.append) == 10
     ends = {url.rpartition("/")[2] for url in api.urls_of("DELETE")}
-    assert ends == {f"{NAMES.part(it)}-{number}" for it in FUNCTIONS for number in (0, 1)}
+    assert ends == {
+        f"{NAMES.part(function)}-{number}" for function in FUNCTIONS for number in (0, 1)
+    }
     assert said == ["10 old revisions of functions were removed"]
 
 

@@ -88,21 +88,29 @@ def test_the_database_is_the_teams_and_is_kept(gcp_vision: GcpGraph, gcp_speech:
 def test_the_indexes_are_those_of_the_committed_file(gcp_vision: GcpGraph) -> None:
     wanted = json.loads(INDEXES.read_text())
     made = gcp_vision.inputs_of("firestore/index").values()
-    assert [(it["collection"], it["queryScope"], it["fields"]) for it in made] == [
+    assert [(item["collection"], item["queryScope"], item["fields"]) for item in made] == [
         (
-            it["collectionGroup"],
-            it["queryScope"],
-            [{"fieldPath": f["fieldPath"], "order": f["order"]} for f in it["fields"]],
+            index["collectionGroup"],
+            index["queryScope"],
+            [{"fieldPath": f["fieldPath"], "order": f["order"]} for f in index["fields"]],
         )
-        for it in wanted["indexes"]
+        for index in wanted["indexes"]
     ]
-    fields = {it["field"]: it for it in gcp_vision.inputs_of("firestore/field").values()}
-    assert set(fields) == {it["fieldPath"] for it in wanted["fieldOverrides"]}
-    expiring = {name for name, it in fields.items() if "ttlConfig" in it}
+    fields = {item["field"]: item for item in gcp_vision.inputs_of("firestore/field").values()}
+    assert set(fields) == {
+        field_override["fieldPath"] for field_override in wanted["fieldOverrides"]
+    }
+    expiring = {name for name, field in fields.items() if "ttlConfig" in field}
     assert (
-        expiring == {it["fieldPath"] for it in wanted["fieldOverrides"] if it.get("ttl")} == {"x"}
+        expiring
+        == {
+            field_override["fieldPath"]
+            for field_override in wanted["fieldOverrides"]
+            if field_override.get("ttl")
+        }
+        == {"x"}
     )
-    assert all(it["indexConfig"] == {"indexes": []} for it in fields.values())
+    assert all(field["indexConfig"] == {"indexes": []} for field in fields.values())
 
 
 def test_indexes_are_made_one_after_the_other(gcp_vision: GcpGraph) -> None:
@@ -117,7 +125,7 @@ def test_every_bucket_is_private_and_forgets_what_was_broken_off(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
     buckets = gcp_vision.inputs_of("storage/bucket")
-    assert {it["name"] for it in buckets.values()} == {
+    assert {item["name"] for item in buckets.values()} == {
         "detcloud-vision-objects-123456789012",
         "detcloud-vision-checkpoints-123456789012",
     }
@@ -230,13 +238,19 @@ def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
 
 def test_only_the_api_lets_everybody_in(gcp_vision: GcpGraph) -> None:
     services = gcp_vision.inputs_of("cloudrunv2/service")
-    assert {name for name, it in services.items() if it["invokerIamDisabled"]} == {"api"}
-    public = {name for name, it in services.items() if it["ingress"] == "INGRESS_TRAFFIC_ALL"}
+    assert {name for name, service in services.items() if service["invokerIamDisabled"]} == {"api"}
+    public = {
+        name for name, service in services.items() if service["ingress"] == "INGRESS_TRAFFIC_ALL"
+    }
     # What the tick starts is reached over the internet, by whom IAM lets in.
     assert public == {"api", *STARTED_BY_TICK}
-    members = [it["member"] for it in gcp_vision.inputs_of("cloudrunv2/serviceIamMember").values()]
+    members = [
+        item["member"] for item in gcp_vision.inputs_of("cloudrunv2/serviceIamMember").values()
+    ]
     assert set(members) == {"Account.events.member", "Account.tick.member"}
-    assert not any("allUsers" in text for it in gcp_vision.resources for text in texts(it.inputs))
+    assert not any(
+        "allUsers" in text for resource in gcp_vision.resources for text in texts(resource.inputs)
+    )
 
 
 def test_a_function_is_made_after_the_roles_that_it_starts_with(gcp_vision: GcpGraph) -> None:
@@ -246,7 +260,7 @@ def test_a_function_is_made_after_the_roles_that_it_starts_with(gcp_vision: GcpG
 
 def test_the_revisions_of_a_deployment_have_one_label(gcp_vision: GcpGraph) -> None:
     services = gcp_vision.inputs_of("cloudrunv2/service").values()
-    [label] = {it["template"]["labels"]["detcloud-deployment"] for it in services}
+    [label] = {service["template"]["labels"]["detcloud-deployment"] for service in services}
     # What Google takes as a label.
     assert re.fullmatch("[0-9a-f]{12}", label)
 
@@ -271,7 +285,7 @@ def test_another_deployment_has_another_label(tmp_path: Path) -> None:
 def test_the_image_is_built_from_the_sources_in_the_bucket(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
-    builds = {it.package: it for it in gcp_vision.builds}
+    builds = {item.package: item for item in gcp_vision.builds}
     sources = gcp_vision.inputs_of("storage/bucketObject")
     for kind, digest in (("functions", SOURCE), ("suggest", SUGGEST)):
         source, build = sources[f"{kind}-sources"], builds[kind]
@@ -298,7 +312,9 @@ def test_images_are_named_once_and_the_newest_stay(gcp_vision: GcpGraph) -> None
     repository = gcp_vision.inputs_of("artifactregistry/repository")["images"]
     assert repository["dockerConfig"] == {"immutableTags": True}
     assert repository["repositoryId"] == "detcloud-vision"
-    policies = {it["action"]: it for it in repository["cleanupPolicies"]}
+    policies = {
+        cleanup_policy["action"]: cleanup_policy for cleanup_policy in repository["cleanupPolicies"]
+    }
     assert policies["KEEP"]["mostRecentVersions"] == {"keepCount": 10}
 
 
@@ -306,7 +322,10 @@ def test_created_documents_call_advance_and_the_tick(gcp_vision: GcpGraph) -> No
     triggers = gcp_vision.inputs_of("eventarc/trigger")
     for name, function in (("mail", "advance"), ("intents", "tick")):
         trigger = triggers[name]
-        filters = {it["attribute"]: it for it in trigger["matchingCriterias"]}
+        filters = {
+            matching_criteria["attribute"]: matching_criteria
+            for matching_criteria in trigger["matchingCriterias"]
+        }
         assert filters["type"]["value"] == "google.cloud.firestore.document.v1.created"
         assert filters["database"]["value"] == "detcloud-vision"
         assert filters["document"]["value"] == f"triggers/{function}/rows/{{row}}"
@@ -341,24 +360,29 @@ def test_each_grant_is_made_once_with_its_condition(gcp_vision: GcpGraph) -> Non
     settings = parse_settings(
         "vision",
         {
-            name.removeprefix("detcloud:"): it
-            for name, it in {**VISION, "detcloud:clusterConfig": "pools.yaml"}.items()
+            name.removeprefix("detcloud:"): text
+            for name, text in {**VISION, "detcloud:clusterConfig": "pools.yaml"}.items()
         },
     )
     wanted = sorted(
         (
-            f"Account.{it.account}.member",
-            f"IAMCustomRole.{it.role}.name",
-            it.condition,
+            f"Account.{grant.account}.member",
+            f"IAMCustomRole.{grant.role}.name",
+            grant.condition,
         )
-        for it in list_grants(settings.names, settings.subnetwork_regions, logs_instances=False)
+        for grant in list_grants(settings.names, settings.subnetwork_regions, logs_instances=False)
     )
-    made = [it.inputs for it in gcp_vision.resources if it.type.lower().endswith("iammember")]
+    made = [
+        resource.inputs
+        for resource in gcp_vision.resources
+        if resource.type.lower().endswith("iammember")
+    ]
     assert wanted == sorted(
-        (it["member"], it["role"], it.get("condition", {}).get("expression", "")) for it in made
+        (item["member"], item["role"], item.get("condition", {}).get("expression", ""))
+        for item in made
     )
     roles = gcp_vision.inputs_of("projects/iAMCustomRole")
-    assert {name: it["permissions"] for name, it in roles.items()} == {
+    assert {name: role["permissions"] for name, role in roles.items()} == {
         name: list(permissions) for name, permissions in ROLES.items() if name not in TRIAL_ROLES
     }
 
@@ -367,7 +391,7 @@ def test_every_function_has_an_account_of_its_own(gcp_vision: GcpGraph) -> None:
     accounts = gcp_vision.inputs_of("serviceaccount/account")
     assert set(accounts) == {*FUNCTIONS, *OTHER_ACCOUNTS}
     assert accounts["checkpoint_gc"]["accountId"] == "dc-vision-gc"
-    assert len({it["accountId"] for it in accounts.values()}) == len(accounts)
+    assert len({account["accountId"] for account in accounts.values()}) == len(accounts)
 
 
 def test_everything_that_stores_is_encrypted_with_a_key_of_ones_own(gcp_bank: GcpGraph) -> None:
@@ -404,11 +428,13 @@ def test_two_teams_share_no_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> 
     def names_of(found: GcpGraph) -> set[str]:
         keys = ("name", "accountId", "roleId", "repositoryId", "displayName")
         return {
-            str(it.inputs[key])
-            for it in found.resources
+            str(resource.inputs[key])
+            for resource in found.resources
             for key in keys
             # A grant or an object is in something that is the team's own.
-            if key in it.inputs and "ember" not in it.type and "bucketObject" not in it.type
+            if key in resource.inputs
+            and "ember" not in resource.type
+            and "bucketObject" not in resource.type
         }
 
     assert not names_of(gcp_vision) & names_of(gcp_speech)
@@ -417,11 +443,13 @@ def test_two_teams_share_no_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> 
 
 def test_each_resource_names_its_project(gcp_vision: GcpGraph) -> None:
     placed = {"bucketObject", "bucketIAMMember", "budget", "providers"}
-    for it in gcp_vision.resources:
-        place = it.type.split(":")[1].partition("/")[2]
-        if place not in placed and it.type != "gcp:serviceaccount/iAMMember:IAMMember":
-            assert it.inputs.get("project", "acme-ml") == "acme-ml"
-            assert "project" in it.inputs or it.type.startswith("pulumi:"), it.type
+    for resource in gcp_vision.resources:
+        place = resource.type.split(":")[1].partition("/")[2]
+        if place not in placed and resource.type != "gcp:serviceaccount/iAMMember:IAMMember":
+            assert resource.inputs.get("project", "acme-ml") == "acme-ml"
+            assert "project" in resource.inputs or resource.type.startswith("pulumi:"), (
+                resource.type
+            )
 
 
 def test_agents_write_logs_only_where_a_pool_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ def test_every_resource_of_the_program_is_there(
     document: dict[str, Any], gcp_speech: GcpGraph
 ) -> None:
     exported = sum(map(len, document["resource"].values()))
-    assert exported == len([it for it in gcp_speech.resources if it.type.startswith("gcp:")])
+    assert exported == len(
+        [resource for resource in gcp_speech.resources if resource.type.startswith("gcp:")]
+    )
 
 
 def test_the_provider_is_the_projects(document: dict[str, Any]) -> None:
@@ -47,7 +49,7 @@ def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
     service = resources["google_cloud_run_v2_service"]["tick"]
     [template] = service["template"]
     [container] = template["containers"]
-    assert {it["name"] for it in container["env"]} >= {"DETCLOUD_FUNCTION", "DETCLOUD_NETWORK"}
+    assert {item["name"] for item in container["env"]} >= {"DETCLOUD_FUNCTION", "DETCLOUD_NETWORK"}
     assert service["traffic"][0]["percent"] == 100
     [trigger] = [resources["google_eventarc_trigger"]["mail"]]
     assert len(trigger["matching_criteria"]) == 3

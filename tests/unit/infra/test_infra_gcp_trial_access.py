@@ -48,7 +48,11 @@ def test_settings_name_buckets_with_their_folders_accounts_and_repositories() ->
     [
         ("dataBuckets", '{"Photos": "read"}', "a map of at most 10"),
         ("dataBuckets", '{"photos": "write"}', "a map of at most 10"),
-        ("dataBuckets", json.dumps({f"b-{it}": "read" for it in range(11)}), "a map of at most 10"),
+        (
+            "dataBuckets",
+            json.dumps({f"b-{number}": "read" for number in range(11)}),
+            "a map of at most 10",
+        ),
         ("dataBuckets", '{"detcloud-vision-objects-123456789012": "read"}', "not the cluster's"),
         ("taskAccounts", '{"gpus": "readers"}', "NAME@PROJECT.iam.gserviceaccount.com"),
         (
@@ -87,18 +91,18 @@ def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
         "dc-vision-pull",
     )
     tokens = {
-        (it["member"], it["serviceAccountId"])
-        for it in made.inputs_of("serviceaccount/iAMMember").values()
-        if it["role"] == "IAMCustomRole.issue_tokens.name"
+        (item["member"], item["serviceAccountId"])
+        for item in made.inputs_of("serviceaccount/iAMMember").values()
+        if item["role"] == "IAMCustomRole.issue_tokens.name"
     }
     assert tokens == {
-        ("Account.api.member", f"Account.{it}.name") for it in ("storage", "data", "pull")
+        ("Account.api.member", f"Account.{word}.name") for word in ("storage", "data", "pull")
     }
     # In the project's policy, where a bucket need not be asked for its own.
     grants = {
-        it["condition"]["expression"]: it["role"]
-        for it in made.inputs_of("projects/iAMMember").values()
-        if it["member"] == "Account.data.member"
+        item["condition"]["expression"]: item["role"]
+        for item in made.inputs_of("projects/iAMMember").values()
+        if item["member"] == "Account.data.member"
     }
     assert grants == {
         'resource.name == "projects/_/buckets/photos" || '
@@ -112,12 +116,14 @@ def test_the_stack_has_the_accounts_and_the_api_alone_may_make_tokens_of_them(
     }
     # The repository of another project is for its owner to open.
     pulls = [
-        (it["location"], it["repository"], it["project"])
-        for it in made.inputs_of("artifactregistry/repositoryIamMember").values()
-        if it["member"] == "Account.pull.member"
+        (item["location"], item["repository"], item["project"])
+        for item in made.inputs_of("artifactregistry/repositoryIamMember").values()
+        if item["member"] == "Account.pull.member"
     ]
     assert pulls == [("us", "images", "acme-ml")]
-    assert {it.type for it in made.resources if it.type.startswith("gcp:")} <= set(NEEDS)
+    assert {
+        resource.type for resource in made.resources if resource.type.startswith("gcp:")
+    } <= set(NEEDS)
 
 
 def test_the_api_knows_what_it_may_give(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def test_twenty_buckets_of_usual_names_fit_into_a_policy() -> None:
     document = trial_policies.data_access(settings.data_buckets)
     length = len(json.dumps(document, separators=(",", ":")))
     assert length < POLICY_CHARACTERS_MAX
-    for it in settings.data_buckets:
-        place = f"arn:aws:s3:::{it.bucket}"
-        assert allows(document, "s3:PutObject", f"{place}/{it.folder}1")
+    for data_bucket in settings.data_buckets:
+        place = f"arn:aws:s3:::{data_bucket.bucket}"
+        assert allows(document, "s3:PutObject", f"{place}/{data_bucket.folder}1")
         assert not allows(document, "s3:PutObject", f"{place}/1")
         assert allows(document, "s3:GetBucketLocation", place)
 
@@ -75,18 +75,21 @@ def test_twenty_buckets_of_usual_names_fit_into_a_policy() -> None:
             {"imageRepositories": repositories(50, 30)},
             "detcloud:imageRepositories and detcloud:taskRoles are [0-9]+ bytes",
         ),
-        ({"tags": {f"key-{it}": "v" * 100 for it in range(20)}}, "detcloud:tags are [0-9]+ bytes"),
+        (
+            {"tags": {f"key-{number}": "v" * 100 for number in range(20)}},
+            "detcloud:tags are [0-9]+ bytes",
+        ),
     ],
 )
 def test_what_iam_or_lambda_would_refuse_is_refused_first(
     more: Mapping[str, object], said: str
 ) -> None:
     found = find_limit_problems(settings_of(**more))
-    assert [it for it in found if re.match(said, it)], found
+    assert [name for name in found if re.match(said, name)], found
 
 
 def test_the_program_refuses_it(tmp_path: Path) -> None:
-    tags = json.dumps({f"key-{it}": "v" * 100 for it in range(20)})
+    tags = json.dumps({f"key-{number}": "v" * 100 for number in range(20)})
     config = {**FRONTED, "detcloud:tags": tags, **files(tmp_path)}
     with pytest.raises(SettingsInvalid, match="detcloud:tags are"):
         read_stack_config(TEAM, config)
@@ -108,7 +111,9 @@ def test_the_rest_of_an_environment_needs_no_more_than_is_left_for_it(tmp_path: 
         and ARNs that AWS gives have at most.
         """
         variables = {**functions[name]["environment"]["variables"], **given}
-        return sum(len(key) + len(json.dumps(it).ljust(100)) for key, it in variables.items())
+        return sum(
+            len(key) + len(json.dumps(variable).ljust(100)) for key, variable in variables.items()
+        )
 
     api = functions["api"]["environment"]["variables"]["DETCLOUD_TRIAL_GRANTS"]
     grants = {k: v for k, v in json.loads(api).items() if k != "repositories"}

@@ -113,7 +113,7 @@ ABOUT_NOTHING = {"Look", "Trace"}
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_each_statement_allows_what_it_says_and_no_more(name: str) -> None:
     statements = DOCUMENTS[name]["Statement"]
-    found = {it["Sid"]: " ".join(it["Action"]) for it in statements}
+    found = {statement["Sid"]: " ".join(statement["Action"]) for statement in statements}
     assert found == STATEMENTS[name]
     assert len(found) == len(statements)
 
@@ -206,7 +206,9 @@ def test_what_another_account_shares_is_used_like_ones_own() -> None:
 def test_the_tick_may_call_of_ec2_what_its_provider_calls_and_no_more() -> None:
     called = {_camel(name) for name in vars(Ec2Api) if not name.startswith("_")}
     statements = policies.tick(NAMES, None)["Statement"]
-    actions = {name for it in statements for name in it["Action"] if name.startswith("ec2:")}
+    actions = {
+        name for statement in statements for name in statement["Action"] if name.startswith("ec2:")
+    }
     # A fleet runs instances, and who makes something with tags tags it.
     assert actions == {f"ec2:{name}" for name in called | {"RunInstances", "CreateTags"}}
 
@@ -220,11 +222,13 @@ def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
     row = IntentRow("1", NAMES.cluster, "gpus", offering, 1, "token", 0)
     asked = fleet_request(row, Ec2Settings(), "template", [Subnet("subnet-a", "us-east-1a")])
     tagged = {
-        it["ResourceType"]
-        for it in asked["TagSpecifications"]
-        if {"Key": TAG, "Value": "detcloud-vision"} in it["Tags"]
+        tag_specification["ResourceType"]
+        for tag_specification in asked["TagSpecifications"]
+        if {"Key": TAG, "Value": "detcloud-vision"} in tag_specification["Tags"]
     }
-    [bound] = [it for it in policies.tick(NAMES, None)["Statement"] if it["Sid"] == "LaunchTagged"]
+    [bound] = [
+        item for item in policies.tick(NAMES, None)["Statement"] if item["Sid"] == "LaunchTagged"
+    ]
     assert {f"{EC2}:{kind}/*" for kind in tagged} == set(bound["Resource"])
 
 

@@ -98,9 +98,9 @@ def test_the_functions_that_need_it_know_the_remote_account(tmp_path: Path) -> N
     config = {**VISION, "detcloud:otherClouds": json.dumps({"gcp": TWO_REGIONS})}
     functions = graph("vision", config, tmp_path).inputs_of("Function")
     told = {
-        name: it["environment"]["variables"][VARIABLE]
-        for name, it in functions.items()
-        if VARIABLE in it["environment"]["variables"]
+        name: function["environment"]["variables"][VARIABLE]
+        for name, function in functions.items()
+        if VARIABLE in function["environment"]["variables"]
     }
     assert set(told) == {"api", "tick"}
     assert told["api"] == told["tick"]
@@ -122,7 +122,11 @@ def test_the_functions_that_need_it_know_the_remote_account(tmp_path: Path) -> N
 
 def test_a_stack_without_another_cloud_says_nothing_of_any(tmp_path: Path) -> None:
     functions = graph("vision", VISION, tmp_path).inputs_of("Function")
-    assert not [it for it in functions.values() if VARIABLE in it["environment"]["variables"]]
+    assert not [
+        function
+        for function in functions.values()
+        if VARIABLE in function["environment"]["variables"]
+    ]
 
 
 def test_a_side_that_leaves_no_room_in_a_functions_environment_is_told() -> None:
@@ -137,13 +141,13 @@ def test_a_side_that_leaves_no_room_in_a_functions_environment_is_told() -> None
 
 def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> None:
     grants = list_remote_grants(NAMES, REGIONS, logs_instances=False)
-    assert {it.account for it in grants} == {"launcher"}
+    assert {grant.account for grant in grants} == {"launcher"}
     tick = {
-        (it.role, it.place, it.condition)
-        for it in list_grants(NAMES, REGIONS, logs_instances=False)
-        if it.account == "tick"
+        (grant.role, grant.place, grant.condition)
+        for grant in list_grants(NAMES, REGIONS, logs_instances=False)
+        if grant.account == "tick"
     }
-    launcher = {(it.role, it.place, it.condition) for it in grants}
+    launcher = {(grant.role, grant.place, grant.condition) for grant in grants}
     # All but rows, objects and other functions, which are not there.
     assert {role for role, _, _ in tick - launcher} == {
         "rows",
@@ -152,10 +156,10 @@ def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> No
         "start_functions",
     }
     assert launcher <= tick
-    assert {it.role for it in grants if it.place.kind == "project"} == {"instances"}
-    assert all(it.condition for it in grants if it.place.kind == "project")
+    assert {grant.role for grant in grants if grant.place.kind == "project"} == {"instances"}
+    assert all(grant.condition for grant in grants if grant.place.kind == "project")
     logged = list_remote_grants(NAMES, REGIONS, logs_instances=True)
-    assert [(it.account, it.role) for it in logged if it not in grants] == [
+    assert [(grant.account, grant.role) for grant in logged if grant not in grants] == [
         ("instance", "write_logs")
     ]
 
@@ -196,13 +200,17 @@ def test_the_script_makes_what_is_missing_and_gives_no_more(gcloud: Gcloud) -> N
         ("detcloud-vision-europe-west4", LAUNCHES, f"{roles}_use_subnetworks", ""),
         (launcher, trust.member, f"{roles}_issue_tokens", ""),
     }
-    made = [it for it in gcloud.commands if "create" in it or "create-aws" in it]
+    made = [
+        command for command in gcloud.commands if "create" in command or "create-aws" in command
+    ]
     # Four roles, two accounts, the trust's two parts, a network of two regions, and its firewall.
     assert len(made) == 4 + 2 + 2 + 3 + 1
-    assert not [it for it in gcloud.commands if "key" in " ".join(it)]
+    assert not [command for command in gcloud.commands if "key" in " ".join(command)]
     again = gcloud.run(script)
     assert again.returncode == 0, again.stderr
-    assert not [it for it in gcloud.commands if "create" in it or "create-aws" in it]
+    assert not [
+        command for command in gcloud.commands if "create" in command or "create-aws" in command
+    ]
     assert bindings_of(gcloud.commands) == given
 
 
@@ -227,7 +235,7 @@ def test_the_side_of_a_cluster_in_another_account_is_left_alone(
         assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
     project = Project("acme-ml", "123456789012", gcloud.all_commands())
     found = remote(project, catalog=catalog).find_findings(pools())
-    [trust] = [it for it in found if it.subject == "trust in acme-ml"]
+    [trust] = [finding for finding in found if finding.subject == "trust in acme-ml"]
     assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
     assert "another name for the team" in trust.remedy
 
@@ -243,21 +251,25 @@ def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gclou
     gcloud.seed("compute", "instances", "delete", "detcloud-vision--vm-1")
     done = gcloud.run(remote().removal_commands())
     assert done.returncode == 0, done.stderr
-    deleted = [it for it in gcloud.commands if "delete" in it]
+    deleted = [command for command in gcloud.commands if "delete" in command]
     # As many as were made, but the provider, which goes with its pool.
     assert len(deleted) == 4 + 2 + 1 + 3 + 1
-    taken = [flags_of(it)["member"] for it in gcloud.commands if "remove-iam-policy-binding" in it]
+    taken = [
+        flags_of(command)["member"]
+        for command in gcloud.commands
+        if "remove-iam-policy-binding" in command
+    ]
     assert LAUNCHES in taken
     left = Project("acme-ml", "123456789012", gcloud.all_commands())
     assert remote(left).find_leftovers() == []
     again = gcloud.run(remote().removal_commands())
     assert again.returncode == 0, again.stderr
-    assert not [it for it in gcloud.commands if "delete" in it]
+    assert not [command for command in gcloud.commands if "delete" in command]
     back = gcloud.run(remote().commands(pools()))
     assert back.returncode == 0, back.stderr
     # What Google keeps is not to be made, and all else is.
-    assert len([it for it in gcloud.commands if "undelete" in it]) == 4 + 1
-    assert len([it for it in gcloud.commands if "create" in it]) == 2 + 3 + 1
+    assert len([command for command in gcloud.commands if "undelete" in command]) == 4 + 1
+    assert len([command for command in gcloud.commands if "create" in command]) == 2 + 3 + 1
 
 
 def test_a_deleted_pool_of_a_namesake_is_taken_back_and_trusts_the_new_cluster(
@@ -270,9 +282,13 @@ def test_a_deleted_pool_of_a_namesake_is_taken_back_and_trusts_the_new_cluster(
     done = gcloud.run(remote().commands(pools()))
     assert done.returncode == 0, done.stderr
     assert "Google keeps the pool of identities detcloud-vision for 30 days" in done.stderr
-    back = [it for it in gcloud.commands if "undelete" in it and "detcloud-vision" in it]
-    assert [it[:3] for it in back] == [["iam", "workload-identity-pools", "undelete"]]
-    [changed] = [it for it in gcloud.commands if "update-aws" in it]
+    back = [
+        command
+        for command in gcloud.commands
+        if "undelete" in command and "detcloud-vision" in command
+    ]
+    assert [item[:3] for item in back] == [["iam", "workload-identity-pools", "undelete"]]
+    [changed] = [command for command in gcloud.commands if "update-aws" in command]
     assert flags_of(changed)["account-id"] == "111111111111"
 
 
@@ -282,7 +298,7 @@ def test_a_deleted_provider_is_taken_back_before_it_is_changed(gcloud: Gcloud) -
     gcloud.seed("iam", "workload-identity-pools", "providers", "delete", "functions", *where)
     done = gcloud.run(remote().commands(pools()))
     assert done.returncode == 0, done.stderr
-    verbs = [it[3] for it in gcloud.commands if it[2:3] == ["providers"]]
+    verbs = [command[3] for command in gcloud.commands if command[2:3] == ["providers"]]
     assert verbs == ["undelete", "update-aws"]
 
 
@@ -302,7 +318,7 @@ def finished_project(gcloud: Gcloud) -> Project:
 
 def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> None:
     findings = remote(finished_project(gcloud)).find_findings(NO_POOLS)
-    assert [it.subject for it in findings if it.level is Level.FINE] == [
+    assert [finding.subject for finding in findings if finding.level is Level.FINE] == [
         f"{part} in acme-ml" for part in ("trust", "accounts", "roles", "grants", "network")
     ], findings
     assert len(findings) == 5
@@ -311,9 +327,13 @@ def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> Non
 def errors(project: Project) -> list[str]:
     found = remote(project).find_findings(NO_POOLS)
     assert all(
-        "`detcloud deploy trust aws --team vision`" in it.remedy for it in found if it.remedy
+        "`detcloud deploy trust aws --team vision`" in finding.remedy
+        for finding in found
+        if finding.remedy
     )
-    return [f"{it.subject}: {it.text}" for it in found if it.level is Level.ERROR]
+    return [
+        f"{finding.subject}: {finding.text}" for finding in found if finding.level is Level.ERROR
+    ]
 
 
 def test_the_check_says_what_is_missing(gcloud: Gcloud) -> None:
@@ -359,8 +379,8 @@ def test_whoever_deploys_need_not_see_the_other_cloud(
     for action in ("listMachineTypes", "listAcceleratorTypes"):
         compute_engine.project.fail(action, 403, "forbidden", "not for you")
     findings = remote(ClosedGoogle(403), catalog=catalog).find_findings(pools())
-    assert {it.level for it in findings} == {Level.WARNING}
-    assert all("could not be checked: not for you" in it.text for it in findings)
+    assert {finding.level for finding in findings} == {Level.WARNING}
+    assert all("could not be checked: not for you" in finding.text for finding in findings)
     assert "roles/iam.securityReviewer" in findings[0].remedy
 
 

@@ -53,7 +53,8 @@ class Google:
 
     def __init__(self, **said: Any) -> None:
         services = [
-            {"name": f"p/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
+            {"name": f"p/services/{service}.googleapis.com", "state": "ENABLED"}
+            for service in SERVICES
         ]
         self.said = {
             "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
@@ -82,12 +83,12 @@ class Google:
 
 def google_findings(catalog: GoogleCatalog, **said: Any) -> dict[str, Finding]:
     found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said), catalog)
-    return {it.subject: it for it in found}
+    return {finding.subject: finding for finding in found}
 
 
 def test_types_quotas_and_policies_of_a_project_are_looked_at(catalog: GoogleCatalog) -> None:
     found = google_findings(catalog)
-    assert {it.level for it in found.values()} == {Level.FINE}, found
+    assert {finding.level for finding in found.values()} == {Level.FINE}, found
     assert list(found) == [
         "project in acme-ml",
         "billing in acme-ml",
@@ -156,7 +157,7 @@ def test_what_a_project_refuses_is_an_error_with_what_to_do(
     place: str, answer: Any, subject: str, text: str, remedy: str, catalog: GoogleCatalog
 ) -> None:
     found = google_findings(catalog, **{place: answer})
-    [error] = [it for it in found.values() if it.level is Level.ERROR]
+    [error] = [finding for finding in found.values() if finding.level is Level.ERROR]
     assert error.subject == f"{subject} in acme-ml"
     assert text in error.text
     assert remedy in error.remedy
@@ -176,7 +177,7 @@ def test_a_type_that_the_region_lacks_is_told_with_what_there_is_instead(
 def test_an_account_of_aws_that_is_named_may_be_trusted(catalog: GoogleCatalog) -> None:
     policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
     found = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
-    assert {it.level for it in found.values()} == {Level.FINE}
+    assert {finding.level for finding in found.values()} == {Level.FINE}
 
 
 class Ec2:
@@ -228,8 +229,8 @@ def aws_findings(account: Ec2) -> list[Finding]:
 
 def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
     found = aws_findings(Ec2(16))
-    assert {it.level for it in found} == {Level.FINE}, found
-    assert [it.subject for it in found] == [
+    assert {finding.level for finding in found} == {Level.FINE}, found
+    assert [finding.subject for finding in found] == [
         f"plan in {ACCOUNT}",
         "pool default, g5.xlarge spot",
         f"quota L-3819A6DF in {ACCOUNT}",
@@ -238,17 +239,29 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
         f"launch in {ACCOUNT}",
     ]
     # Four instances of four vCPUs each may be wanted, and two may be had.
-    [warning] = [it for it in aws_findings(Ec2(8)) if it.level is Level.WARNING]
+    [warning] = [
+        aws_finding for aws_finding in aws_findings(Ec2(8)) if aws_finding.level is Level.WARNING
+    ]
     assert warning.subject == f"quota L-3819A6DF in {ACCOUNT}"
-    [error] = [it for it in aws_findings(Ec2(0)) if it.level is Level.ERROR]
+    [error] = [
+        aws_finding for aws_finding in aws_findings(Ec2(0)) if aws_finding.level is Level.ERROR
+    ]
     assert "and one g5.xlarge has 4" in error.text
     assert "request an increase at" in error.remedy
 
 
 def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
-    [error] = [it for it in aws_findings(Ec2(16, "us-east-1f")) if it.level is Level.ERROR]
+    [error] = [
+        aws_finding
+        for aws_finding in aws_findings(Ec2(16, "us-east-1f"))
+        if aws_finding.level is Level.ERROR
+    ]
     assert error.remedy == "add one of those zones to detcloud:otherClouds"
-    [error] = [it for it in aws_findings(Ec2(16, key="arn:x")) if it.level is Level.ERROR]
+    [error] = [
+        aws_finding
+        for aws_finding in aws_findings(Ec2(16, key="arn:x"))
+        if aws_finding.level is Level.ERROR
+    ]
     assert error.subject == f"disks in {ACCOUNT}"
     assert "reset-ebs-default-kms-key-id --region us-east-1" in error.remedy
 

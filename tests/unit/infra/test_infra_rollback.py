@@ -26,7 +26,7 @@ class Lambda:
     """Functions by their names: descriptions by version, and the version of the alias `live`."""
 
     def __init__(self, *deployments: str, live: int | None = None) -> None:
-        described = {number: it for number, it in enumerate(deployments, 1)}
+        described = {number: deployment for number, deployment in enumerate(deployments, 1)}
         self.versions = {NAMES.part(name): dict(described) for name in FUNCTIONS}
         self.live = dict.fromkeys(self.versions, live or len(deployments))
         self.moved: list[str] = []
@@ -48,7 +48,7 @@ class Lambda:
 
     def paginate(self, FunctionName: str) -> Any:
         described = self.versions[FunctionName].items()
-        numbered = [{"Version": str(it), "Description": text} for it, text in described]
+        numbered = [{"Version": str(number), "Description": text} for number, text in described]
         # Each page has some of them, the unpublished one first.
         yield {"Versions": [{"Version": "$LATEST", "Description": NEW}]}
         yield {"Versions": numbered}
@@ -80,8 +80,8 @@ def test_all_functions_go_back_to_the_deployment_before_and_the_api_last() -> No
     # A deployment that changed nothing of a function's code still published a version of it.
     aws = Lambda(OLD, OLD, NEW)
     moves = aws.move()
-    assert {(it.before, it.after, it.deployment) for it in moves} == {("3", "2", OLD)}
-    assert {it.function for it in moves} == set(FUNCTIONS)
+    assert {(move.before, move.after, move.deployment) for move in moves} == {("3", "2", OLD)}
+    assert {move.function for move in moves} == set(FUNCTIONS)
     assert set(aws.live.values()) == {2}
     assert aws.moved[-1] == NAMES.part("api")
 
@@ -101,7 +101,7 @@ def test_the_newest_deployment_is_found_again() -> None:
     aws = Lambda(OLD, NEW)
     aws.move()
     moves = aws.move(forward=True)
-    assert {(it.before, it.after, it.deployment) for it in moves} == {("1", "2", NEW)}
+    assert {(move.before, move.after, move.deployment) for move in moves} == {("1", "2", NEW)}
 
 
 def test_what_has_not_been_deployed_twice_has_no_way_back() -> None:
@@ -128,22 +128,22 @@ def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
 
 def test_versions_that_no_rollback_needs_are_removed() -> None:
     # Eight deployments, of which the third published twice: versions 1 to 9.
-    deployments = [f"detcloud 0.{it} aaaa" for it in (1, 2, 3, 3, 4, 5, 6, 7, 8)]
+    deployments = [f"detcloud 0.{name} aaaa" for name in (1, 2, 3, 3, 4, 5, 6, 7, 8)]
     aws = Lambda(*deployments)
     # The last five, which are 4 to 8, have the versions 5 to 9.
     assert aws.prune() == 4 * len(FUNCTIONS)
-    assert {tuple(it) for it in aws.versions.values()} == {(5, 6, 7, 8, 9)}
+    assert {tuple(version) for version in aws.versions.values()} == {(5, 6, 7, 8, 9)}
     assert aws.prune() == 0
     aws.move()
 
 
 def test_what_runs_and_its_way_back_are_kept_however_old() -> None:
-    deployments = [f"detcloud 0.{it} aaaa" for it in range(1, 10)]
+    deployments = [f"detcloud 0.{number} aaaa" for number in range(1, 10)]
     aws = Lambda(*deployments, live=3)
     assert aws.prune() == 2 * len(FUNCTIONS)
     # 5 to 9 are the last five, 3 is called, and 2 is the one before.
-    assert {tuple(it) for it in aws.versions.values()} == {(2, 3, 5, 6, 7, 8, 9)}
-    assert {it.after for it in aws.move()} == {"2"}
+    assert {tuple(version) for version in aws.versions.values()} == {(2, 3, 5, 6, 7, 8, 9)}
+    assert {item.after for item in aws.move()} == {"2"}
 
 
 def test_versions_of_a_deployment_under_way_are_left_alone() -> None:
@@ -153,7 +153,7 @@ def test_versions_of_a_deployment_under_way_are_left_alone() -> None:
 
 
 def test_what_could_not_be_removed_is_told_and_goes_the_next_time() -> None:
-    aws = Lambda(*(f"detcloud 0.{it} aaaa" for it in range(1, 8)))
+    aws = Lambda(*(f"detcloud 0.{number} aaaa" for number in range(1, 8)))
     aws.fails_at = NAMES.part(FUNCTIONS[-1])
     # Two versions of each function but the last.
     with pytest.raises(PruneFailed, match=f"^{2 * len(FUNCTIONS) - 2} old versions .* refused"):
@@ -166,7 +166,7 @@ def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -
     def description(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
         given = {**config, **files(tmp_path / folder)}
         settings = parse_settings(
-            "vision", {name.removeprefix("detcloud:"): it for name, it in given.items()}
+            "vision", {name.removeprefix("detcloud:"): text for name, text in given.items()}
         )
         return describe_deployment(settings, pools)
 
@@ -178,7 +178,7 @@ def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -
     settings = parse_settings(
         "vision",
         {
-            **{name.removeprefix("detcloud:"): it for name, it in VISION.items()},
+            **{name.removeprefix("detcloud:"): text for name, text in VISION.items()},
             "clusterConfig": "x",
             "archive": str(tmp_path / "b" / "functions.zip"),
             "suggestArchive": str(tmp_path / "b" / "suggest.zip"),
@@ -198,7 +198,7 @@ def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: 
         api.update_alias(FunctionName=function, Name="live", FunctionVersion=version)
     for forward, expected in ((False, "1"), (True, "2")):
         moves = move_functions(names, aws.client, lambda line: None, forward=forward)
-        assert {it.after for it in moves} == {expected}
+        assert {move.after for move in moves} == {expected}
         for name in FUNCTIONS:
             alias = api.get_alias(FunctionName=names.part(name), Name="live")
             assert alias["FunctionVersion"] == expected
@@ -211,5 +211,5 @@ def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: 
             api.update_alias(FunctionName=function, Name="live", FunctionVersion=version)
     assert prune_versions(names, aws.client, lambda line: None) == 2 * len(FUNCTIONS)
     pages = api.get_paginator("list_versions_by_function").paginate(FunctionName=names.part("api"))
-    kept = [it["Version"] for page in pages for it in page["Versions"]]
+    kept = [item["Version"] for page in pages for item in page["Versions"]]
     assert kept == ["$LATEST", "3", "4", "5", "6", "7"]

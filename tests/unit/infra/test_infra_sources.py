@@ -13,9 +13,14 @@ def test_an_installation_wants_what_its_extra_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = sources.extra_packages(*EXTRAS["suggest"])
-    assert any(it.startswith("mangum") for it in wanted)
-    assert [it for it in wanted if it not in sources.extra_packages("functions")] == ["optuna>=4"]
-    lines = [f"{it}; extra == 'functions'" for it in sources.extra_packages("functions")]
+    assert any(text.startswith("mangum") for text in wanted)
+    assert [text for text in wanted if text not in sources.extra_packages("functions")] == [
+        "optuna>=4"
+    ]
+    lines = [
+        f"{extra_package}; extra == 'functions'"
+        for extra_package in sources.extra_packages("functions")
+    ]
     lines += ["optuna>=4; extra == 'optuna'", "pathspec>=0.12", 'torch>=2.4; extra == "torch"']
     monkeypatch.setattr(sources, "REPOSITORY", tmp_path)
     monkeypatch.setattr(metadata, "requires", lambda name: lines)

@@ -72,7 +72,7 @@ FREE_WHILE_IDLE = UNTAGGED | {
 
 
 def kinds(found: Graph) -> set[str]:
-    return {it.type.rpartition(":")[2] for it in found.resources}
+    return {resource.type.rpartition(":")[2] for resource in found.resources}
 
 
 def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
@@ -82,14 +82,15 @@ def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
     table, wanted = vision.inputs_of("Table")["table"], table_definition("detcloud-vision")
     assert table["name"] == wanted["TableName"]
     assert table["billingMode"] == wanted["BillingMode"]
-    assert {it["name"]: it["type"] for it in table["attributes"]} == {
-        it["AttributeName"]: it["AttributeType"] for it in wanted["AttributeDefinitions"]
+    assert {attribute["name"]: attribute["type"] for attribute in table["attributes"]} == {
+        attribute_definition["AttributeName"]: attribute_definition["AttributeType"]
+        for attribute_definition in wanted["AttributeDefinitions"]
     }
     [index], [wanted_index] = table["globalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
     assert index["name"] == wanted_index["IndexName"]
     assert index["projectionType"] == wanted_index["Projection"]["ProjectionType"]
     for found, asked in ((table, wanted), (index, wanted_index)):
-        schema = [it["AttributeName"] for it in asked["KeySchema"]]
+        schema = [item["AttributeName"] for item in asked["KeySchema"]]
         assert [found["hashKey"], found["rangeKey"]] == schema
     assert table["streamViewType"] == wanted["StreamSpecification"]["StreamViewType"]
     assert table["serverSideEncryption"] == {"enabled": wanted["SSESpecification"]["Enabled"]}
@@ -106,7 +107,7 @@ def test_what_is_protected_refuses_to_go(vision: Graph, speech: Graph) -> None:
 
 def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph) -> None:
     buckets = vision.inputs_of("Bucket")
-    assert {it["bucket"] for it in buckets.values()} == {
+    assert {item["bucket"] for item in buckets.values()} == {
         "detcloud-vision-objects-111111111111",
         "detcloud-vision-checkpoints-111111111111",
     }
@@ -137,7 +138,7 @@ def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
 
 def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
     return {
-        name: it["environment"]["variables"] for name, it in found.inputs_of("Function").items()
+        name: item["environment"]["variables"] for name, item in found.inputs_of("Function").items()
     }
 
 
@@ -192,7 +193,7 @@ def test_functions_run_the_archive_as_the_settings_say(vision: Graph, speech: Gr
     for function in speech.inputs_of("Function").values():
         assert function["architectures"] == ["x86_64"]
         assert function["tracingConfig"] == {"mode": "Active"}
-    sizes = {name: it["timeout"] for name, it in vision.inputs_of("Function").items()}
+    sizes = {name: item["timeout"] for name, item in vision.inputs_of("Function").items()}
     assert sizes == {
         "api": 30,
         "advance": 60,
@@ -209,15 +210,15 @@ def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
 ) -> None:
     for found, reserved, others in ((vision, 2, 1), (speech, -1, -1)):
         at_once = {
-            name: it.get("reservedConcurrentExecutions")
-            for name, it in found.inputs_of("Function").items()
+            name: item.get("reservedConcurrentExecutions")
+            for name, item in found.inputs_of("Function").items()
         }
         own = {**dict.fromkeys(INVOKED_BY_TICK, others), "tick": reserved, "api": -1}
         assert at_once == dict.fromkeys(FUNCTIONS) | own
 
 
 def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
-    roles = {name: it["role"] for name, it in vision.inputs_of("Function").items()}
+    roles = {name: item["role"] for name, item in vision.inputs_of("Function").items()}
     assert roles == {name: f"Role.{name}.arn" for name in FUNCTIONS}
     assert set(vision.inputs_of("RolePolicy")) == {*FUNCTIONS, "storage", "instance"}
     for name, policy in vision.inputs_of("RolePolicy").items():
@@ -275,21 +276,21 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
     assert rules["minute"]["scheduleExpression"] == "rate(1 minute)"
     pattern = json.loads(rules["warnings"]["eventPattern"])
     assert pattern == {"source": ["aws.ec2"], "detail-type": list(WARNINGS)}
-    assert {name: it["arn"] for name, it in targets.items()} == {
+    assert {name: target["arn"] for name, target in targets.items()} == {
         "minute": "Alias.tick.arn",
         "warnings": "Alias.spot_notice.arn",
     }
     again = {
-        name: it["maximumRetryAttempts"]
-        for name, it in vision.inputs_of("FunctionEventInvokeConfig").items()
+        name: item["maximumRetryAttempts"]
+        for name, item in vision.inputs_of("FunctionEventInvokeConfig").items()
     }
     assert again == {"tick": 0, "spot_notice": 2, "checkpoint_gc": 0, "suggest": 0}
 
 
 def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
     may = {
-        (it["function"], it["principal"], it["sourceArn"])
-        for it in vision.inputs_of("Permission").values()
+        (item["function"], item["principal"], item["sourceArn"])
+        for item in vision.inputs_of("Permission").values()
     }
     assert may == {
         ("detcloud-vision-api", "apigateway.amazonaws.com", "Api.api.executionArn/*/$default"),
@@ -332,10 +333,10 @@ def test_everybody_calls_the_version_of_a_deployment(vision: Graph) -> None:
         assert functions[name]["publish"] is True
         assert (alias["name"], alias["functionName"]) == ("live", functions[name]["name"])
         assert alias["functionVersion"] == f"Function.{name}.version"
-    [deployment] = {it["description"] for it in functions.values()}
+    [deployment] = {function["description"] for function in functions.values()}
     assert re.fullmatch(r"detcloud \S+ [0-9a-f]{12}", deployment)
     for kind in ("Permission", "FunctionEventInvokeConfig"):
-        assert {it["qualifier"] for it in vision.inputs_of(kind).values()} == {"live"}
+        assert {item["qualifier"] for item in vision.inputs_of(kind).values()} == {"live"}
 
 
 def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
@@ -357,11 +358,11 @@ def test_members_of_a_gang_reach_each_other_by_rules_between_members(vision: Gra
     egress = vision.inputs_of("SecurityGroupEgressRule")["among"]
     assert egress["referencedSecurityGroupId"] == egress["securityGroupId"]
     assert egress["ipProtocol"] == "-1"
-    assert {it["strategy"] for it in vision.inputs_of("PlacementGroup").values()} == {"cluster"}
+    assert {item["strategy"] for item in vision.inputs_of("PlacementGroup").values()} == {"cluster"}
 
 
 def test_each_zone_has_a_subnet_of_its_own(vision: Graph) -> None:
-    blocks = {name: it["cidrBlock"] for name, it in vision.inputs_of("Subnet").items()}
+    blocks = {name: item["cidrBlock"] for name, item in vision.inputs_of("Subnet").items()}
     # A /16 has sixteen /20s, each of 4096 addresses.
     assert blocks == {"us-east-1a": "10.77.0.0/20", "us-east-1b": "10.77.16.0/20"}
     assert set(vision.inputs_of("RouteTableAssociation")) == set(blocks)
@@ -386,7 +387,7 @@ def test_somebody_is_told_of_what_goes_wrong(vision: Graph) -> None:
     for alarm in alarms.values():
         assert alarm["alarmActions"] == ["Topic.alarms.arn"]
         assert alarm["treatMissingData"] == "notBreaching"
-    assert {it["logGroupName"] for it in vision.inputs_of("LogMetricFilter").values()} == {
+    assert {item["logGroupName"] for item in vision.inputs_of("LogMetricFilter").values()} == {
         vision.inputs_of("LogGroup")[name]["name"] for name in FUNCTIONS
     }
     told = vision.inputs_of("TopicSubscription")["alarms"]
@@ -431,10 +432,12 @@ def test_everything_that_can_be_tagged_has_the_clusters_tag(vision: Graph) -> No
 def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph) -> None:
     for found, other in ((vision, "speech"), (speech, "vision")):
         assert not [
-            it.name for it in found.resources if any(other in text for text in texts(it.inputs))
+            resource.name
+            for resource in found.resources
+            if any(other in text for text in texts(resource.inputs))
         ]
-    called = {it.inputs["name"] for it in vision.resources if "name" in it.inputs}
-    called |= {it["bucket"] for it in vision.inputs_of("Bucket").values()}
+    called = {resource.inputs["name"] for resource in vision.resources if "name" in resource.inputs}
+    called |= {item["bucket"] for item in vision.inputs_of("Bucket").values()}
     # The names of an API's stage and of a function's alias are its own.
     assert all("vision" in name for name in called - {"$default", "live"})
 

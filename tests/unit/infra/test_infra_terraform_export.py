@@ -32,7 +32,9 @@ def document(folder: Path) -> dict[str, Any]:
 
 def test_every_resource_of_the_program_is_there(document: dict[str, Any], vision: Graph) -> None:
     exported = sum(map(len, document["resource"].values()))
-    assert exported == len([it for it in vision.resources if it.type.startswith("aws:")])
+    assert exported == len(
+        [resource for resource in vision.resources if resource.type.startswith("aws:")]
+    )
 
 
 def test_only_the_accounts_own_credentials_make_it(document: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> N
 def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
     resources = document["resource"]
     table = resources["aws_dynamodb_table"]["table"]
-    assert [it["name"] for it in table["attribute"]] == ["p", "s", "h", "d"]
+    assert [item["name"] for item in table["attribute"]] == ["p", "s", "h", "d"]
     assert table["global_secondary_index"][0]["hash_key"] == "h"
     assert resources["aws_lambda_function"]["api"]["function_name"] == "detcloud-vision-api"
     assert resources["aws_lambda_permission"]["minute"]["function_name"] == (

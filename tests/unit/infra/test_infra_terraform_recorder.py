@@ -32,7 +32,7 @@ def test_a_program_goes_on_with_what_the_maker_made() -> None:
     outputs = run_program(program, "team", {"detcloud:region": "here"}, kept)
     assert outputs == {"both": "first-id second-id", "where": "here"}
     kind = "aws:sqs/queue:Queue"
-    assert sorted(kept.resources, key=lambda it: it.name) == [
+    assert sorted(kept.resources, key=lambda resource: resource.name) == [
         Resource(kind, "first", {"delaySeconds": 3, "tags": {"a": "b"}}),
         # What it uses it comes after anyway.
         Resource(kind, "second", {"policy": "of first-arn"}),
@@ -48,7 +48,7 @@ def test_one_program_sees_nothing_of_another() -> None:
     first, second = ResourceList(), ResourceList()
     assert run_program(program, "a", {"detcloud:region": "here"}, first) == {"a": "here"}
     assert run_program(program, "b", {}, second) == {"b": None}
-    assert [it.name for it in second.resources] == ["b"]
+    assert [resource.name for resource in second.resources] == ["b"]
 
 
 def test_what_the_program_raises_is_raised() -> None:

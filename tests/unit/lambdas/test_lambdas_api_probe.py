@@ -60,7 +60,7 @@ def test_nobody_there_is_an_outage_and_tells_the_alarm(caplog: pytest.LogCapture
     with gateway(401) as (url, _):
         pass
     assert ApiProbe(url, lambda: 0).is_down()
-    assert [it.levelno for it in caplog.records] == [logging.ERROR]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
 def test_one_probe_is_enough_for_all_pools_of_a_tick() -> None:

@@ -205,7 +205,7 @@ def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path:
     block = rendered[rendered.index("  sed -i '/^ExecStart") :]
     edit = block[: block.index("\n", block.index("detcloud-firewall.service"))]
     subprocess.run(["bash", "-c", f"units={tmp_path}\n{edit}"], check=True)
-    rules = [it for it in unit.read_text().splitlines() if "iptables -I OUTPUT -d 169" in it]
+    rules = [line for line in unit.read_text().splitlines() if "iptables -I OUTPUT -d 169" in line]
     assert [
         "--uid-owner detcloud -j REJECT" in rules[0],
         "--uid-owner root -j ACCEPT" in rules[1],
@@ -265,7 +265,7 @@ def mount_file_systems(
 def test_a_client_of_nfs_is_installed_from_a_list_of_packages_of_now(tmp_path: Path) -> None:
     done, log = mount_file_systems(tmp_path, ("apt-get", "modprobe", "mount"))
     assert done.returncode == 0, done.stderr
-    asked = [it.split() for it in log.read_text().splitlines() if it.startswith("apt-get")]
+    asked = [line.split() for line in log.read_text().splitlines() if line.startswith("apt-get")]
     assert ["update" in words for words in asked] == [True, False]
     assert {"install", "nfs-common"} <= set(asked[1])
 
@@ -283,7 +283,7 @@ def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
         assert "fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/ cannot be mounted" in done.stdout
     if not failing:
         assert log.read_text() == "mount /mnt/data\nmodprobe lustre\nmount /mnt/fast\n"
-        table = [it.split()[:3] for it in (tmp_path / "etc/fstab").read_text().splitlines()]
+        table = [line.split()[:3] for line in (tmp_path / "etc/fstab").read_text().splitlines()]
         assert table == [
             ["fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/", "/mnt/data", "nfs4"],
             ["fs-11111111.fsx.eu-west-1.amazonaws.com@tcp:/abcdefgh", "/mnt/fast", "lustre"],

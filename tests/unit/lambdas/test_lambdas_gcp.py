@@ -261,7 +261,7 @@ def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
         wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
-        assert [it.result(ANSWER_SECONDS_MAX) for it in others] == [False, False]
+        assert [other.result(ANSWER_SECONDS_MAX) for other in others] == [False, False]
     assert seen == [["jobs#a"], ["jobs#b", "notices"]]
 
 
@@ -281,7 +281,7 @@ def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
         both = [callers.submit(passes.join, name, fail, minutes) for name in ("b", "c")]
         wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
         go_on.set()
-        errors = {type(it.exception(ANSWER_SECONDS_MAX)) for it in both}
+        errors = {type(future.exception(ANSWER_SECONDS_MAX)) for future in both}
     assert errors == {RuntimeError, PassFailed}
     assert passes.join("d", lambda partitions: True, minutes)
 

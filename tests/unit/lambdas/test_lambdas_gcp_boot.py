@@ -136,12 +136,12 @@ def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
         text=True,
     )
     assert (done.returncode == 0) is (not failing), done.stderr
-    calls = [it.split()[0] for it in log.read_text().splitlines()]
+    calls = [line.split()[0] for line in log.read_text().splitlines()]
     if failing == "mount":
         assert "10.0.0.2:/vol1 cannot be mounted: it, or a way to it, is missing" in done.stdout
     if not failing:
         assert calls == [*([] if has_client else ["apt-get"] * 2), "mount", "mount"]
-        table = [it.split() for it in (tmp_path / "etc/fstab").read_text().splitlines()]
+        table = [line.split() for line in (tmp_path / "etc/fstab").read_text().splitlines()]
         assert [(*row[:3], row[3].split(",")[0]) for row in table] == [
             ("10.0.0.2:/vol1", "/mnt/data", "nfs", f"vers={NFS_VERSION_DEFAULT}"),
             ("nfs.lab.example:/homes", "/mnt/homes", "nfs", "vers=4.1"),

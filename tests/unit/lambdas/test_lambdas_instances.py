@@ -38,7 +38,7 @@ def test_a_provider_that_is_not_here_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="this cluster has no provider aws; it has local"):
         adapters.cloud_provider(ProvisionerSettings("aws"))
     settings = ProvisionerSettings("local", section='{"instance_slots": 2}')
-    assert [it.slots for it in adapters.cloud_provider(settings).offerings()] == [2]
+    assert [offering.slots for offering in adapters.cloud_provider(settings).offerings()] == [2]
 
 
 def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> None:

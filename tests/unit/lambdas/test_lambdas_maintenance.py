@@ -83,7 +83,7 @@ def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCapture
         holds.append(maintenance.holds_for_outage)
         now_ms += 60_000
     assert holds == [False, True, True, True, False]
-    assert [it.message for it in caplog.records] == ["agent agent was lost"]
+    assert [record.message for record in caplog.records] == ["agent agent was lost"]
 
 
 def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() -> None:

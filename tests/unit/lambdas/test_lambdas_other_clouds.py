@@ -173,8 +173,8 @@ def test_a_stack_on_google_cloud_has_its_pools_on_aws(
 
     made = GcpAdapters()
     assert made.provider_types == {"aws", "gcp"}
-    verifiers = [made.find_verifier(it) for it in ("aws", "gcp")]
-    assert [it and it.cloud for it in verifiers] == ["AWS", "Google Cloud"]
+    verifiers = [made.find_verifier(name) for name in ("aws", "gcp")]
+    assert [verifier and verifier.cloud for verifier in verifiers] == ["AWS", "Google Cloud"]
 
 
 def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
@@ -191,7 +191,7 @@ def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
         return f"signed for {audience}"
 
     now_ms = 1_700_000_000_000
-    region = Region(lambda: now_ms, lets_in=lambda it: "Credential=ASIATESTS" in it)
+    region = Region(lambda: now_ms, lets_in=lambda name: "Credential=ASIATESTS" in name)
     with ec2_server(region) as ec2, token_services() as services:
         services.role = AWS_REMOTE_ACCOUNT["launcher"]  # type: ignore[assignment]
         services.tokens = {f"signed for detcloud-aws:{CLUSTER}"}

@@ -49,7 +49,9 @@ def record(number: int, address: str, sort: str = "M#1#a") -> dict[str, Any]:
 
 def failed_records(engine: Engine, records: Sequence[Any], left_ms: int = 60_000) -> list[str]:
     answer = advance_receivers(engine, records, lambda: left_ms).answer()
-    return [it["itemIdentifier"] for it in answer["batchItemFailures"]]
+    return [
+        batch_item_failure["itemIdentifier"] for batch_item_failure in answer["batchItemFailures"]
+    ]
 
 
 def test_an_actor_whose_mail_was_consumed_costs_one_read(

@@ -53,7 +53,7 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
         "iam_instance_profile_arn": "arn:aws:iam::123456789012:instance-profile/agent",
         "network_interface": {"public_ip": False, "security_group_id": "sg-1"},
     }
-    ec2.cloud(user_data=lambda it: b"boot").launch(request(**section))
+    ec2.cloud(user_data=lambda item: b"boot").launch(request(**section))
     data = _only_template(ec2).data
     assert base64.b64decode(data["UserData"]) == b"boot"
     assert (data["ImageId"], data["KeyName"]) == (AMI, "ops")
@@ -114,16 +114,17 @@ def test_a_pool_has_one_template_for_all_its_launches(ec2: Account) -> None:
 
 def test_another_boot_script_is_another_template(ec2: Account) -> None:
     ec2.cloud().launch(request("one"))
-    ec2.cloud(user_data=lambda it: b"new").launch(request("two"))
-    assert len({it.name for it in ec2.region.templates.values()}) == 2
+    ec2.cloud(user_data=lambda item: b"new").launch(request("two"))
+    assert len({template.name for template in ec2.region.templates.values()}) == 2
 
 
 def test_former_templates_of_the_pool_go_a_day_later(ec2: Account) -> None:
     ec2.cloud().launch(request("one"))
     ec2.cloud().launch(replace(request("other"), pool="green"))
     ec2.now_ms += 24 * HOUR_MS + 1
-    ec2.cloud(user_data=lambda it: b"new").launch(request("two"))
-    left = {it.tags["detcloud-pool"]: it.data["UserData"] for it in ec2.region.templates.values()}
+    ec2.cloud(user_data=lambda item: b"new").launch(request("two"))
+    templates = ec2.region.templates.values()
+    left = {template.tags["detcloud-pool"]: template.data["UserData"] for template in templates}
     assert left == {
         "blue": base64.b64encode(b"new").decode(),
         "green": base64.b64encode(b"#!/bin/sh\n").decode(),
@@ -148,26 +149,28 @@ def test_a_template_that_somebody_removed_is_made_again(ec2: Account) -> None:
 def test_a_boot_script_that_is_too_long_says_so(ec2: Account) -> None:
     long = b"x" * (USER_DATA_BYTES_MAX + 1)
     with pytest.raises(ConfigurationError, match="has 16385 bytes; EC2 takes 16384: shorten"):
-        ec2.cloud(user_data=lambda it: long).launch(request())
+        ec2.cloud(user_data=lambda item: long).launch(request())
 
 
 def test_an_offering_without_a_zone_is_tried_in_all(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "on-demand"): 1, (G5, B, "on-demand"): 0}
     found = ec2.cloud().launch(request(count=3))
-    assert sorted(ec2.machine(it.id).zone for it in found) == [A, C, C]
+    assert sorted(ec2.machine(instance.id).zone for instance in found) == [A, C, C]
 
 
 def test_an_offering_with_a_zone_stays_there(ec2: Account) -> None:
     ec2.region.capacity = {(G5, B, "on-demand"): 1}
     found = ec2.cloud().launch(request(count=3, offering=replace(ON_DEMAND, zone=B)))
-    assert [ec2.machine(it.id).zone for it in found] == [B]
+    assert [ec2.machine(instance.id).zone for instance in found] == [B]
     assert not ec2.machine(found[0].id).is_spot
 
 
 def test_spot_machines_come_from_where_most_are_left(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "spot"): 2, (G5, B, "spot"): 9, (G5, C, "spot"): 5}
     found = ec2.cloud().launch(request(offering=SPOT, count=2))
-    assert {(ec2.machine(it.id).zone, ec2.machine(it.id).is_spot) for it in found} == {(B, True)}
+    assert {
+        (ec2.machine(instance.id).zone, ec2.machine(instance.id).is_spot) for instance in found
+    } == {(B, True)}
 
 
 def test_named_subnets_are_the_only_ones(ec2: Account) -> None:
@@ -263,7 +266,7 @@ def test_a_launch_whose_answer_was_lost_is_found_by_its_token(ec2: Account) -> N
     with pytest.raises(OutcomeUnknown, match="did not answer"):
         cloud.launch(request(count=2))
     found = cloud.launch(request(count=2))
-    assert sorted(it.id for it in found) == sorted(ec2.region.machines)
+    assert sorted(instance.id for instance in found) == sorted(ec2.region.machines)
     assert len(found) == 2
 
 
@@ -280,7 +283,7 @@ def test_an_answer_that_names_nothing_is_looked_up_by_the_tag(ec2: Account) -> N
     (key,) = [key for key in ec2.region.answers if key[0] == "CreateFleet"]
     asked, answer = ec2.region.answers[key]
     ec2.region.answers[key] = (asked, {"FleetId": answer["FleetId"]})
-    assert [it.id for it in cloud.launch(request())] == [one.id]
+    assert [instance.id for instance in cloud.launch(request())] == [one.id]
     ec2.machine(one.id).visible_ms = ec2.now_ms + 1
     with pytest.raises(OutcomeUnknown, match="returned neither instances nor errors"):
         cloud.launch(request())
@@ -310,7 +313,7 @@ def test_a_list_is_read_to_its_last_page(ec2: Account, monkeypatch: pytest.Monke
     monkeypatch.setattr(aws, "PAGE_SIZE", 2)
     found = ec2.cloud().launch(request(count=5))
     listed = ec2.cloud().list_instances("c1")
-    assert sorted(it.id for it in listed) == sorted(it.id for it in found)
+    assert sorted(instance.id for instance in listed) == sorted(item.id for item in found)
     # 5 instances in pages of 2.
     assert ec2.call_count("DescribeInstances") == 3
 
@@ -324,7 +327,7 @@ def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
         ec2.now_ms = BEGAN_MS + second * 1000
         if second == 20:
             cloud.terminate([one.id])
-        seen += [it.status for it in cloud.list_instances("c1", "blue")]
+        seen += [instance.status for instance in cloud.list_instances("c1", "blue")]
     S = InstanceStatus
     # Not shown at 0 s; it starts at 5, runs from 10 to 15, ends from 20 to 35, is gone from 40 on.
     expected = [S.STARTING] + [S.RUNNING] * 2 + [S.TERMINATING] * 4 + [S.TERMINATED] * 4
@@ -337,10 +340,10 @@ def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
     one, two = cloud.launch(request(offering=SPOT, count=2))
     ec2.now_ms += 60_000
     ec2.region.interrupt(one.id)
-    notices = {it.id: it.notice_ms for it in cloud.list_instances("c1")}
+    notices = {instance.id: instance.notice_ms for instance in cloud.list_instances("c1")}
     assert notices == {one.id: BEGAN_MS + 60_000 + 120_000, two.id: None}
     ec2.now_ms += 120_000
-    statuses = {it.id: it.status for it in cloud.list_instances("c1")}
+    statuses = {instance.id: instance.status for instance in cloud.list_instances("c1")}
     assert statuses[one.id] is InstanceStatus.TERMINATED
 
 
@@ -366,21 +369,21 @@ def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
 
 def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Account) -> None:
     cloud = ec2.cloud()
-    first, kept, last = (it.id for it in cloud.launch(request(count=3)))
+    first, kept, last = (instance.id for instance in cloud.launch(request(count=3)))
     ec2.machine(kept).protected = True
     with pytest.raises(NotAllowed, match=f"OperationNotPermitted: The instance '{kept}' may not"):
         cloud.terminate([first, "i-0123456789abcdef0", kept, last])
-    assert [it.id for it in ec2.region.billed_machines()] == [kept]
+    assert [billed_machine.id for billed_machine in ec2.region.billed_machines()] == [kept]
 
 
 def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
     cloud = ec2.cloud()
-    one, two = (it.id for it in cloud.launch(request(count=2)))
+    one, two = (instance.id for instance in cloud.launch(request(count=2)))
     ec2.region.fail("TerminateInstances", "UnsupportedOperation", times=2)
     ec2.machine(two).protected = True
     with pytest.raises(NotAllowed, match=two):
         cloud.terminate([one, two])
-    assert {it.id for it in ec2.region.billed_machines()} == {one, two}
+    assert {billed_machine.id for billed_machine in ec2.region.billed_machines()} == {one, two}
 
 
 @pytest.mark.parametrize(
@@ -395,7 +398,7 @@ def test_who_is_refused_whatever_they_ask_asks_no_more(
     ec2: Account, code: str, cls: type[CloudError]
 ) -> None:
     cloud = ec2.cloud()
-    ids = [it.id for it in cloud.launch(request(count=3))]
+    ids = [instance.id for instance in cloud.launch(request(count=3))]
     ec2.region.fail("TerminateInstances", code)
     with pytest.raises(cls):
         cloud.terminate(ids)
@@ -420,7 +423,7 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     cloud.offerings()
     (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
     ec2.now_ms += 25 * HOUR_MS
-    ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
+    ec2.cloud(user_data=lambda item: b"new").launch(request("two", image_id=AMI))
     # The catalogue does not know it.
     cloud.launch(request("three", replace(ON_DEMAND, instance_type="g6f.large", slots=1)))
     block = "cr-0123456789abcdef0"
@@ -440,7 +443,7 @@ def test_pools_of_the_same_settings_share_what_was_learned(ec2: Account) -> None
         found: Ec2Api = ec2.api
         return found
 
-    clouds = Ec2Clouds(lambda it: b"", lambda: ec2.now_ms, api)
+    clouds = Ec2Clouds(lambda item: b"", lambda: ec2.now_ms, api)
     here = ProvisionerSettings("aws", section='{"region": "eu-central-1"}')
     there = ProvisionerSettings("aws", section='{"region": "us-west-2"}')
     assert clouds.cloud(here) is clouds.cloud(replace(here))
@@ -455,7 +458,7 @@ def test_a_client_goes_where_the_environment_says_and_repeats_nothing(
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", ec2.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    clouds = Ec2Clouds(lambda it: b"", lambda: ec2.now_ms)
+    clouds = Ec2Clouds(lambda item: b"", lambda: ec2.now_ms)
     cloud = clouds.cloud(ProvisionerSettings("aws", section='{"region": "us-east-1"}'))
     for code, cls in FAULTS:
         ec2.region.fail("DescribeInstances", code)
@@ -480,7 +483,7 @@ def test_a_client_without_a_region_or_credentials_says_so(
         create_ec2_client("")
     cloud = aws.Ec2Cloud(
         ProvisionerSettings("aws"),
-        lambda it: b"",
+        lambda item: b"",
         lambda: BEGAN_MS,
         create_ec2_client("eu-central-1"),
     )

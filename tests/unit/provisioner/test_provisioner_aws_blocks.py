@@ -97,4 +97,4 @@ def test_a_gang_in_a_block_is_in_no_placement_group() -> None:
         settings = replace(settings, placement_groups={"us-east-1a": "gangs-a"})
         subnets = [Subnet("subnet-a", "us-east-1a")]
         [config] = fleet_request(launch, settings, "template", subnets)["LaunchTemplateConfigs"]
-        assert [("Placement" in it) for it in config["Overrides"]] == [is_placed]
+        assert [("Placement" in override) for override in config["Overrides"]] == [is_placed]

@@ -90,7 +90,9 @@ def test_of_several_zones_the_one_with_the_most_hope_counts(
     codes: list[str], kind: ErrorKind
 ) -> None:
     for order in (codes, codes[::-1]):
-        assert fleet_error([{"ErrorCode": it, "ErrorMessage": "m"} for it in order]).kind is kind
+        assert (
+            fleet_error([{"ErrorCode": name, "ErrorMessage": "m"} for name in order]).kind is kind
+        )
 
 
 def test_an_error_in_an_answer_leaves_no_doubt_about_the_outcome() -> None:

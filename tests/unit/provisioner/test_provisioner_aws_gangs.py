@@ -46,9 +46,9 @@ def test_a_gang_is_in_the_zone_that_has_room_for_all(ec2: Account, offering: Off
     market = "spot" if offering is SPOT else "on-demand"
     ec2.region.capacity = {(G5, A, market): 3, (G5, B, market): 4, (G5, C, market): 2}
     found = ec2.cloud().launch(gang(offering))
-    assert [ec2.machine(it.id).zone for it in found] == [B] * 4
-    assert {it.zone for it in found} == {B}
-    assert {it.zone for it in ec2.cloud().list_instances("c1")} == {B}
+    assert [ec2.machine(instance.id).zone for instance in found] == [B] * 4
+    assert {instance.zone for instance in found} == {B}
+    assert {instance.zone for instance in ec2.cloud().list_instances("c1")} == {B}
 
 
 @pytest.mark.parametrize("offering", [SPOT, ON_DEMAND])
@@ -82,16 +82,20 @@ def test_a_least_capacity_comes_with_one_zone_and_one_type() -> None:
 
 def test_gangs_on_types_with_adapters_are_placed_together() -> None:
     (config,) = fleet(gang())["LaunchTemplateConfigs"]
-    places = {it["SubnetId"]: it["Placement"]["GroupName"] for it in config["Overrides"]}
+    places = {
+        override["SubnetId"]: override["Placement"]["GroupName"] for override in config["Overrides"]
+    }
     assert places == {"subnet-a": "gangs-a", "subnet-b": "gangs-b"}
     for launch in (gang(SMALL), request(), gang(cluster_placement=False)):
         (config,) = fleet(launch)["LaunchTemplateConfigs"]
-        assert not [it for it in config["Overrides"] if "Placement" in it]
+        assert not [override for override in config["Overrides"] if "Placement" in override]
 
 
 def test_a_placement_group_that_is_gone_is_told_of(ec2: Account) -> None:
     ec2.region.placement_groups = set()
-    cloud = ec2.cloud(complete_settings=lambda it: replace(it, placement_groups=GROUPS))
+    cloud = ec2.cloud(
+        complete_settings=lambda ec2_settings: replace(ec2_settings, placement_groups=GROUPS)
+    )
     with pytest.raises(ConfigurationError, match="Placement Group 'gangs-a' is unknown"):
         cloud.launch(gang())
 
@@ -114,9 +118,9 @@ def test_without_public_addresses_each_card_has_an_adapter(ec2: Account) -> None
         0,
         "efa",
     )
-    assert {(it["DeviceIndex"], it["InterfaceType"]) for it in others} == {(1, "efa-only")}
-    assert [it["NetworkCardIndex"] for it in others] == list(range(1, 32))
-    assert {tuple(it["Groups"]) for it in (first, *others)} == {("sg-1",)}
+    assert {(other["DeviceIndex"], other["InterfaceType"]) for other in others} == {(1, "efa-only")}
+    assert [other["NetworkCardIndex"] for other in others] == list(range(1, 32))
+    assert {tuple(other["Groups"]) for other in (first, *others)} == {("sg-1",)}
     assert len(ec2.cloud().launch(gang(P5, 2, **PRIVATE))) == 2
 
 
@@ -162,4 +166,4 @@ def test_a_capacity_block_is_a_market_of_its_own_without_options(ec2: Account) -
     assert len(ec2.cloud().launch(launch)) == 4
     # What is told of the block is told of them.
     listed = ec2.cloud().list_instances("c1")
-    assert {it.reservation for it in listed} == {"cr-0123456789abcdef0"}
+    assert {instance.reservation for instance in listed} == {"cr-0123456789abcdef0"}

@@ -35,19 +35,21 @@ def api() -> Iterator[Any]:
 @pytest.fixture
 def cloud(api: Any) -> Ec2Cloud:
     settings = ProvisionerSettings("aws", offerings=(SPOT_A, ON_DEMAND))
-    return Ec2Cloud(settings, lambda it: b"boot", lambda: BEGAN_MS, api)
+    return Ec2Cloud(settings, lambda setting: b"boot", lambda: BEGAN_MS, api)
 
 
 def test_a_launch_is_listed_with_its_tags_and_ends(cloud: Ec2Cloud) -> None:
     found = cloud.launch(request(count=2, offering=ON_DEMAND))
     assert len(found) == 2
-    listed = {it.id: it for it in cloud.list_instances("c1", "blue")}
-    assert set(listed) == {it.id for it in found}
-    assert all(dict(it.tags) == dict(found[0].tags) for it in listed.values())
-    assert {it.status for it in listed.values()} == {InstanceStatus.RUNNING}
+    listed = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
+    assert set(listed) == {instance.id for instance in found}
+    assert all(dict(instance.tags) == dict(found[0].tags) for instance in listed.values())
+    assert {instance.status for instance in listed.values()} == {InstanceStatus.RUNNING}
     assert cloud.list_instances("c2") == cloud.list_instances("c1", "green") == []
     cloud.terminate(["i-0123456789abcdef0", *listed])
-    assert {it.status for it in cloud.list_instances("c1")} == {InstanceStatus.TERMINATED}
+    assert {instance.status for instance in cloud.list_instances("c1")} == {
+        InstanceStatus.TERMINATED
+    }
 
 
 def test_spot_machines_are_bought_as_such(cloud: Ec2Cloud, api: Any) -> None:
@@ -70,7 +72,7 @@ def test_the_template_is_one_that_ec2_can_show(cloud: Ec2Cloud, api: Any) -> Non
 def test_another_process_finds_the_template(cloud: Ec2Cloud, api: Any) -> None:
     cloud.launch(request("one"))
     settings = ProvisionerSettings("aws")
-    Ec2Cloud(settings, lambda it: b"boot", lambda: BEGAN_MS, api).launch(request("two"))
+    Ec2Cloud(settings, lambda setting: b"boot", lambda: BEGAN_MS, api).launch(request("two"))
     assert len(api.describe_launch_templates()["LaunchTemplates"]) == 1
 
 

@@ -38,7 +38,7 @@ def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
     at_a, anywhere = replace(SPOT, name="a", zone=A), replace(SPOT, name="any")
     said = replace(SPOT, name="said", price_per_hour=0.7)
     cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
-    prices = {it.name: it.price_per_hour for it in cloud.offerings()}
+    prices = {offering.name: offering.price_per_hour for offering in cloud.offerings()}
     assert prices == {
         "a": pytest.approx(1.5 + BESIDE),
         "any": pytest.approx(2.5 + BESIDE),
@@ -90,7 +90,7 @@ class PriceApi:
 
     def get_products(self, **request: Any) -> dict[str, Any]:
         assert request["ServiceCode"] == "AmazonEC2"
-        wanted = {it["Field"]: it["Value"] for it in request["Filters"]}
+        wanted = {condition["Field"]: condition["Value"] for condition in request["Filters"]}
         self.calls.append(wanted)
         if self.error is not None:
             raise self.error
@@ -137,11 +137,17 @@ def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, co
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 1.5, (G5, C): 1.5}
     ec2.region.fail("DescribeSpotPriceHistory", code)
     cloud = ec2.cloud(SPOT)
-    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(5.672 + BESIDE)]
+    assert [offering.price_per_hour for offering in cloud.offerings()] == [
+        pytest.approx(5.672 + BESIDE)
+    ]
     ec2.now_ms += MINUTE_MS - 1
-    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(5.672 + BESIDE)]
+    assert [offering.price_per_hour for offering in cloud.offerings()] == [
+        pytest.approx(5.672 + BESIDE)
+    ]
     ec2.now_ms += 1
-    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(1.5 + BESIDE)]
+    assert [offering.price_per_hour for offering in cloud.offerings()] == [
+        pytest.approx(1.5 + BESIDE)
+    ]
     ec2.now_ms += HOUR_MS - 1
     cloud.offerings()
     assert ec2.call_count("DescribeSpotPriceHistory") == 2

@@ -19,7 +19,7 @@ def new_types(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types that were announced after the catalogue was written, as large as a g5.12xlarge."""
     gpus = types()[G5]["GpuInfo"]["Gpus"]
     for name, maker in (("g9.12xlarge", "NVIDIA"), ("g9ad.12xlarge", "AMD")):
-        info = {"Gpus": [{**it, "Manufacturer": maker} for it in gpus]}
+        info = {"Gpus": [{**item, "Manufacturer": maker} for item in gpus]}
         described = {**types()[G5], "InstanceType": name, "GpuInfo": info}
         monkeypatch.setitem(cast(dict[str, Any], types()), name, described)
 
@@ -77,7 +77,7 @@ def test_a_gang_has_the_adapters_that_ec2_says_a_type_has(
     found = interfaces_of_gang(ec2, "g9.12xlarge", 4, network_interface=private)
     # One on each card; where a card has none, it is the first, which has the address.
     assert len(found) == cards
-    kinds = [it.get("InterfaceType", "interface") for it in found]
+    kinds = [item.get("InterfaceType", "interface") for item in found]
     first = "efa" if adapters >= cards else "interface"
     assert kinds == [first, *["efa-only"] * (cards - 1)]
 

@@ -97,7 +97,7 @@ def test_of_a_batch_that_fails_the_first_logs_are_kept() -> None:
     past, _ = read_past_instances(simulation.table, POOL)
     assert sorted(row.boot_log for row in past) == [
         "",
-        *(f"{it}: kernel panic" for it in names[:2]),
+        *(f"{text}: kernel panic" for text in names[:2]),
     ]
 
 

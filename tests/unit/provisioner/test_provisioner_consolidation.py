@@ -33,7 +33,7 @@ def agent(*work: int, slots: int = 4, closed: int = 0) -> ConnectedAgent:
 
 def spare_since(*minutes: float) -> FleetRow:
     """A fleet that had one spare instance so many minutes ago, a second one so many, and so on."""
-    marks = tuple(NOW_MS - int(it * MINUTE_MS) for it in minutes)
+    marks = tuple(NOW_MS - int(minute * MINUTE_MS) for minute in minutes)
     return FleetRow("p", passed_ms=NOW_MS - 5_000, spare_ms={SMALL.slots: marks})
 
 
@@ -76,7 +76,7 @@ def idle_and_busy(minutes: float = 1) -> list[Pair]:
 def test_an_instance_is_spare_if_its_work_fits_into_another(
     agents: list[ConnectedAgent], spare: int
 ) -> None:
-    assert count_spare((4, it) for it in agents)[4] == spare
+    assert count_spare((4, connected_agent) for connected_agent in agents)[4] == spare
 
 
 def test_work_moves_to_instances_of_the_same_size_only() -> None:

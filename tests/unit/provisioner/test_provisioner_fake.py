@@ -36,10 +36,10 @@ class Sky:
     def launch(self, name: str = "one", count: int = 1, spot: bool = False) -> list[str]:
         offering = SPOT if spot else SMALL
         request = IntentRow(name, "c", "p", offering, count, name, 0)
-        return [it.id for it in self.cloud.launch(request)]
+        return [instance.id for instance in self.cloud.launch(request)]
 
     def listed_instances(self) -> dict[str, CloudInstance]:
-        return {it.id: it for it in self.cloud.list_instances("c")}
+        return {instance.id: instance for instance in self.cloud.list_instances("c")}
 
 
 def test_capacity_is_per_type_zone_and_market() -> None:

@@ -29,7 +29,7 @@ ANYWHERE = replace(SPOT, name="small/spot", zone="")
 def test_each_gang_is_a_launch_of_its_own() -> None:
     # 8 and 12 slots are gangs of 2 and 3 instances with 4 each; 4 and 3 need one each.
     plan = scale_plan([], job_demand(12, 8, 4, 3))
-    assert sorted(plan.launches, key=lambda it: (it.together, it.count)) == [
+    assert sorted(plan.launches, key=lambda launch: (launch.together, launch.count)) == [
         Launch(SMALL, 2),
         Launch(SMALL, 2, together=True),
         Launch(SMALL, 3, together=True),
@@ -48,7 +48,7 @@ def test_what_joins_the_rest_of_a_gang_goes_where_that_is() -> None:
 def test_a_gang_for_which_there_is_no_room_is_left_out_whole() -> None:
     # Of 5 that may be, the gang of 2 and the gang of 3 are launched, that of 4 is not.
     plan = scale_plan([], job_demand(8, 12, 16), max_instances=5)
-    assert sorted(it.count for it in plan.launches) == [2, 3]
+    assert sorted(launch.count for launch in plan.launches) == [2, 3]
     assert plan.fleet.waits == "the pool has its 5 instances"
 
 
@@ -58,11 +58,13 @@ def test_a_gang_that_lacks_room_with_one_size_is_completed_with_another() -> Non
     there = [(instance(name, offering=two), running_with(IDLE)) for name in ("a", "b")]
     # Two of three slots would be four instances with the idle ones, one more of two slots is three.
     plan = scale_plan(there, job_demand(6), offerings=(three, two), max_instances=3)
-    assert [(it.offering, it.count, it.together) for it in plan.launches] == [(two, 1, True)]
+    assert [(launch.offering, launch.count, launch.together) for launch in plan.launches] == [
+        (two, 1, True)
+    ]
     assert plan.fleet.waits == ""
     # With room for both, what is best is taken, and of two gangs one for each.
     plan = scale_plan(there, job_demand(6, 6), offerings=(three, two), max_instances=5)
-    assert [(it.offering, it.count) for it in plan.launches] == [(three, 2), (two, 1)]
+    assert [(launch.offering, launch.count) for launch in plan.launches] == [(three, 2), (two, 1)]
 
 
 def test_a_gang_is_on_one_market() -> None:

@@ -42,9 +42,11 @@ NAME = re.compile(r"detcloud-[0-9a-f]{12}-[0-9a-f]{6}-\d+")
 
 def test_a_launch_is_one_call_and_a_look_at_its_operation(gce: Account) -> None:
     found = gce.cloud().launch(request(count=3))
-    assert all(NAME.fullmatch(it.id) for it in found)
-    assert sorted(it.id for it in found) == sorted(gce.project.machines)
-    assert {(it.status, it.launched_ms) for it in found} == {(InstanceStatus.STARTING, BEGAN_MS)}
+    assert all(NAME.fullmatch(instance.id) for instance in found)
+    assert sorted(instance.id for instance in found) == sorted(gce.project.machines)
+    assert {(instance.status, instance.launched_ms) for instance in found} == {
+        (InstanceStatus.STARTING, BEGAN_MS)
+    }
     # Over at once here, so that the group's operations are all there is to read.
     assert gce.project.calls == ["bulkInsert", "listOperations"]
 
@@ -54,7 +56,7 @@ def test_the_environment_names_another_compute_engine(
 ) -> None:
     monkeypatch.setenv("DETCLOUD_COMPUTE_ENDPOINT", gce.url)
     clouds = GceClouds(
-        lambda it: it.id.encode(),
+        lambda intent_row: intent_row.id.encode(),
         lambda: gce.now_ms,
         complete_settings=lambda found: add_deployment(found, {}, "p1", "us-central1"),
     )
@@ -63,7 +65,7 @@ def test_the_environment_names_another_compute_engine(
     assert clouds.cloud(settings) is cloud
     (found,) = cloud.launch(replace(request("one"), section="{}"))
     assert gce.machine(found.id).metadata["startup-script"] == "one"
-    assert [it.id for it in cloud.list_instances("c1", "blue")] == [found.id]
+    assert [instance.id for instance in cloud.list_instances("c1", "blue")] == [found.id]
 
 
 def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
@@ -103,8 +105,8 @@ def test_a_launch_is_of_no_more_instances_than_a_bulk_insert_takes(gce: Account)
 def test_an_offering_without_a_zone_is_tried_in_all(gce: Account) -> None:
     gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
     found = gce.cloud().launch(request(count=3))
-    assert sorted(it.zone for it in found) == [A, C, C]
-    assert sorted(gce.machine(it.id).zone for it in found) == [A, C, C]
+    assert sorted(instance.zone for instance in found) == [A, C, C]
+    assert sorted(gce.machine(instance.id).zone for instance in found) == [A, C, C]
 
 
 def test_what_there_is_is_taken(gce: Account) -> None:
@@ -113,13 +115,13 @@ def test_what_there_is_is_taken(gce: Account) -> None:
     }
     gce.project.operation_ms = 10_000
     found = gce.launch(gce.cloud(), request(count=5))
-    assert [it.zone for it in found] == [A, A]
+    assert [instance.zone for instance in found] == [A, A]
 
 
 def test_an_offering_with_a_zone_stays_there(gce: Account) -> None:
     gce.project.capacity = {(A2, B, "spot"): 1}
     found = gce.cloud().launch(request(count=3, offering=replace(SPOT, zone=B)))
-    assert [gce.machine(it.id).zone for it in found] == [B]
+    assert [gce.machine(instance.id).zone for instance in found] == [B]
     assert gce.only_machine().is_spot
     elsewhere = request("two", replace(SPOT, zone="us-east1-b"))
     with pytest.raises(ConfigurationError, match="zone 'us-east1-b' is not in region us-central1"):
@@ -136,11 +138,11 @@ def test_a_gang_is_all_or_none_and_in_one_zone(gce: Account, late: bool) -> None
     assert not gce.cloud().list_instances("c1")
     gce.project.capacity[A2, B, "on-demand"] = 3
     found = gce.cloud().launch(replace(gang, token="another", id="two"))
-    assert [it.zone for it in found] == [B, B, B]
+    assert [instance.zone for instance in found] == [B, B, B]
     # What joins the rest of a gang is in its zone.
     gce.project.capacity.clear()
     more = replace(request("three"), together=True, zone=C)
-    assert [it.zone for it in gce.cloud().launch(more)] == [C]
+    assert [instance.zone for instance in gce.cloud().launch(more)] == [C]
 
 
 REFUSALS: list[tuple[str, type[CloudError], str]] = [
@@ -221,7 +223,7 @@ def test_a_launch_whose_answer_was_lost_is_found_by_its_token(gce: Account) -> N
     with pytest.raises(OutcomeUnknown, match="did not answer"):
         cloud.launch(request(count=2))
     found = cloud.launch(request(count=2))
-    assert sorted(it.id for it in found) == sorted(gce.project.machines)
+    assert sorted(instance.id for instance in found) == sorted(gce.project.machines)
     assert len(found) == 2
 
 
@@ -270,7 +272,7 @@ def test_a_token_is_good_when_compute_engine_has_forgotten_the_request(gce: Acco
     gce.cloud().terminate([first.id])
     gce.project.forget_requests()
     gce.now_ms += HOUR_MS
-    assert [it.id for it in gce.cloud().launch(request())] == [first.id]
+    assert [instance.id for instance in gce.cloud().launch(request())] == [first.id]
     assert gce.call_count("bulkInsert") == 1
 
 
@@ -282,7 +284,7 @@ def test_a_request_forgotten_early_is_found_when_it_is_a_minute_old(gce: Account
     with pytest.raises(OutcomeUnknown, match="already exists"):
         gce.cloud().launch(request())
     gce.now_ms += 1
-    assert [it.id for it in gce.cloud().launch(request())] == [first.id]
+    assert [instance.id for instance in gce.cloud().launch(request())] == [first.id]
     assert list(gce.project.machines) == [first.id]
 
 
@@ -297,7 +299,7 @@ def test_a_list_is_read_to_its_last_page(gce: Account, monkeypatch: pytest.Monke
     monkeypatch.setattr(gcp, "PAGE_SIZE", 2)
     found = gce.cloud().launch(request(count=5))
     listed = gce.cloud().list_instances("c1")
-    assert sorted(it.id for it in listed) == sorted(it.id for it in found)
+    assert sorted(instance.id for instance in listed) == sorted(item.id for item in found)
     # 5 instances in pages of 2.
     assert gce.call_count("listInstances") == 3
 
@@ -306,8 +308,8 @@ def test_a_list_is_of_the_pools_region(gce: Account) -> None:
     gce.cloud().launch(request("one"))
     other = gce.cloud(region="europe-west4")
     (there,) = other.launch(request("two", region="europe-west4"))
-    assert [it.zone for it in gce.cloud().list_instances("c1")] == [A]
-    assert [it.id for it in other.list_instances("c1")] == [there.id]
+    assert [instance.zone for instance in gce.cloud().list_instances("c1")] == [A]
+    assert [instance.id for instance in other.list_instances("c1")] == [there.id]
 
 
 def test_a_list_without_a_zone_of_the_region_is_no_answer(gce: Account) -> None:
@@ -318,7 +320,7 @@ def test_a_list_without_a_zone_of_the_region_is_no_answer(gce: Account) -> None:
         cloud.list_instances("c1")
     # Zones of other regions hold nobody up.
     gce.project.unreachable = {"europe-west4-a"}
-    assert [it.id for it in cloud.list_instances("c1")] == [found.id]
+    assert [instance.id for instance in cloud.list_instances("c1")] == [found.id]
 
 
 @pytest.mark.parametrize("name", ["zones/us-central1-a", "projects/p1/zones/us-central1-a"])
@@ -336,7 +338,7 @@ def test_an_instance_is_listed_in_each_state_of_its_life(gce: Account) -> None:
         gce.now_ms = BEGAN_MS + second * 1000
         if second == 15:
             cloud.terminate([one.id])
-        seen.append([str(it.status) for it in cloud.list_instances("c1")])
+        seen.append([str(instance.status) for instance in cloud.list_instances("c1")])
     # Unseen for 5 s, running after 10, asked to end after 15, gone 20 s later.
     assert seen == [[], ["starting"], ["running"], *[["stopping"]] * 4, [], []]
 
@@ -346,7 +348,7 @@ def test_a_preempted_machine_has_half_a_minute_and_then_is_gone(gce: Account) ->
     spot, other = cloud.launch(request(offering=SPOT, count=2))
     assert len(cloud.list_instances("c1", "blue")) == 2
     gce.project.preempt(spot.id)
-    found = {it.id: it for it in cloud.list_instances("c1", "blue")}
+    found = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
     assert found[spot.id].status is InstanceStatus.STOPPING
     assert found[spot.id].notice_ms == BEGAN_MS + 30_000
     end = found[spot.id].end
@@ -354,11 +356,11 @@ def test_a_preempted_machine_has_half_a_minute_and_then_is_gone(gce: Account) ->
     assert (end.text, end.taken_back) == ("the spot instance was preempted", True)
     assert (found[other.id].end, found[other.id].notice_ms) == (None, None)
     gce.now_ms += 30_000
-    found = {it.id: it for it in cloud.list_instances("c1", "blue")}
+    found = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
     assert found[spot.id].status is InstanceStatus.TERMINATED
     assert found[spot.id].end == end
     # Who never saw it learns nothing of it.
-    assert [it.id for it in gce.cloud().list_instances("c1", "blue")] == [other.id]
+    assert [instance.id for instance in gce.cloud().list_instances("c1", "blue")] == [other.id]
 
 
 def test_an_instance_that_shut_itself_down_is_stopped_and_says_so(gce: Account) -> None:
@@ -381,15 +383,15 @@ def test_one_that_cannot_be_ended_holds_up_no_other(gce: Account) -> None:
     kept = found[1].id
     gce.machine(kept).protected = True
     with pytest.raises(CloudError, match="protected"):
-        cloud.terminate([it.id for it in found])
-    assert [it.id for it in cloud.list_instances("c1")] == [kept]
+        cloud.terminate([instance.id for instance in found])
+    assert [instance.id for instance in cloud.list_instances("c1")] == [kept]
 
 
 def test_who_is_refused_for_now_asks_for_no_more_ends_whatever_else_was_refused(
     gce: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud, asked = gce.cloud(), list[str]()
-    found = sorted(it.id for it in cloud.launch(request(count=20)))
+    found = sorted(instance.id for instance in cloud.launch(request(count=20)))
 
     def refuse(path: str) -> None:
         asked.append(path)
@@ -404,13 +406,13 @@ def test_who_is_refused_for_now_asks_for_no_more_ends_whatever_else_was_refused(
 
 def test_where_compute_engine_is_silent_nobody_waits_for_each_end(gce: Account) -> None:
     cloud = gce.cloud()
-    found = [it.id for it in cloud.launch(request(count=20))]
+    found = [instance.id for instance in cloud.launch(request(count=20))]
     # One of the first eight is answered, and none of the next.
     gce.project.lose("deleteInstance", carried_out=False, times=7)
     with pytest.raises(OutcomeUnknown):
         cloud.terminate(found)
     assert gce.call_count("deleteInstance") == 20
-    again = [it.id for it in cloud.launch(request("two", count=20))]
+    again = [instance.id for instance in cloud.launch(request("two", count=20))]
     gce.project.lose("deleteInstance", carried_out=False, times=20)
     with pytest.raises(OutcomeUnknown):
         cloud.terminate(again)
@@ -442,7 +444,7 @@ def test_an_operation_that_says_nothing_of_itself_is_under_way(
 
 def test_who_ends_instances_looks_their_zones_up_where_they_are_not_known(gce: Account) -> None:
     found = gce.cloud().launch(request(count=25))
-    gce.cloud().terminate([it.id for it in found])
+    gce.cloud().terminate([instance.id for instance in found])
     # 25 names in filters of 20.
     assert gce.call_count("listInstances") == 2
     assert gce.call_count("deleteInstance") == 25

@@ -85,7 +85,7 @@ def test_an_answer_without_reasons_goes_by_its_status_name() -> None:
 
 def test_of_several_errors_the_most_hopeful_counts() -> None:
     codes = ["INVALID_FIELD_VALUE", "QUOTA_EXCEEDED", "ZONE_RESOURCE_POOL_EXHAUSTED"]
-    found = operation_error([{"code": it, "message": it.lower()} for it in codes])
+    found = operation_error([{"code": code, "message": code.lower()} for code in codes])
     assert type(found) is NoCapacity
     assert str(found) == "ZONE_RESOURCE_POOL_EXHAUSTED: zone_resource_pool_exhausted"
 

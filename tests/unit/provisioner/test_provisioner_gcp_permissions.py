@@ -45,9 +45,9 @@ def uses(gce: Account) -> set[Use]:
     # A request that is old is looked for among the operations, and one that is taken back, too.
     gce.now_ms += HOUR_MS
     (kept,) = cloud.launch(request("one"))
-    (spot,) = (it.name for it in project.machines.values() if it.is_spot)
+    (spot,) = (machine.name for machine in project.machines.values() if machine.is_spot)
     project.preempt(spot)
-    assert any(it.notice_ms for it in cloud.list_instances("c1"))
+    assert any(instance.notice_ms for instance in cloud.list_instances("c1"))
     cloud.boot_log(kept.id)
     # Whoever has not launched an instance looks for its zone.
     gce.cloud().terminate([kept.id])
@@ -55,7 +55,7 @@ def uses(gce: Account) -> set[Use]:
 
 
 def test_the_calls_need_what_is_granted_and_all_of_it(uses: set[Use]) -> None:
-    needed = {(it.kind, it.place, it.permission) for it in uses}
+    needed = {(use.kind, use.place, use.permission) for use in uses}
     granted = {
         (grant.place.kind, grant.place.name, permission)
         for grant in list_launch_grants("tick", NAMES, (REGION,))
@@ -65,6 +65,6 @@ def test_the_calls_need_what_is_granted_and_all_of_it(uses: set[Use]) -> None:
 
 
 def test_what_is_about_an_instance_or_a_disk_is_about_one_of_the_clusters(uses: set[Use]) -> None:
-    named = {it.resource for it in uses if it.resource}
-    assert {it.partition("/")[0] for it in named} == {"instances", "disks"}
-    assert all(it.partition("/")[2].startswith(f"{NAMES.instance_prefix}-") for it in named)
+    named = {use.resource for use in uses if use.resource}
+    assert {name.partition("/")[0] for name in named} == {"instances", "disks"}
+    assert all(name.partition("/")[2].startswith(f"{NAMES.instance_prefix}-") for name in named)

@@ -20,11 +20,12 @@ DISK = 8 / 730
 
 
 def test_an_offering_costs_its_machine_its_disk_and_its_address(gce: Account) -> None:
-    prices = [it.price_per_hour for it in gce.cloud(ON_DEMAND, SPOT).offerings()]
+    prices = [offering.price_per_hour for offering in gce.cloud(ON_DEMAND, SPOT).offerings()]
     assert prices == pytest.approx([14.69354 + DISK, 4.408062 + DISK], abs=1e-6)
     public = {"network": "n", "external_ip": True}
     prices = [
-        it.price_per_hour for it in gce.cloud(ON_DEMAND, SPOT, network_interface=public).offerings()
+        offering.price_per_hour
+        for offering in gce.cloud(ON_DEMAND, SPOT, network_interface=public).offerings()
     ]
     # An address costs half as much on the spot market.
     assert prices == pytest.approx([14.69354 + DISK + 0.005, 4.408062 + DISK + 0.0025], abs=1e-6)
@@ -48,7 +49,7 @@ def test_what_is_not_known_has_no_price_and_spot_is_at_most_that_on_demand(gce: 
         assert table.instance_hour(name, Market.ON_DEMAND, "us-central1") == 0
     assert table.instance_hour("a3-highgpu-8g", Market.SPOT, "us-central1") == 88.49
     unknown = replace(ON_DEMAND, instance_type="a4-highgpu-8g")
-    assert [it.price_per_hour for it in gce.cloud(unknown).offerings()] == [0]
+    assert [offering.price_per_hour for offering in gce.cloud(unknown).offerings()] == [0]
     dear = replace(ON_DEMAND, price_per_hour=3.0)
     assert gce.cloud(dear).offerings() == (dear,)
 

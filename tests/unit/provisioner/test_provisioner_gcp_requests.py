@@ -61,7 +61,7 @@ def test_an_instance_is_what_its_section_says() -> None:
     assert found["tags"] == {"items": ["ssh"]}
     (account,) = found["serviceAccounts"]
     assert account["email"].startswith("a@")
-    assert {it["key"]: it["value"] for it in found["metadata"]["items"]} == {
+    assert {item["key"]: item["value"] for item in found["metadata"]["items"]} == {
         "block-project-ssh-keys": "TRUE",
         "startup-script": "boot",
     }
@@ -152,8 +152,8 @@ def test_properties_of_the_api_lie_below_the_sections_own() -> None:
         },
     )
     assert found["minCpuPlatform"] == "Intel Cascade Lake"
-    assert [it.get("type", "boot") for it in found["disks"]] == ["boot", "SCRATCH"]
-    assert all(it["autoDelete"] for it in found["disks"])
+    assert [disk.get("type", "boot") for disk in found["disks"]] == ["boot", "SCRATCH"]
+    assert all(disk["autoDelete"] for disk in found["disks"])
     assert (found["labels"]["team"], found["labels"]["managed-by"]) == ("vision", "c1")
     assert found["networkInterfaces"] == [
         {"nicType": "GVNIC", "network": "global/networks/n"},
@@ -162,7 +162,7 @@ def test_properties_of_the_api_lie_below_the_sections_own() -> None:
     assert found["scheduling"]["automaticRestart"] is False
     assert found["scheduling"]["minNodeCpus"] == 4
     assert found["tags"]["items"] == ["ssh", "more"]
-    items = {it["key"]: it["value"] for it in found["metadata"]["items"]}
+    items = {item["key"]: item["value"] for item in found["metadata"]["items"]}
     assert items == {"block-project-ssh-keys": "FALSE", "startup-script": "boot"}
 
 
@@ -217,7 +217,7 @@ def test_a_tag_is_read_from_labels_as_it_was(text: str) -> None:
 
 def test_tags_that_differ_have_labels_that_differ() -> None:
     texts = ["a_b", "a-b", "A-b", "a_5fb", "a.b", "ab"]
-    assert len({tuple(to_labels({"detcloud-pool": it}).items()) for it in texts}) == len(texts)
+    assert len({tuple(to_labels({"detcloud-pool": text}).items()) for text in texts}) == len(texts)
     # Three bytes for each of 63 capitals: 189 characters, in labels of 63.
     assert list(to_labels({"detcloud-pool": "A" * 63})) == [
         "detcloud-pool",
@@ -242,7 +242,9 @@ def test_a_pool_has_not_the_instances_of_one_whose_labels_begin_with_its_own(gce
     gce.cloud().launch(replace(request("two"), pool=longer))
     cloud = gce.cloud()
     for pool in (short, longer):
-        assert [it.tags["detcloud-pool"] for it in cloud.list_instances("c1", pool)] == [pool]
+        assert [
+            instance.tags["detcloud-pool"] for instance in cloud.list_instances("c1", pool)
+        ] == [pool]
     assert len(cloud.list_instances("c1")) == 2
 
 

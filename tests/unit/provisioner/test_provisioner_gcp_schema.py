@@ -39,7 +39,7 @@ def parse(kind: Any, document: object) -> Any:
 
 
 @pytest.mark.parametrize("offering", [SPOT, ON_DEMAND], ids=["spot", "on demand"])
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda it: ",".join(it) or "none")
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda item: ",".join(item) or "none")
 @pytest.mark.parametrize("together", [False, True])
 def test_a_launch_has_only_fields_that_google_knows(
     section: dict[str, Any], offering: Any, together: bool
@@ -68,12 +68,12 @@ def test_the_simulator_answers_in_googles_types() -> None:
         api = account.api
         [instances] = api.read_pages("p1/aggregated/instances")
         found = parse(types.InstanceAggregatedList, instances)
-        assert sum(len(it.instances) for it in found.items.values()) == 2
+        assert sum(len(item.instances) for item in found.items.values()) == 2
         cloud.terminate([launched[0].id])
         [operations] = api.read_pages("p1/aggregated/operations")
         kinds = {
             operation.operation_type
-            for it in parse(types.OperationAggregatedList, operations).items.values()
-            for operation in it.operations
+            for item in parse(types.OperationAggregatedList, operations).items.values()
+            for operation in item.operations
         }
         assert {"bulkInsert", "delete"} <= kinds

@@ -71,7 +71,7 @@ class Machine:
         return found.id
 
     def find_instance(self, name: str) -> CloudInstance:
-        (found,) = [it for it in self.cloud.list_instances("c1") if it.id == name]
+        (found,) = [instance for instance in self.cloud.list_instances("c1") if instance.id == name]
         return found
 
     def status(self, name: str) -> InstanceStatus:
@@ -80,9 +80,11 @@ class Machine:
     def agents(self) -> list[int]:
         """The agents that still run, a fresh one too, whose command cannot be read yet."""
         records = [json.loads(path.read_text()) for path in self.folder.glob("*/instance.json")]
-        started = {it["pid"]: it["started_ticks"] for it in records if it.get("pid")}
+        started = {
+            record["pid"]: record["started_ticks"] for record in records if record.get("pid")
+        }
         running = [process for pid in started if (process := read_process(pid)) is not None]
-        return [it.pid for it in running if it.started_ticks == started[it.pid]]
+        return [item.pid for item in running if item.started_ticks == started[item.pid]]
 
     def processes(self) -> list[int]:
         found = []
@@ -109,7 +111,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_a_slot_count_comes_of_the_settings(machine: Machine) -> None:
     machine.section = '{"instance_slots": 3}'
-    assert [it.slots for it in machine.cloud.offerings()] == [3]
+    assert [offering.slots for offering in machine.cloud.offerings()] == [3]
     machine.section = '{"instance_slots": 0}'
     with pytest.raises(ConfigurationError, match="instance_slots must be from 1 to 1024, not 0"):
         machine.cloud.offerings()

@@ -29,7 +29,7 @@ def reconcile(simulation: SimulatedFleet, notices: Callable[[], Iterable[Instanc
     Reconciler(
         simulation.table,
         simulation.pool,
-        lambda it: simulation.watched,
+        lambda item: simulation.watched,
         CLUSTER,
         clock,
         random,
@@ -41,7 +41,10 @@ def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None
     listed = [instance("i-1"), instance("i-2"), instance("i-3", 7_000)]
     told = [InstanceNotice("i-1", 9_000), InstanceNotice("i-2"), InstanceNotice("i-9", 5_000)]
     found = instances_with_notices(listed, told)
-    assert [(it.id, it.notice_ms, it.rebalance) for it in found] == [
+    assert [
+        (cloud_instance.id, cloud_instance.notice_ms, cloud_instance.rebalance)
+        for cloud_instance in found
+    ] == [
         ("i-1", 9_000, False),
         ("i-2", None, True),
         ("i-3", 7_000, False),
@@ -73,7 +76,7 @@ def test_the_end_of_a_reservation_is_that_of_what_is_in_it() -> None:
     sooner = replace(instance("i-3"), reservation="cr-1")
     told = [InstanceNotice("cr-1", 9_000), InstanceNotice("i-3", 7_000)]
     found = instances_with_notices([inside, elsewhere, sooner], told)
-    assert [(it.id, it.notice_ms) for it in found] == [
+    assert [(cloud_instance.id, cloud_instance.notice_ms) for cloud_instance in found] == [
         ("i-1", 9_000),
         ("i-2", None),
         ("i-3", 7_000),

@@ -157,7 +157,7 @@ def test_a_full_zone_costs_no_pass() -> None:
     (row,) = read_instances(simulation.table, POOL)
     assert row.offering == ON_DEMAND
     health = _fleet(simulation).health
-    assert {name: it.kind for name, it in health.items()} == {
+    assert {name: offering_health.kind for name, offering_health in health.items()} == {
         SPOT.name: ErrorKind.CAPACITY,
         SPOT_B.name: ErrorKind.CAPACITY,
         ON_DEMAND.name: None,
@@ -298,7 +298,7 @@ def test_an_agent_that_enrols_in_the_last_moment_keeps_its_machine() -> None:
     simulation = _make_fleet(work=1, rules=never, starting_ms_max=60_000, max_instances=1)
 
     def is_ending(writes: Any) -> bool:
-        return any(b"TERMINATING" in it.body for it in writes if isinstance(it, Put))
+        return any(b"TERMINATING" in write.body for write in writes if isinstance(write, Put))
 
     def enrols() -> None:
         (machine,) = simulation.cloud.machines.values()
@@ -393,7 +393,7 @@ class TestSweep:
     def test_another_clusters_instances_are_its_own(self, cluster: str) -> None:
         simulation = _make_fleet(work=1)
         simulation.run(10)
-        (intent,) = [it.intent for it in read_instances(simulation.table, POOL)]
+        (intent,) = [instance.intent for instance in read_instances(simulation.table, POOL)]
         simulation.cloud.launch(IntentRow(intent, cluster, POOL, ON_DEMAND, 1, "t", 0))
         simulation.run(300)
         assert len(list(simulation.cloud.live_machines())) == 2

@@ -254,9 +254,9 @@ class TestLostInstances:
     def test_one_whose_agent_speaks_is_not_gone(self) -> None:
         row = instance("a", missed_ms=NOW_MS - 5 * MINUTE_MS)
         plan = scale_plan([(row, cloud_lists(None, BUSY))])
-        assert [(it.missed_ms, it.state) for it in plan.changed_rows] == [
-            (None, InstanceState.RUNNING)
-        ]
+        assert [
+            (changed_row.missed_ms, changed_row.state) for changed_row in plan.changed_rows
+        ] == [(None, InstanceState.RUNNING)]
 
     def test_what_terminates_is_believed_in_until_the_cloud_says_gone(self) -> None:
         row = instance("a", state=InstanceState.TERMINATING, reason="it was idle")
@@ -339,7 +339,7 @@ class TestOutageOfTheApi:
         row = instance("a", silent_ms=NOW_MS - 60 * MINUTE_MS)
         plan = scale_plan([(row, running_with(None))], api_down=True)
         assert state_changes(plan) == {}
-        assert [it.silent_ms for it in plan.changed_rows] == [None]
+        assert [changed_row.silent_ms for changed_row in plan.changed_rows] == [None]
         assert plan.fleet.outage_ms == NOW_MS
 
     def test_one_that_starts_has_its_time_from_the_end_of_the_outage_on(self) -> None:

@@ -23,7 +23,9 @@ def test_what_callbacks_make_of_a_validations_metrics_is_reported_and_judged(
             del metrics["loss"]
 
     cluster.run(lambda trial: trial.callbacks.update(adding=AddingCallback()))
-    [validation] = [it for it in reports(cluster.trial, "metrics") if it["group"] == "validation"]
+    [validation] = [
+        report for report in reports(cluster.trial, "metrics") if report["group"] == "validation"
+    ]
     assert validation["metrics"]["best_of_two"] == 1.5
     assert "loss" not in validation["metrics"]
     [done] = reports(cluster.trial, "completed")
@@ -89,7 +91,7 @@ def test_a_workloads_averages_have_the_counts_that_are_reported_with_them(
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run(lambda trial: trial.callbacks.update(noting=NotingCallback()))
     # Five batches are one whole epoch of four.
-    assert [(it["batches"], it["epochs"]) for it in found] == [(5, 1)]
+    assert [(item["batches"], item["epochs"]) for item in found] == [(5, 1)]
     assert found[0] == reports(cluster.trial, "metrics")[0]["metrics"]
 
 

@@ -52,7 +52,7 @@ def test_training_and_validation_and_versions_are_sets_of_their_own(
         sets = [one(lambda number=n: [number])() for n, one in enumerate(decorators)]
     assert [one[0] for one in sets] == [0, 1, 2, 3]
     root = Path(folder_layer["host_storage_path"])
-    assert {str(it.parent.relative_to(root)) for it in root.rglob("manifest-*")} == {
+    assert {str(path.parent.relative_to(root)) for path in root.rglob("manifest-*")} == {
         "a/1_train",
         "a/1_val",
         "a/2_train",

@@ -134,10 +134,12 @@ def check_states(
         assert torch.equal(first["saving"][name], value), name
         assert torch.equal(first["went_on"][name], value), name
     assert metrics(root / "stopped") == metrics(root / "unbroken")
-    saved = [it["steps_completed"] for it in reports(root / "saving" / "trial", "checkpoint")]
+    saved = [
+        report["steps_completed"] for report in reports(root / "saving" / "trial", "checkpoint")
+    ]
     assert saved == [3, 6, 9, LENGTH]
     went_on = reports(root / "went_on" / "trial", "checkpoint")
-    assert [it["steps_completed"] for it in went_on] == [6, 9, LENGTH]
+    assert [item["steps_completed"] for item in went_on] == [6, 9, LENGTH]
     assert not list(root.glob("*/trial/out/report-1.jsonl"))
     assert SPEC["scheduling_unit"] == 5
 

@@ -73,19 +73,19 @@ def test_a_users_scheduler_goes_on_with_its_own_types(
 
 
 MAKERS: dict[str, Any] = {
-    "one_cycle": lambda it: schedulers.OneCycleLR(it, 0.1, total_steps=9),
-    "cyclic": lambda it: schedulers.CyclicLR(it, 0.1, 0.2),
-    "cyclic_function": lambda it: schedulers.CyclicLR(it, 0.1, 0.2, scale_fn=lambda x: x),
-    "lambda": lambda it: schedulers.LambdaLR(it, lambda epoch: 0.5**epoch),
-    "multiplicative": lambda it: schedulers.MultiplicativeLR(it, lambda _: 0.5),
-    "multi_step": lambda it: schedulers.MultiStepLR(it, [2, 4]),
-    "warm_restarts": lambda it: schedulers.CosineAnnealingWarmRestarts(it, 3),
-    "polynomial": lambda it: schedulers.PolynomialLR(it, 5),
-    "plateau": lambda it: schedulers.ReduceLROnPlateau(it),
-    "sequential": lambda it: schedulers.SequentialLR(
-        it, [schedulers.ConstantLR(it), schedulers.ExponentialLR(it, 0.5)], [2]
+    "one_cycle": lambda item: schedulers.OneCycleLR(item, 0.1, total_steps=9),
+    "cyclic": lambda item: schedulers.CyclicLR(item, 0.1, 0.2),
+    "cyclic_function": lambda item: schedulers.CyclicLR(item, 0.1, 0.2, scale_fn=lambda x: x),
+    "lambda": lambda item: schedulers.LambdaLR(item, lambda epoch: 0.5**epoch),
+    "multiplicative": lambda item: schedulers.MultiplicativeLR(item, lambda _: 0.5),
+    "multi_step": lambda item: schedulers.MultiStepLR(item, [2, 4]),
+    "warm_restarts": lambda item: schedulers.CosineAnnealingWarmRestarts(item, 3),
+    "polynomial": lambda item: schedulers.PolynomialLR(item, 5),
+    "plateau": lambda item: schedulers.ReduceLROnPlateau(item),
+    "sequential": lambda item: schedulers.SequentialLR(
+        item, [schedulers.ConstantLR(item), schedulers.ExponentialLR(item, 0.5)], [2]
     ),
-    "chained": lambda it: schedulers.ChainedScheduler([schedulers.StepLR(it, 2)]),
+    "chained": lambda item: schedulers.ChainedScheduler([schedulers.StepLR(item, 2)]),
 }
 
 
@@ -102,7 +102,7 @@ def test_every_scheduler_of_torch_goes_on_from_a_checkpoint(name: str, tmp_path:
     for one, optimization in ((scheduler, before), (restored, after)):
         optimization.optimizers[0].step()
         one.step(*metric)
-    rates = [it.optimizers[0].param_groups[0]["lr"] for it in (before, after)]
+    rates = [item.optimizers[0].param_groups[0]["lr"] for item in (before, after)]
     assert rates[0] == rates[1]
 
 
@@ -117,7 +117,7 @@ def test_values_become_plain_and_get_their_types_back() -> None:
         "keys": {np.int64(3): 1.0},
     }
     plain = to_plain(value)
-    assert {name: type(it) for name, it in plain.items()} == {
+    assert {name: type(item) for name, item in plain.items()} == {
         "scalar": int,
         "flag": bool,
         "array": torch.Tensor,
@@ -128,8 +128,8 @@ def test_values_become_plain_and_get_their_types_back() -> None:
     assert plain["keys"] == {3: 1.0}
     snapshot.check_plain(plain)
     again = restore_types(value, plain)
-    assert {name: type(it) for name, it in again.items()} == {
-        name: type(it) for name, it in value.items()
+    assert {name: type(item) for name, item in again.items()} == {
+        name: type(item) for name, item in value.items()
     }
     assert (again["pair"], again["attributes"].x.y) == (pair(0.5, [1]), 1)
     assert again["array"].tolist() == [1.5, 2.5]

@@ -126,7 +126,9 @@ def test_reports_that_fill_rows_are_listed_and_drawn(cluster: Cluster, agent: Ag
         agent.report("1.1", metrics(n, loss=n, note=note))
     assert len(list(cluster.services.objects.list_objects(ObjectKey("metrics/1")))) == 3
     items = cluster.get("/trials/1/metrics").json["items"]
-    assert [(it["steps_completed"], it["metrics"]["note"]) for it in items] == list(notes.items())
+    assert [(item["steps_completed"], item["metrics"]["note"]) for item in items] == list(
+        notes.items()
+    )
     assert series(cluster, "group=training") == {"loss": [[1, 1], [2, 2], [3, 3]]}
     assert cluster.get("/trials/1").json["steps_completed"] == 3
 

@@ -52,7 +52,7 @@ def test_a_trial_that_wrote_nothing_has_none(cluster: Cluster) -> None:
 def test_a_url_is_good_for_its_own_file_alone(cluster: Cluster, place: Path) -> None:
     for name in ("a", "b"):
         (place / name).write_text(name)
-    a, b = (it["parts"][0]["url"] for it in cluster.get("/trials/1/event-files").json["items"])
+    a, b = (item["parts"][0]["url"] for item in cluster.get("/trials/1/event-files").json["items"])
     mixed = b.partition("?")[0] + "?" + a.partition("?")[2]
     assert call(cluster.app, "GET", mixed).status == 403
     (place / "a").unlink()

@@ -320,7 +320,7 @@ class OwnRunner(searcher.LocalSearchRunner):
 
     def load_state(self, experiment_id: int) -> tuple[int, list[searcher.Operation]]:
         found = super().load_state(experiment_id)
-        self.calls.append(f"load {found[0]}: {[repr(it)[:6] for it in found[1]]}")
+        self.calls.append(f"load {found[0]}: {[repr(operation)[:6] for operation in found[1]]}")
         return found
 
 

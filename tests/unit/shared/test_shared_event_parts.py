@@ -24,7 +24,7 @@ def test_a_file_that_grows_is_its_parts_of_all_epochs(
             start += size
     random.shuffle(stored)
     [file] = assemble_files(stored)
-    assert [(it.epoch, it.start, it.size) for it in file.parts] == expected
+    assert [(part.epoch, part.start, part.size) for part in file.parts] == expected
     assert (file.path, file.size, file.version) == (EVENTS, sum(map(sum, sizes)), "")
 
 
@@ -36,7 +36,7 @@ def test_of_a_file_that_grows_the_last_version_of_each_epoch_counts() -> None:
         (part_key(EVENTS, 3, 0, 0), 4),
     ]
     [file] = assemble_files(stored)
-    found = [(it.epoch, it.version, it.start) for it in file.parts]
+    found = [(part.epoch, part.version, part.start) for part in file.parts]
     assert found == [(1, 1, 0), (1, 1, 5), (3, 0, 0)]
 
 
@@ -44,7 +44,7 @@ def test_of_another_file_the_last_version_of_all_counts_and_is_named() -> None:
     path = "plugins/profile/trace.json"
     stored = [(part_key(path, epoch, version, 0), 7) for epoch, version in ((1, 3), (2, 0), (2, 1))]
     [file] = assemble_files(stored)
-    assert [(it.epoch, it.version) for it in file.parts] == [(2, 1)]
+    assert [(part.epoch, part.version) for part in file.parts] == [(2, 1)]
     assert file.version == "2.1"
 
 
@@ -57,7 +57,7 @@ def test_what_follows_a_missing_part_is_left_out() -> None:
 
 def test_a_file_of_a_folder_is_itself() -> None:
     stored = [("b/part-of-a-name", 3), (EVENTS, 8)]
-    assert [(it.path, it.size, it.parts[0].key) for it in assemble_files(stored)] == [
+    assert [(file.path, file.size, file.parts[0].key) for file in assemble_files(stored)] == [
         ("b/part-of-a-name", 3, "b/part-of-a-name"),
         (EVENTS, 8, EVENTS),
     ]

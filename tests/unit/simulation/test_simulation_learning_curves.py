@@ -40,7 +40,7 @@ def recorded_trial(
     *points: tuple[int, float | None], seconds: float | None = 1.0, **hparams: object
 ) -> RecordedTrial:
     return RecordedTrial(
-        hparams, tuple(at for at, _ in points), tuple(it for _, it in points), seconds
+        hparams, tuple(at for at, _ in points), tuple(value for _, value in points), seconds
     )
 
 

@@ -31,7 +31,9 @@ def job(market: SpotTrace, work: int, deadline: int, changeover: int) -> Deadlin
 
 
 def signs(found: ReplayResult) -> str:
-    return "".join({"wait": ".", "spot": "s", "on-demand": "D"}[it] for it in found.machines)
+    return "".join(
+        {"wait": ".", "spot": "s", "on-demand": "D"}[machine] for machine in found.machines
+    )
 
 
 def always_spot(job: DeadlineJob, standing: JobSnapshot) -> MachineKind:
@@ -143,7 +145,7 @@ def test_a_comparison_has_a_sign_for_each_tick() -> None:
     assert (found["market"], found["availability"]) == ("ss..ss", pytest.approx(4 / 6))
     # 10 at a quarter of the price.
     assert found["optimum_share"] == pytest.approx(0.25)
-    courses = {it["policy"]: it["course"] for it in found["policies"]}
+    courses = {policy["policy"]: policy["course"] for policy in found["policies"]}
     assert courses["reserved slack"] == courses["greedy"] == "ss"
     assert courses["on-demand"] == "DD"
     assert found["policies"][0]["finished_seconds"] == 600

@@ -121,4 +121,4 @@ def test_a_clock_that_is_ahead_removes_no_write_of_others(
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 10 * 24 * 3600)
     DirectoryStore(tmp_path / "store").put("1/2/3/uuid/x", tmp_path / "source")
-    assert [it.name for it in staging.iterdir()] == ["uuid.other"]
+    assert [path.name for path in staging.iterdir()] == ["uuid.other"]

@@ -55,11 +55,11 @@ def folder(tmp_path: Path) -> Path:
 def stored_names(cluster: Cluster) -> list[str]:
     """The files of uploads that lie in the store, without the checkpoint's folder."""
     found = (cluster.checkpoints / "1/1/0").rglob("*")
-    return sorted("/".join(it.parts[len(cluster.checkpoints.parts) + 4 :]) for it in found)
+    return sorted("/".join(path.parts[len(cluster.checkpoints.parts) + 4 :]) for path in found)
 
 
 def checkpoint_uuids(cluster: Cluster) -> list[str]:
-    return [it["uuid"] for it in cluster.get("/trials/1/checkpoints").json["items"]]
+    return [item["uuid"] for item in cluster.get("/trials/1/checkpoints").json["items"]]
 
 
 def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_an_uploaded_folder_is_a_checkpoint_like_others(
     assert told[-1] == (uploaded.size_bytes, uploaded.size_bytes)
     assert checkpoint_uuids(cluster) == [OWN, uploaded.uuid]
     assert [file["path"] for file in uploaded.files()] == NAMES
-    assert {it["state"] for it in uploaded.verify()} == {"OK"}
+    assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
     fetched = uploaded.download(tmp_path / "fetched")
     assert (fetched / "deep" / "b ü.bin").read_bytes() == b"b"
     assert uploaded.pin()["users"] == ["user-1"]
@@ -140,7 +140,7 @@ def test_an_upload_that_was_cut_short_goes_on_where_it_was(
     monkeypatch.setattr(_Sender, "_put", put_counted)
     uploaded = client.trial(1).upload_checkpoint(folder)
     assert sorted(sent) == ["manifest.json", *NAMES[1:]]
-    assert {it["state"] for it in uploaded.verify()} == {"OK"}
+    assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
     # What changed is another checkpoint, and what did not is the same.
     assert client.trial(1).upload_checkpoint(folder).uuid == uploaded.uuid
     (folder / "weights.bin").write_bytes(b"v" * 1000)
@@ -157,7 +157,7 @@ def test_the_save_settings_count_no_upload_and_a_deleted_one_may_come_again(
     assert call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=none).status == 200
     collect(cluster)
     # The one place is for the latest that the trial stored itself.
-    assert {it.uuid: it.state for it in client.trial(1).checkpoints()} == {
+    assert {item.uuid: item.state for item in client.trial(1).checkpoints()} == {
         OWN: "COMPLETED",
         uploaded.uuid: "COMPLETED",
     }
@@ -184,7 +184,7 @@ def test_uploads_and_parts_of_them_go_with_the_experiment(
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)
     assert cluster.get("/experiments/1").status == 404
-    assert [it for it in cluster.checkpoints.rglob("*") if it.is_file()] == []
+    assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
 def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
@@ -206,7 +206,7 @@ def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)
     assert cluster.get("/experiments/1").status == 404
-    assert [it for it in cluster.checkpoints.rglob("*") if it.is_file()] == []
+    assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
 def test_a_part_is_removed_by_the_collection_after_a_day(
@@ -235,7 +235,9 @@ def post(cluster: Cluster, path: str, content: object, role: Role = Role.USER) -
 
 def refusal(answer: Answer) -> tuple[int, str]:
     error = answer.json["error"]
-    return answer.status, " ".join((error["message"], *(it["message"] for it in error["details"])))
+    return answer.status, " ".join(
+        (error["message"], *(detail["message"] for detail in error["details"]))
+    )
 
 
 def test_nothing_is_recorded_that_is_not_all_there(cluster: Cluster, agent: Agent) -> None:

@@ -31,7 +31,7 @@ def storage_of_trial(cluster: Cluster, config: str) -> dict[str, Any]:
 
 def shown_storage(cluster: Cluster, experiment: int) -> dict[str, Any]:
     config = cluster.get(f"/experiments/{experiment}").json["config"]
-    return {name: it for name, it in config["checkpoint_storage"].items() if it is not None}
+    return {name: item for name, item in config["checkpoint_storage"].items() if item is not None}
 
 
 def test_who_names_no_store_gets_the_clusters(cluster: Cluster) -> None:

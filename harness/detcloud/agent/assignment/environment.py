@@ -113,7 +113,7 @@ def without_user_variables(
     excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
     if own.difference(REGION_VARIABLES):
         excluded |= {name for name in offered if name.startswith("AWS_CONTAINER_")}
-    if any(it == GOOGLE_KEY_FILE or it.startswith(METADATA_PREFIX) for it in names):
+    if any(text == GOOGLE_KEY_FILE or text.startswith(METADATA_PREFIX) for text in names):
         excluded |= {name for name in offered if name.startswith(METADATA_PREFIX)}
     return {name: value for name, value in offered.items() if name not in excluded}
 

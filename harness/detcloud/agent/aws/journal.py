@@ -36,7 +36,7 @@ class LogStream:
 
     def write(self, lines: Sequence[JournalLine]) -> None:
         """Write lines. Raises LogRefused, OSError."""
-        events = [{"timestamp": it.time_ms, "message": it.text} for it in lines]
+        events = [{"timestamp": line.time_ms, "message": line.text} for line in lines]
         # CloudWatch wants them in the order of their times.
         events.sort(key=lambda event: int(str(event["timestamp"])))
         try:

@@ -66,7 +66,7 @@ class EngineClient:
         Interface, such as nvidia.com/gpu=0; engines before 28.2 tell none.
         """
         found = self._request_json("GET", "/info").get("DiscoveredDevices") or ()
-        return frozenset(str(it.get("ID")) for it in found if it.get("Source") == "cdi")
+        return frozenset(str(item.get("ID")) for item in found if item.get("Source") == "cdi")
 
     def find_image(self, name: str) -> dict[str, Any] | None:
         """The engine's description of an image that is on this machine, None for another."""
@@ -222,7 +222,7 @@ def agree_version(told: Mapping[str, Any]) -> str:
     Raises EngineError for an engine that is too old. One that is too new for ours is asked in its
     own oldest version: what it dropped of ours it says.
     """
-    newest, oldest = (_parse_version(told.get(it)) for it in ("ApiVersion", "MinAPIVersion"))
+    newest, oldest = (_parse_version(told.get(name)) for name in ("ApiVersion", "MinAPIVersion"))
     if newest is not None and newest < API_OLDEST:
         text = f"its API has the version {_version_text(newest)}, and at least"
         raise EngineError(400, f"{text} {_version_text(API_OLDEST)} is needed; update Docker")

@@ -62,7 +62,7 @@ class GceNotices:
 
     def poll(self) -> Notice | None:
         """The notice with the earlier deadline, None without one."""
-        notices = [it for it in (self._preemption, self._maintenance) if it is not None]
+        notices = [item for item in (self._preemption, self._maintenance) if item is not None]
         return min(notices, key=lambda notice: notice.deadline_ms, default=None)
 
     def _watch(self, path: str, take: Callable[[str], None]) -> None:

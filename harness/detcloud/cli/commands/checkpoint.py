@@ -108,8 +108,10 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
     if arguments.best is not None:
         raise DetcloudError("--best: checkpoints without a record have no metric")
     found = experiment.unrecorded_checkpoints()
-    shown = [it for it in found if arguments.trial in (None, it["trial_id"])]
-    print_items(UNRECORDED_COLUMNS, [{**it} for it in shown], arguments)
+    shown = [
+        checkpoint for checkpoint in found if arguments.trial in (None, checkpoint["trial_id"])
+    ]
+    print_items(UNRECORDED_COLUMNS, [{**checkpoint} for checkpoint in shown], arguments)
     return 0
 
 
@@ -131,7 +133,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 def describe_checkpoint(arguments: Namespace) -> int:
     checkpoint = load_checkpoint(arguments)
-    losses = [it for it in CHECKPOINT_LOSSES if it.value(checkpoint.data)]
+    losses = [
+        checkpoint_loss
+        for checkpoint_loss in CHECKPOINT_LOSSES
+        if checkpoint_loss.value(checkpoint.data)
+    ]
     print_record((*CHECKPOINT_DETAILS, *losses), checkpoint.data, arguments)
     return 0
 
@@ -371,22 +377,22 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
         return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"
     previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
-    files = count_text(sum(it["delete_files"] for it in previews), "file")
-    size = bytes_text(sum(it["delete_bytes"] for it in previews))
+    files = count_text(sum(preview["delete_files"] for preview in previews), "file")
+    size = bytes_text(sum(preview["delete_bytes"] for preview in previews))
     return f"Delete {files} of {count_text(len(checkpoints), 'checkpoint')}, {size}?"
 
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
     """Print what a deletion would delete; return 1 where some of it would be refused."""
     previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
-    doomed = [it for it in previews if it["delete_files"] and not it["problem"]]
-    files = sum(it["delete_files"] for it in doomed)
-    size = sum(it["delete_bytes"] for it in doomed)
-    seconds = sum(it["delete_seconds"] for it in doomed)
+    doomed = [preview for preview in previews if preview["delete_files"] and not preview["problem"]]
+    files = sum(preview["delete_files"] for preview in doomed)
+    size = sum(preview["delete_bytes"] for preview in doomed)
+    seconds = sum(preview["delete_seconds"] for preview in doomed)
     print(f"to delete: {deletion_text(len(doomed), files, size, seconds)}")
-    refused = [it for it in previews if it["problem"]]
-    for it in refused:
-        print(f"checkpoint {it['uuid']} cannot be deleted: {it['problem']}")
+    refused = [preview for preview in previews if preview["problem"]]
+    for preview in refused:
+        print(f"checkpoint {preview['uuid']} cannot be deleted: {preview['problem']}")
     return int(bool(refused))
 
 

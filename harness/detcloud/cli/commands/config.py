@@ -139,7 +139,10 @@ def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str,
 
 def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
     if check.problems:
-        print(*(sanitize(detail_line(it, str(arguments.file))) for it in check.problems), sep="\n")
+        print(
+            *(sanitize(detail_line(problem, str(arguments.file))) for problem in check.problems),
+            sep="\n",
+        )
         return
     if arguments.template is not None:
         local = f"{arguments.file} is accepted\n"

@@ -44,11 +44,11 @@ MOVE_COLUMNS = (
     field_column("Deployment", "deployment"),
 )
 CHANGE_COLUMNS = (
-    Column("Change", lambda it: CHANGES.get(it["change"], it["change"])),
+    Column("Change", lambda item: CHANGES.get(item["change"], item["change"])),
     field_column("Type", "type"),
     field_column("Name", "name"),
-    Column("Of it", lambda it: ", ".join(it["properties"]) or None),
-    Column("Loses", lambda it: "its content" if it["loses_content"] else None),
+    Column("Of it", lambda item: ", ".join(item["properties"]) or None),
+    Column("Loses", lambda item: "its content" if item["loses_content"] else None),
 )
 
 
@@ -62,7 +62,9 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     flags = [
-        f"--{it}" for it in ("preview", "no-check") if getattr(arguments, it.replace("-", "_"))
+        f"--{name}"
+        for name in ("preview", "no-check")
+        if getattr(arguments, name.replace("-", "_"))
     ]
     token, answer = _run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
@@ -83,11 +85,11 @@ def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
     _, answer = _run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
-        for it in findings:
-            print(sanitize(_finding_line(it)))
+        for finding in findings:
+            print(sanitize(_finding_line(finding)))
     else:
         print_items(FINDING_COLUMNS, findings, arguments)
-    return 1 if any(it["level"] == "error" for it in findings) else 0
+    return 1 if any(finding["level"] == "error" for finding in findings) else 0
 
 
 def _finding_line(finding: dict[str, str]) -> str:
@@ -114,7 +116,9 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     if not changes:
         return 0
     lost = sorted(
-        f"{it['type'].rpartition(':')[2]} {it['name']}" for it in changes if it["loses_content"]
+        f"{change['type'].rpartition(':')[2]} {change['name']}"
+        for change in changes
+        if change["loses_content"]
     )
     loss = f", and lose the contents of {', '.join(lost)}" if lost else ""
     if not confirm(f"make {len(changes)} changes{loss}?", arguments):

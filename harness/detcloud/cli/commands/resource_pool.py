@@ -38,9 +38,13 @@ def _prices_text(pool: Item) -> str | None:
     """The cheapest offerings with the price of an hour: `g5.xlarge a spot $0.30`."""
     offerings = pool.get("offerings") or []
     texts = [
-        f"{it['instance_type']} {it['zone']} {it['market']} "
-        + (cell_text(dollars_text(it["price_per_hour"])) if it["price_per_hour"] else "(no price)")
-        for it in offerings[:PRICES_MAX]
+        f"{offering['instance_type']} {offering['zone']} {offering['market']} "
+        + (
+            cell_text(dollars_text(offering["price_per_hour"]))
+            if offering["price_per_hour"]
+            else "(no price)"
+        )
+        for offering in offerings[:PRICES_MAX]
     ]
     more = len(offerings) - PRICES_MAX
     return ", ".join([*texts, *([f"{more} more"] if more > 0 else [])]) or None

@@ -46,10 +46,13 @@ REPLACED_VERBS = {
     "deploy local": _SERVER,
     "dev auth-token": "`detcloud token create` prints a token once; DETCLOUD_TOKEN holds one",
     "deploy gke-experimental": "agents need no Kubernetes: `detcloud deploy gcp --team TEAM`",
-    **{f"deploy {it} up": f"`detcloud deploy {it} --team TEAM`" for it in _CLOUDS},
-    **{f"deploy {it} down": f"`detcloud deploy destroy {it} --team TEAM`" for it in _CLOUDS},
-    **{f"deploy {it} {verb}": _STACKS for it in _CLOUDS for verb in ("list", "ls")},
-    **{f"deploy {it} dump-master-config-template": _SETTINGS for it in _CLOUDS},
+    **{f"deploy {cloud} up": f"`detcloud deploy {cloud} --team TEAM`" for cloud in _CLOUDS},
+    **{
+        f"deploy {cloud} down": f"`detcloud deploy destroy {cloud} --team TEAM`"
+        for cloud in _CLOUDS
+    },
+    **{f"deploy {cloud} {verb}": _STACKS for cloud in _CLOUDS for verb in ("list", "ls")},
+    **{f"deploy {cloud} dump-master-config-template": _SETTINGS for cloud in _CLOUDS},
     "model config": "`detcloud status` shows the cluster: `m` is a model here, not the master",
     "model logs": f"{_LOCAL_LOGS}: `m` is a model here, not the master",
     "experiment set log-retention": _LOG_RETENTION,

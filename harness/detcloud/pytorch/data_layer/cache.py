@@ -175,7 +175,9 @@ class DatasetCache:
             for shard in manifest.shards:
                 self._check(manifest, shard, whole=is_suspect)
         else:
-            bad = [it for it in manifest.shards if not self._is_good(manifest, it, is_suspect)]
+            bad = [
+                item for item in manifest.shards if not self._is_good(manifest, item, is_suspect)
+            ]
             self._fetch(manifest, bad)
         suspicion.unlink(missing_ok=True)
 
@@ -250,7 +252,7 @@ class DatasetCache:
             self._meet(is_written=True)
         # Once all are here, nobody writes any more.
         shares = group.gather_local(share) or []
-        return None if None in shares else [it for it in shares if it is not None]
+        return None if None in shares else [item for item in shares if item is not None]
 
     def _meet(self, *, is_written: bool) -> None:
         """Wait until each rank of the node has written its share or was asked to stop.

@@ -56,7 +56,7 @@ def test_what_was_refused_is_sent_again_and_only_then_is_its_place_kept(tmp_path
         if failures:
             assert not cursor.exists()
             raise failures.pop()
-        seen.append([it.text for it in lines])
+        seen.append([line.text for line in lines])
 
     lines = [JournalLine("a", 1, "s=1"), JournalLine("b", 2, "s=2")]
     ship([list(lines)], write, cursor, slept.append)
@@ -93,7 +93,7 @@ def test_cloudwatch_takes_the_lines_in_the_order_of_their_times(
     found = logs.get_log_events(
         logGroupName="/company/agents", logStreamName="i-1", startFromHead=True
     )
-    assert [it["message"] for it in found["events"]] == ["first", "second", "third"]
+    assert [event["message"] for event in found["events"]] == ["first", "second", "third"]
 
 
 def test_a_group_that_is_not_there_is_told_by_its_error(

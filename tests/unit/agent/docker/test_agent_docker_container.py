@@ -61,8 +61,11 @@ def test_a_trial_on_several_machines_gets_their_adapters(
     assert container_body(given, rules, lambda _: -1)["HostConfig"]["Devices"] == []
     several = replace(given, spec={**given.spec, "nodes": 2})
     devices = container_body(several, rules, lambda _: -1)["HostConfig"]["Devices"]
-    assert [it["PathOnHost"] for it in devices] == [f"{tmp_path}/uverbs0", f"{tmp_path}/uverbs1"]
-    assert {it["CgroupPermissions"] for it in devices} == {"rw"}
+    assert [device["PathOnHost"] for device in devices] == [
+        f"{tmp_path}/uverbs0",
+        f"{tmp_path}/uverbs1",
+    ]
+    assert {device["CgroupPermissions"] for device in devices} == {"rw"}
 
 
 @pytest.mark.parametrize("given", [None, "rshared"])
@@ -73,7 +76,7 @@ def test_the_folder_of_checkpoints_is_mounted_as_the_configuration_says(
     one = assignment(tmp_path / "work", checkpoint_storage=storage)
     one = replace(one, spec={**one.spec, "storage": {"type": "shared_fs", "path": str(tmp_path)}})
     body = container_body(one, ContainerRules(tmp_path, "node", 1000, 1000), lambda _: -1)
-    (mount,) = (it for it in body["HostConfig"]["Mounts"] if it["Target"] == str(tmp_path))
+    (mount,) = (item for item in body["HostConfig"]["Mounts"] if item["Target"] == str(tmp_path))
     assert mount["BindOptions"]["Propagation"] == (given or "rprivate")
 
 
@@ -460,4 +463,4 @@ def test_cached_data_sets_are_mounted_if_they_may_be(tmp_path: Path) -> None:
     rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(Path("/data"),))
     with pytest.raises(LaunchImpossible, match=r"data_layer: .* is not allowed on this agent"):
         container_body(assignment(tmp_path, **config), rules, lambda _: -1)
-    assert "/sets" not in {it["Target"] for it in body_of(tmp_path)["HostConfig"]["Mounts"]}
+    assert "/sets" not in {item["Target"] for item in body_of(tmp_path)["HostConfig"]["Mounts"]}

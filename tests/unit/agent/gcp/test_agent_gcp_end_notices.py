@@ -39,7 +39,9 @@ def notices(host: str) -> Iterator[GceNotices]:
 
 def ends_within(notice: Notice, seconds: int, since_ms: int) -> bool:
     """Whether the deadline is that many seconds after a moment between `since_ms` and now."""
-    earliest, latest = (it + seconds * 1000 for it in (since_ms, time.time_ns() // 1_000_000))
+    earliest, latest = (
+        number + seconds * 1000 for number in (since_ms, time.time_ns() // 1_000_000)
+    )
     return earliest <= notice.deadline_ms <= latest
 
 

@@ -78,7 +78,7 @@ def test_lines_are_entries_of_the_instance_and_have_their_times(
     labels = {"project_id": "team-project", "instance_id": "77", "zone": "us-central1-a"}
     assert body["resource"] == {"type": "gce_instance", "labels": labels}
     assert body["labels"] == {"instance_name": "detcloud-vision-a1b2"}
-    assert [(it["textPayload"], it["timestamp"]) for it in body["entries"]] == [
+    assert [(entry["textPayload"], entry["timestamp"]) for entry in body["entries"]] == [
         ("began", "2023-11-14T22:13:20.005Z"),
         ("ends", "2023-11-14T22:13:21.000Z"),
     ]
@@ -87,7 +87,7 @@ def test_lines_are_entries_of_the_instance_and_have_their_times(
 def test_a_line_that_is_sent_again_is_the_same_entry(log: CloudLog, logging: Logging) -> None:
     log.write(LINES)
     log.write(LINES)
-    first, second = ([it["insertId"] for it in body["entries"]] for body in logging.written)
+    first, second = ([entry["insertId"] for entry in body["entries"]] for body in logging.written)
     assert first == second
     assert len(set(first)) == 2
 

@@ -105,7 +105,7 @@ def test_the_store_has_another_token_than_the_code(
 def test_nobody_gets_the_token_of_another_allocation(
     server: CredentialServer, cluster: Cluster
 ) -> None:
-    own, other = (variables_of(server, it)["GCE_METADATA_HOST"] for it in ("4.1", "5.1"))
+    own, other = (variables_of(server, name)["GCE_METADATA_HOST"] for name in ("4.1", "5.1"))
     token = "/computeMetadata/v1/instance/service-accounts/default/token"
     assert json.loads(ask(own, token)[1])["access_token"] == "token-of-4.1/data"
     stolen = own.replace("/4.1/", "/5.1/")
@@ -149,7 +149,7 @@ def test_code_with_credentials_of_its_own_is_offered_none(server: CredentialServ
     found = variables_of(server)
     for own in (["GOOGLE_APPLICATION_CREDENTIALS=/keys/a.json"], ["GCE_METADATA_HOST=other:80"]):
         left = without_user_variables(found, own, cuda=False)
-        assert {it for it in found if it not in left} == {
-            it for it in found if it.startswith("GCE_METADATA_")
+        assert {name for name in found if name not in left} == {
+            name for name in found if name.startswith("GCE_METADATA_")
         }
     assert without_user_variables(found, ["AWS_REGION=eu-west-1"], cuda=False) == found

@@ -88,7 +88,7 @@ class Cluster:
         self.counts.append(len(reports))
         if reports or len(self.counts) > 5:
             self.schedule.stop()
-        acked = {"4.1": {"0": max((it["offset"] for it in reports), default=0)}}
+        acked = {"4.1": {"0": max((report["offset"] for report in reports), default=0)}}
         answer = {"acked": acked, "logs_acked": {}, "revision": 1, "desired": []}
         return {**answer, "next_sync_ms": self.pause_ms, "patient_ms": 36_000}
 

@@ -35,7 +35,7 @@ def test_agents_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) ->
 def test_slots_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("slot", "disable", "a-1", "1").out == "slot 1 of agent a-1 is disabled\n"
     listed = json.loads(detcloud("slot", "list", "--json").out)
-    assert [(it["agent_id"], it["id"], it["enabled"]) for it in listed] == [
+    assert [(item["agent_id"], item["id"], item["enabled"]) for item in listed] == [
         ("a-1", 0, True),
         ("a-1", 1, False),
         ("a-2", 0, True),
@@ -82,7 +82,7 @@ def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Det
     assert "1970-01-04 00:00:00+0000" in listed.out
     assert "secret" not in listed.out
     detcloud("token", "create", "--role", "admin", "--json")
-    assert [it["id"] for it in json.loads(detcloud("tkn", "ls", "ada", "--json").out)] == [2]
+    assert [load["id"] for load in json.loads(detcloud("tkn", "ls", "ada", "--json").out)] == [2]
     assert "  1 | bob " in detcloud("token", "describe", "1").out
     assert detcloud("token", "revoke", "1").out == "token 1 was revoked\n"
     assert "bob" not in detcloud("token", "list").out

@@ -38,7 +38,7 @@ class Child:
         self.words = list(words)
         self.hows.append(words[0])
         handle_line("creating\n")
-        given = next(it.partition("=")[2] for it in words if it.startswith("--admin-sha256="))
+        given = next(word.partition("=")[2] for word in words if word.startswith("--admin-sha256="))
         answer = {"admin_sha256": self.sha256 or given, "outputs": {}, **self.answer}
         return subprocess.CompletedProcess([], 0, json.dumps(answer), "")
 

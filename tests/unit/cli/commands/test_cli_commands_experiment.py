@@ -218,7 +218,7 @@ def test_trials_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) 
     assert "Hyperparameters    lr=0.05 net.layers=3" in described
     assert "validation" in described
     document = json.loads(detcloud("t", "describe", "2", "--metrics", "--json").out)
-    assert [it["group"] for it in document["metrics"]] == ["training", "validation"]
+    assert [metric["group"] for metric in document["metrics"]] == ["training", "validation"]
 
 
 def test_logs_are_printed_followed_and_cut(fake: FakeCluster, detcloud: Detcloud) -> None:

@@ -188,7 +188,7 @@ def test_a_dry_run_says_what_a_deletion_takes_and_changes_nothing(
         "to delete: 1 checkpoint, 2 files, 1.0 KiB, in about 1 s",
         "checkpoint aa cannot be deleted: eve pinned it",
     ]
-    assert {it["state"] for it in ended_cluster.checkpoints} == {"COMPLETED"}
+    assert {checkpoint["state"] for checkpoint in ended_cluster.checkpoints} == {"COMPLETED"}
     assert ended_cluster.experiments[0]["state"] not in ("DELETING", "DELETED")
     assert all(method == "GET" for method, _ in ended_cluster.requests)
 

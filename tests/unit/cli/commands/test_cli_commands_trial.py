@@ -65,7 +65,7 @@ def test_lines_show_when_and_where_they_were_written(
     assert first == "[2026-01-31T12:00:00.000Z] [rank=0] INFO first"
     assert second == "[2026-01-31T12:00:00.001Z] [rank=1] INFO second"
     documents = [json.loads(row) for row in detcloud("t", "logs", "1", "--json").out.splitlines()]
-    assert [(it["trial_id"], it["text"]) for it in documents][3] == (1, "fourth")
+    assert [(document["trial_id"], document["text"]) for document in documents][3] == (1, "fourth")
     cluster_with_log.lines[2] = [line(0, "other", rank=1)]
     both = detcloud("logs", "1", "--rank", "1").out
     assert both == "[trial 1] second\n[trial 2] other\n"
