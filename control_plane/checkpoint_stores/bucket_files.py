@@ -60,11 +60,11 @@ def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     """Open the bucket of a spec's `storage`. Raises OSError."""
     bucket = bucket_of(BucketPlace.from_storage(fields))
 
-    def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
-        return bucket.signed_put_url(key, seconds, it.size, it.sha256, it.md5)
+    def sign_upload(key: str, seconds: int, digests: FileDigests) -> tuple[str, dict[str, str]]:
+        return bucket.signed_put_url(key, seconds, digests.size, digests.sha256, digests.md5)
 
-    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
-        return S3PartsUpload(bucket, it.path, it.size)
+    def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return S3PartsUpload(bucket, file.path, file.size)
 
     return BucketFiles(bucket, sign_upload, open_parts)
 
@@ -73,11 +73,11 @@ def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     """Open the bucket of Google's that a spec's `storage` names. Raises OSError."""
     bucket = gcs_bucket_of(fields["bucket"], fields.get("prefix", ""))
 
-    def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
-        return bucket.signed_put_url(key, seconds, it.size, it.sha256)
+    def sign_upload(key: str, seconds: int, digests: FileDigests) -> tuple[str, dict[str, str]]:
+        return bucket.signed_put_url(key, seconds, digests.size, digests.sha256)
 
-    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
-        return GcsPartsUpload(bucket, it.path, it.size, it.md5, memory)
+    def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return GcsPartsUpload(bucket, file.path, file.size, file.md5, memory)
 
     return SigningFiles(bucket, sign_upload, open_parts, bucket.end_session)
 
@@ -86,8 +86,8 @@ def open_azure_files(fields: StorageFields) -> "SigningFiles":
     """Open the container of Azure's that a spec's `storage` names. Raises OSError."""
     container = azure_container_of(AzurePlace.from_storage(fields))
 
-    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
-        return AzurePartsUpload(container, it.path, it.size)
+    def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return AzurePartsUpload(container, file.path, file.size)
 
     return SigningFiles(container, open_parts=open_parts)
 

@@ -223,7 +223,7 @@ def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
         assert sent == [1, 2]
         sent.clear()
         limit = 100
-        uploaded = trial.upload_checkpoint(folder, on_progress=lambda *it: told.append(it))
+        uploaded = trial.upload_checkpoint(folder, on_progress=lambda *sizes: told.append(sizes))
         # The third part alone, and the small files, the manifest and the metadata whole.
         assert sent == [3, None, None, None]
         assert (told[0][0], told[-1][0]) == (10 << 20, uploaded.size_bytes)

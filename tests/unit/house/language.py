@@ -59,6 +59,16 @@ def names_are_verbs_or_nouns(source: Source) -> Iterator[str]:
             yield f"{node.lineno}: {node.name} is neither a verb with its object nor a noun"
 
 
+def variables_have_nouns(source: Source) -> Iterator[str]:
+    """Name each variable that is called `it`, which does not tell what it holds."""
+    for node in ast.walk(source.tree):
+        is_variable = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        if isinstance(node, ast.Name | ast.arg) and (is_variable or isinstance(node, ast.arg)):
+            name = node.id if isinstance(node, ast.Name) else node.arg
+            if name == "it":
+                yield f"{node.lineno}: a variable is called it: name it by its noun"
+
+
 def docstrings_stand_alone(source: Source) -> Iterator[str]:
     """Name each docstring whose first words refer to something that is not there."""
     if not _is_ours_to_read(source):
@@ -136,6 +146,7 @@ def _definitions(source: Source) -> Iterator[Named]:
 
 LANGUAGE_RULES: tuple[Rule, ...] = (
     names_are_verbs_or_nouns,
+    variables_have_nouns,
     docstrings_stand_alone,
     texts_use_plain_words,
     terms_are_the_glossarys,

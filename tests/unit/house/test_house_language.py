@@ -13,6 +13,7 @@ from tests.unit.house.language import (
     names_are_verbs_or_nouns,
     terms_are_the_glossarys,
     texts_use_plain_words,
+    variables_have_nouns,
     words_of,
 )
 from tests.unit.house.rules import Rule, Source, breaches, sources
@@ -50,6 +51,12 @@ def test_participles_and_prepositions_alone_are_no_names(name: str) -> None:
     assert is_bare(name)
     assert breaches(names_are_verbs_or_nouns, [Source(API, f"def {name}(): pass")])
     assert breaches(names_are_verbs_or_nouns, [Source(API, f"class {name}: pass")])
+
+
+@pytest.mark.parametrize("text", ["[it.id for it in rows]", "key = lambda it: it", "it = 1"])
+def test_no_variable_is_called_it(text: str) -> None:
+    assert breaches(variables_have_nouns, [Source(TESTS, text)])
+    assert not breaches(variables_have_nouns, [Source(TESTS, text.replace("it", "row"))])
 
 
 @pytest.mark.parametrize(

@@ -492,8 +492,8 @@ def test_a_client_without_a_region_or_credentials_says_so(
 
 
 def test_a_boot_script_may_be_of_its_launch(ec2: Account) -> None:
-    def script(it: IntentRow) -> bytes:
-        return json.dumps({"pool": it.pool, "slots": it.offering.slots}).encode()
+    def script(intent: IntentRow) -> bytes:
+        return json.dumps({"pool": intent.pool, "slots": intent.offering.slots}).encode()
 
     (found,) = ec2.cloud(user_data=script).launch(request())
     assert json.loads(ec2.machine(found.id).user_data) == {"pool": "blue", "slots": 4}

@@ -166,8 +166,10 @@ def test_spot_is_taken_away_after_advice_and_notice() -> None:
     said = []
     for seconds in (419, 420, 479, 480, 599, 600):
         sky.now_ms = BEGAN_MS + seconds * 1000
-        it = sky.listed_instances()[name]
-        said.append((it.rebalance, it.notice_ms, it.status is InstanceStatus.TERMINATED))
+        instance = sky.listed_instances()[name]
+        said.append(
+            (instance.rebalance, instance.notice_ms, instance.status is InstanceStatus.TERMINATED)
+        )
     end_ms = BEGAN_MS + 600_000
     assert said == [
         (False, None, False),

@@ -85,11 +85,11 @@ def test_groups_and_powers_are_told_by_their_path() -> None:
 
 
 def test_a_recorded_metric_is_on_the_line_between_two_validations() -> None:
-    it = recorded_trial((10, 4.0), (20, 2.0), (30, None))
+    trial = recorded_trial((10, 4.0), (20, 2.0), (30, None))
     # Held before the first and after the last; 2 / 10 of the way from 4 to 2.
-    assert [it.metric(at) for at in (1, 10, 12, 20)] == [4.0, 4.0, pytest.approx(3.6), 2.0]
+    assert [trial.metric(at) for at in (1, 10, 12, 20)] == [4.0, 4.0, pytest.approx(3.6), 2.0]
     # There is no line to what was no number.
-    assert [it.metric(at) for at in (25, 30, 99)] == [2.0, None, None]
+    assert [trial.metric(at) for at in (25, 30, 99)] == [2.0, None, None]
 
 
 def test_a_trial_follows_the_nearest_record() -> None:

@@ -106,7 +106,7 @@ def test_of_two_notices_the_earlier_end_counts(
     wait_until(notices.poll)
     machine.set_preempted()
     # In 30 seconds instead of 60.
-    wait_until(lambda: (it := notices.poll()) is not None and it.reason == PREEMPTED)
+    wait_until(lambda: (notice := notices.poll()) is not None and notice.reason == PREEMPTED)
 
 
 def test_a_notice_is_heard_of_after_a_time_without_answers_and_stands_in_another(
