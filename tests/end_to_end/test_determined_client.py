@@ -57,9 +57,10 @@ try:
     client.get_model("other")
 except errors.NotFoundException as error:
     print(best.training.validation_metrics["avgMetrics"], error)
+print(client.create_workspace("team").name)
 try:
-    client.create_workspace
-except (ImportError, AttributeError) as error:
+    found.set_notes("x")
+except AttributeError as error:
     print(error)
 """
 
@@ -87,6 +88,7 @@ def test_a_script_with_determineds_client_steers_this_cluster(
         "1 True",
     ]
     assert lines[8] == "{'error': 0} there is no model other"
-    assert "is not supported by detcloud: a workspace is there " in lines[9]
-    assert len(lines) == 10
+    assert lines[9] == "team"
+    assert "set_notes is not supported by detcloud" in lines[10]
+    assert len(lines) == 11
     assert laptop.json("describe", 1)["name"] == "renamed"

@@ -180,6 +180,7 @@ def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
     environment = {**os.environ, "TERM": greeting.terminal}
     process, terminal = pty.fork()
     if process == 0:
+        _restore_signals()
         try:
             os.execvpe(words[0], words, environment)
         except (OSError, ValueError) as error:
@@ -190,6 +191,15 @@ def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
     return Program(process, terminal, {terminal: DATA}, has_terminal=True)
 
 
+def _restore_signals() -> None:
+    """Let every signal do again what it does by default: an agent that a script started in the
+    background ignores Ctrl-C, which its programs would inherit, and Python ignores closed pipes.
+    """
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _start_piped(words: list[str]) -> Program:
     """Start a program that reads and writes pipes.
 
@@ -198,7 +208,13 @@ def _start_piped(words: list[str]) -> Program:
     """
     pipe = subprocess.PIPE
     started = subprocess.Popen(
-        words, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        words,
+        bufsize=0,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        start_new_session=True,
+        preexec_fn=_restore_signals,
     )
     assert started.stdin is not None
     assert started.stdout is not None

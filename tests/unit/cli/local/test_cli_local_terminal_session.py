@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -31,7 +32,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The file that says where a running shell listens."""
     home = tmp_path_factory.mktemp("home")
     words = [sys.executable, "-m", "detcloud.launch.shell"]
-    with subprocess.Popen(words, cwd=home, env={**os.environ, "HOME": str(home)}) as server:
+    # As what a script starts in the background, it ignores Ctrl-C: its programs must not.
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server = subprocess.Popen(words, cwd=home, env={**os.environ, "HOME": str(home)})
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    with server:
         path = home / "shell.json"
         wait_until(lambda: path.exists() and path.read_text().endswith("}"))
         yield path
@@ -66,6 +73,7 @@ def test_a_terminal_gets_every_key_and_its_size_and_is_left_as_it_was(place: Pat
     def read_until(text: bytes) -> None:
         nonlocal shown
         while text not in shown:
+            assert select.select([ours], [], [], PROCESS_SECONDS_MAX)[0], shown
             shown += os.read(ours, 65_536)
 
     before = subprocess.run(["stty", "-g"], stdin=theirs, capture_output=True, check=True).stdout
