@@ -25,6 +25,47 @@ _UNREACHED = "a backward pass does not reach all of its parameters"
 _UNSEEN = "the code calls a part or a method of it, or passes backward twice after one call"
 
 
+class _BatchUse:
+    """How a batch used a model. Modules are slow to set an attribute of, which every batch does."""
+
+    __slots__ = (
+        "awaits_first",
+        "awaits_last",
+        "is_averaged",
+        "is_over",
+        "was_called",
+        "was_missed",
+    )
+
+    def __init__(self) -> None:
+        self.is_averaged = True
+        """Whether the backward passes of the batch average."""
+        self.was_called = self.was_missed = False
+        """Whether the batch called the model, and whether a gradient came that was not averaged."""
+        self.awaits_first = self.awaits_last = False
+        """Whether the next gradient of the first or the last parameter is averaged."""
+        self.is_over = True
+        """Whether all passes after the last call are known to have reached every parameter."""
+
+    def begin(self, *, is_averaged: bool) -> None:
+        self.is_averaged = is_averaged
+        self.was_called = self.was_missed = self.awaits_first = self.awaits_last = False
+
+    def note_call(self) -> None:
+        self.was_called = self.awaits_first = self.awaits_last = True
+        self.is_over = False
+
+    def note_first_gradient(self, _: torch.Tensor) -> None:
+        if self.is_averaged:
+            self.was_missed |= not self.awaits_first
+            self.awaits_first = False
+
+    def note_last_gradient(self, _: torch.Tensor) -> None:
+        if self.is_averaged:
+            self.was_missed |= not self.awaits_last
+            self.awaits_last = False
+
+
 class DistributedModel(DistributedDataParallel):
     """A model whose gradients are averaged over all processes; its weights are named as alone.
 
@@ -35,39 +76,46 @@ class DistributedModel(DistributedDataParallel):
     is_compressed = False
     averages_at_step = False
     """Whether `settle` averages the gradients, and the backward pass does not."""
-    # Whether this batch called the model, and whether a gradient came that was not averaged.
-    _was_called = False
-    _was_missed = False
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(module, **options)
         trained = [one for one in module.parameters() if one.requires_grad]
+        self._use = _BatchUse()
         # Two stand for all: each hook costs time in every pass.
-        self._watched = {id(one): one for one in (trained[0], trained[-1])}
-        # Those whose next gradient is averaged.
-        self._awaited: set[int] = set()
-        untyped: Any
-        for untyped in self._watched.values():
-            untyped.register_post_accumulate_grad_hook(self._note_gradient)
+        first: Any = trained[0]
+        last: Any = trained[-1]
+        first.register_post_accumulate_grad_hook(self._use.note_first_gradient)
+        if last is not first:
+            last.register_post_accumulate_grad_hook(self._use.note_last_gradient)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if self.averages_at_step or not torch.is_grad_enabled():
             return self.module(*inputs, **options)
         if self.require_backward_grad_sync:
-            if self._is_unfinished():
+            if not self._use.is_over and self._is_unfinished():
                 # What the pass before reached belongs to a step of another optimizer.
                 self._average_at_steps(_UNREACHED)
                 return self.module(*inputs, **options)
-            self._was_called = True
-            self._awaited.update(self._watched)
+            self._use.note_call()
         averaging: Any = super().forward
         return averaging(*inputs, **options)
 
     def begin_batch(self, *, is_step: bool) -> None:
         """Average the gradients of a batch only if a step follows it."""
-        self.require_backward_grad_sync = is_step
-        self._was_called = self._was_missed = False
-        self._awaited.clear()
+        if self.require_backward_grad_sync != is_step:
+            self.require_backward_grad_sync = is_step
+        self._use.begin(is_averaged=is_step)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the backward passes of this batch have averaged all gradients, as almost always:
+        then `settle` has nothing to do.
+        """
+        use = self._use
+        if self.averages_at_step or not use.was_called or use.was_missed:
+            return False
+        use.is_over = not self._is_unfinished()
+        return use.is_over
 
     def settle(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Average the gradients of parameters over the processes, unless the backward passes of
@@ -94,17 +142,13 @@ class DistributedModel(DistributedDataParallel):
     def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
         return self.module.load_state_dict(*arguments, **options)
 
-    def _note_gradient(self, parameter: torch.Tensor) -> None:
-        if self.require_backward_grad_sync:
-            self._was_missed |= id(parameter) not in self._awaited
-            self._awaited.discard(id(parameter))
-
     def _find_omission(self, parameters: Sequence[torch.nn.Parameter]) -> str:
         """Why gradients of this batch were not averaged, "" if they were."""
         if self._is_unfinished():
             return _UNREACHED
-        has_own = not self._was_called and any(one.grad is not None for one in parameters)
-        return _UNSEEN if has_own or self._was_missed else ""
+        use = self._use
+        has_own = not use.was_called and any(one.grad is not None for one in parameters)
+        return _UNSEEN if has_own or use.was_missed else ""
 
     def _is_unfinished(self) -> bool:
         """Whether the last backward pass left parameters out, so that none were averaged."""

@@ -173,9 +173,10 @@ class Optimization:
 
     def _settle_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Average the optimizer's gradients over the processes as far as that was not done."""
-        models = list(self._distributed_models())
+        models = [model for model in self._distributed_models() if not model.is_settled]
         if not models:
             return
+        # To look for the model's parameters takes longer than many a layer.
         stepped = {id(parameter) for parameter in _parameters(optimizer)}
         for model in models:
             parameters = [one for one in model.parameters() if id(one) in stepped]
