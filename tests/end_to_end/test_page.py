@@ -376,7 +376,7 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
     browser.edit_and_save("labels", "one\ntwo")
     # The keyboard goes on where it was.
-    assert browser.window.evaluate("document.activeElement.title") == "Edit labels"
+    browser.window.wait_for_function("document.activeElement.title === 'Edit labels'")
     browser.edit_and_save("metadata", '{"data": {"version": 3}}')
     browser.wait_for_text('"version": 3')
     browser.edit("name", "renamed").get_by_label("name").press("Enter")
