@@ -212,26 +212,27 @@ class Optimization:
         the steps of all batches since the last one, and that of an epoch which ends before the
         optimizer's next step.
         """
-        if not self.is_step(batch_idx):
+        if not self.schedulers or not self.is_step(batch_idx):
             return
-        aggregated = self.aggregation_frequency
-        # What is counted by each mode, before this optimizer step and after it.
-        counts = {
-            StepMode.STEP_EVERY_BATCH: (batch_idx + 1 - aggregated, batch_idx + 1),
-            StepMode.STEP_EVERY_EPOCH: (
-                batch_idx // epoch_length,
-                (batch_idx + aggregated) // epoch_length,
-            ),
-            StepMode.STEP_EVERY_OPTIMIZER_STEP: (
-                batch_idx // aggregated,
-                (batch_idx + 1) // aggregated,
-            ),
-            StepMode.MANUAL_STEP: (0, 0),
-        }
         for scheduler, mode, frequency in self.schedulers:
-            before, after = counts[mode]
+            before, after = self._counts_around_step(mode, batch_idx, epoch_length)
             for _ in range(after // frequency - before // frequency):
                 scheduler.step()
+
+    def _counts_around_step(
+        self, mode: StepMode, batch_idx: int, epoch_length: int
+    ) -> tuple[int, int]:
+        """The count of a scheduler's mode before the optimizer step of a batch, and after it."""
+        aggregated = self.aggregation_frequency
+        match mode:
+            case StepMode.STEP_EVERY_BATCH:
+                return batch_idx + 1 - aggregated, batch_idx + 1
+            case StepMode.STEP_EVERY_EPOCH:
+                return batch_idx // epoch_length, (batch_idx + aggregated) // epoch_length
+            case StepMode.STEP_EVERY_OPTIMIZER_STEP:
+                return batch_idx // aggregated, (batch_idx + 1) // aggregated
+            case StepMode.MANUAL_STEP:
+                return 0, 0
 
     def set_training(self, training: bool) -> None:
         for model in self.wrapped_models or self.models:
