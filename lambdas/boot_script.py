@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ _PARTS = {
     "AGENT": "agent.sh",
     "AWAIT_AGENT": "await_agent.sh",
 }
+MountFields = tuple[str, str, str, str]
+"""The arguments of the scripts' mount_file_system: type, source, folder, and what the type adds."""
 # Text that may stand between single quotes, and in a unit of systemd.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
@@ -77,10 +79,26 @@ def boot_part(file: str) -> str:
     return (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
 
 
-def mount_commands(file_systems: Sequence[tuple[str, ...]]) -> str:
-    """Return the commands that mount file systems, each given by the arguments of the scripts'
-    mount_file_system; "" for none.
+def mount_values(
+    section: Mapping[str, Any], mount_fields: Callable[[Mapping[str, str]], MountFields]
+) -> dict[str, str]:
+    """Return the values of a pool's file systems and of what its trials may mount; `mount_fields`
+    describes a file system. Raises ConfigurationError.
     """
+    file_systems = [mount_fields(file_system) for file_system in section.get("file_systems") or ()]
+    folders = [folder for _, _, folder, _ in file_systems]
+    mounts = [*(section.get("allowed_mounts") or ()), *folders]
+    words = [("file_systems", word) for fields in file_systems for word in fields]
+    check_plain([*(("allowed_mounts", mount) for mount in mounts), *words])
+    return {
+        "ALLOWED_MOUNTS": " ".join(mounts),
+        "FILE_SYSTEM_FOLDERS": " ".join(folders),
+        "FILE_SYSTEMS": _mount_commands(file_systems),
+    }
+
+
+def _mount_commands(file_systems: Sequence[MountFields]) -> str:
+    """Return the commands that mount file systems; "" for none."""
     if not file_systems:
         return ""
     calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]

@@ -10,7 +10,7 @@ from lambdas.boot_script import (
     common_values,
     fill_script,
     isolated_command,
-    mount_commands,
+    mount_values,
     provider_section,
 )
 
@@ -42,16 +42,8 @@ def user_data(
             "LOG_STREAM": section.get("log_stream") or "",
             "SESSION_MANAGER": "1" if session_manager else "",
         }
-        file_systems = [
-            _mount_fields(file_system) for file_system in section.get("file_systems") or ()
-        ]
-        folders = [folder for _, _, folder, _ in file_systems]
-        mounts = [*(section.get("allowed_mounts") or ()), *folders]
-        words = [("file_systems", word) for fields in file_systems for word in fields]
-        check_plain([*values.items(), *(("allowed_mounts", mount) for mount in mounts), *words])
-        values["ALLOWED_MOUNTS"] = " ".join(mounts)
-        values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
-        values["FILE_SYSTEMS"] = mount_commands(file_systems)
+        check_plain(values.items())
+        values |= mount_values(section, _mount_fields)
         values["ROLE_SIGNATURE"] = boot_part("role_signature.py")
         fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
         values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}

@@ -14,7 +14,7 @@ from lambdas.boot_script import (
     common_values,
     fill_script,
     isolated_command,
-    mount_commands,
+    mount_values,
     provider_section,
 )
 from provisioner.clouds.gcp.launch_request import (
@@ -45,16 +45,8 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
             "PREEMPTION_SECONDS": str(preemption_seconds(section)),
             "CLOUD_LOGGING": "1" if section.get("use_cloud_logging") is True else "",
         }
-        file_systems = [
-            _mount_fields(file_system) for file_system in section.get("file_systems") or ()
-        ]
-        folders = [folder for _, _, folder, _ in file_systems]
-        mounts = [*(section.get("allowed_mounts") or ()), *folders]
-        words = [("file_systems", word) for fields in file_systems for word in fields]
-        check_plain([*values.items(), *(("allowed_mounts", mount) for mount in mounts), *words])
-        values["ALLOWED_MOUNTS"] = " ".join(mounts)
-        values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
-        values["FILE_SYSTEMS"] = mount_commands(file_systems)
+        check_plain(values.items())
+        values |= mount_values(section, _mount_fields)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         return fill_script("gce.sh", values)
 

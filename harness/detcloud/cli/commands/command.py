@@ -400,12 +400,19 @@ def _load_commands(arguments: Namespace) -> list[Command]:
     return [read_command(client, number) for part in arguments.command_ids for number in part]
 
 
+def run_handlers(kind: str) -> Handlers:
+    """The handlers that commands, notebooks and shells have alike."""
+    return {
+        f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
+        f"{kind} logs": Handler(add_logs_arguments, partial(print_run_log, kind)),
+        f"{kind} kill": Handler(add_kill_arguments, partial(kill_runs, kind)),
+        f"{kind} config": Handler(add_config_arguments, partial(print_config, kind)),
+        f"{kind} set priority": Handler(add_priority_arguments, partial(set_priority, kind)),
+    }
+
+
 HANDLERS: Handlers = {
     "command run": Handler(add_run_arguments, run_command),
-    "command list": Handler(add_list_arguments, partial(list_runs, COMMAND)),
     "command describe": Handler(add_describe_arguments, describe_commands),
-    "command logs": Handler(add_logs_arguments, partial(print_run_log, COMMAND)),
-    "command kill": Handler(add_kill_arguments, partial(kill_runs, COMMAND)),
-    "command config": Handler(add_config_arguments, partial(print_config, COMMAND)),
-    "command set priority": Handler(add_priority_arguments, partial(set_priority, COMMAND)),
+    **run_handlers(COMMAND),
 }

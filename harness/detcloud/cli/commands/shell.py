@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
-from functools import partial
 from typing import Any
 
 from detcloud.cli.commands.command import (
-    add_config_arguments,
     add_creation_options,
     add_id_argument,
-    add_kill_arguments,
-    add_list_arguments,
-    add_logs_arguments,
-    add_priority_arguments,
-    create_run,
-    kill_runs,
-    list_runs,
     load_run,
-    overrides_of,
-    print_config,
-    print_run_log,
     program_words,
-    set_priority,
+    run_handlers,
     show_new_run,
 )
-from detcloud.cli.commands.places import check_local, read_location, wait_for_place
+from detcloud.cli.commands.places import create_local_run, read_location, wait_for_place
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
 from detcloud.cli.framework.options import add_replaced_option
-from detcloud.cli.framework.session import connect
-from detcloud.client.command import SHELL, Command, create_interactive
+from detcloud.client.command import SHELL, Command
 from detcloud.shared.errors import DetcloudError
 
 NO_SSH = "a shell is opened without SSH: `detcloud shell open ID`"
@@ -46,11 +33,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 def start_shell(arguments: Namespace) -> int:
     """Start what opens shells, and open one. Ctrl-C while it starts leaves it running."""
     words = _program(arguments)
-    overrides = overrides_of(arguments)
-    client = connect(arguments, start=True)
-    check_local(client, SHELL)
-    create = partial(create_interactive, client, SHELL)
-    shell = create_run(create, SHELL, overrides, arguments)
+    shell = create_local_run(SHELL, arguments)
     return show_new_run(
         shell,
         SHELL,
@@ -127,10 +110,6 @@ def _open(shell: Command, words: list[str]) -> int:
 
 HANDLERS: Handlers = {
     "shell start": Handler(add_start_arguments, start_shell),
-    "shell list": Handler(add_list_arguments, partial(list_runs, SHELL)),
     "shell open": Handler(add_open_arguments, open_shell),
-    "shell logs": Handler(add_logs_arguments, partial(print_run_log, SHELL)),
-    "shell kill": Handler(add_kill_arguments, partial(kill_runs, SHELL)),
-    "shell config": Handler(add_config_arguments, partial(print_config, SHELL)),
-    "shell set priority": Handler(add_priority_arguments, partial(set_priority, SHELL)),
+    **run_handlers(SHELL),
 }

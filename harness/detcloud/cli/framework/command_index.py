@@ -246,34 +246,34 @@ _TRIAL = (
     ),
 )
 
-_COMMAND = (
-    Command("command", "run", "run a program and print its output", "command"),
-    Command("command", "list", "list commands", "command", (), ("ls",)),
-    Command("command", "describe", "show commands", "command"),
-    Command("command", "logs", "print the log of a command", "command"),
-    Command("command", "kill", "end commands immediately", "command"),
-    Command("command", "config", "print the configuration of a command", "command"),
-    Command("command", "set priority", "change the priority of a command", "command"),
-)
 
-_NOTEBOOK = (
-    Command("notebook", "start", "start JupyterLab and open it", "notebook"),
-    Command("notebook", "list", "list notebooks", "notebook", (), ("ls",)),
-    Command("notebook", "open", "print the address of a notebook and open it", "notebook"),
-    Command("notebook", "logs", "print the log of a notebook", "notebook"),
-    Command("notebook", "kill", "end notebooks immediately", "notebook"),
-    Command("notebook", "config", "print the configuration of a notebook", "notebook"),
-    Command("notebook", "set priority", "change the priority of a notebook", "notebook"),
-)
+def _run_commands(
+    noun: str, first: tuple[str, str], second: tuple[str, str]
+) -> tuple[Command, ...]:
+    """Return the commands for a kind of run: two of its own, and those that all kinds have."""
+    return (
+        Command(noun, *first, noun),
+        Command(noun, "list", f"list {noun}s", noun, (), ("ls",)),
+        Command(noun, *second, noun),
+        Command(noun, "logs", f"print the log of a {noun}", noun),
+        Command(noun, "kill", f"end {noun}s immediately", noun),
+        Command(noun, "config", f"print the configuration of a {noun}", noun),
+        Command(noun, "set priority", f"change the priority of a {noun}", noun),
+    )
 
-_SHELL = (
-    Command("shell", "start", "start a shell on the cluster and open it", "shell"),
-    Command("shell", "list", "list shells", "shell", (), ("ls",)),
-    Command("shell", "open", "open a shell, or run a program in it", "shell"),
-    Command("shell", "logs", "print the log of a shell", "shell"),
-    Command("shell", "kill", "end shells immediately", "shell"),
-    Command("shell", "config", "print the configuration of a shell", "shell"),
-    Command("shell", "set priority", "change the priority of a shell", "shell"),
+
+_COMMAND = _run_commands(
+    "command", ("run", "run a program and print its output"), ("describe", "show commands")
+)
+_NOTEBOOK = _run_commands(
+    "notebook",
+    ("start", "start JupyterLab and open it"),
+    ("open", "print the address of a notebook and open it"),
+)
+_SHELL = _run_commands(
+    "shell",
+    ("start", "start a shell on the cluster and open it"),
+    ("open", "open a shell, or run a program in it"),
 )
 
 _CHECKPOINT = (
