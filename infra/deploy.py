@@ -258,7 +258,7 @@ def _stack_config(
     for warning in report.warnings:
         _print_progress(f"warning: {warning}")
     if not report.needs_archives:
-        return {key: text for key, text in config.items() if key not in archives}
+        return {key: value for key, value in config.items() if key not in archives}
     for key, kind in missing.items():
         _print_progress(f"building {program.archives.name(kind, report.architecture)}")
         config[key] = str(program.archives.build(kind, report.architecture, folder))

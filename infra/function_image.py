@@ -42,7 +42,7 @@ def pinned_packages(requirements: list[str]) -> list[str]:
         name, extras = left.pop()
         plain = re.sub(r"[-_.]+", "-", name).lower()
         new = {extra for extra in ("", *extras) if (plain, extra) not in seen}
-        seen |= {(plain, text) for text in new}
+        seen |= {(plain, extra) for extra in new}
         try:
             installed = metadata.distribution(name)
         except metadata.PackageNotFoundError:

@@ -60,7 +60,7 @@ def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
             del free[number]
         elif agent.is_movable and number not in meant:
             others = (
-                count for count in free if count != number and free[count] >= agent.used_slots
+                other for other in free if other != number and free[other] >= agent.used_slots
             )
             target = min(others, key=lambda other: free[other], default=None)
             if target is not None:

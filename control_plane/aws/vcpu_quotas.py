@@ -66,7 +66,9 @@ VPC_QUOTA: Final = "L-F678F1CE"
 def vcpu_quota(instance_type: str, market: Market) -> VcpuQuota | None:
     """The quota that instances of a type count against in a market; None for an unknown family."""
     family = instance_type.partition(".")[0]
-    letters = family[: next((n for n, name in enumerate(family) if name.isdigit()), len(family))]
+    letters = family[
+        : next((n for n, character in enumerate(family) if character.isdigit()), len(family))
+    ]
     generation = family[: len(letters) + 1]
     quotas = _QUOTAS[market]
     return quotas.get(generation) or quotas.get(letters)

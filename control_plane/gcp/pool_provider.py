@@ -344,7 +344,7 @@ class GcpProvider(Provider):
     def described_types(self) -> MachineTypes:
         """The machine types that are described."""
         return {
-            name: machine_kind.machine_type for name, machine_kind in self.machine_types.items()
+            name: machine_type.machine_type for name, machine_type in self.machine_types.items()
         }
 
     @property

@@ -113,7 +113,7 @@ class DetCallback(transformers.TrainerCallback):
         counts = {"batches": step, "epochs": state.epoch or 0.0}
         metrics = {
             **counts,
-            **{text: value for text, value in logs.items() if self._is_reported(text)},
+            **{name: value for name, value in logs.items() if self._is_reported(name)},
         }
         if any(name.startswith("eval_") for name in logs):
             self._loop.report_validation(step, metrics)

@@ -85,10 +85,12 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
     found += check_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
     if settings.kms_key:
         if facts.key is not None:
-            found += read_fact(facts.key, "key", lambda key_facts: _own_key(settings, key_facts))
+            found += read_fact(facts.key, "key", lambda key: _own_key(settings, key))
         found += read_fact(facts.has_spot_role, "spot role", _spot_role)
     if facts.networks is not None:
-        found += read_fact(facts.networks, "network", lambda network: _networks(settings, network))
+        found += read_fact(
+            facts.networks, "network", lambda networks: _networks(settings, networks)
+        )
     found += read_fact(
         facts.concurrency, "concurrency", lambda concurrency: _concurrency(settings, concurrency)
     )
@@ -111,7 +113,7 @@ def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
     found += read_fact(
         facts.image_architectures,
         "images",
-        lambda image_architecture: _own_images(purchases, facts, image_architecture),
+        lambda architectures: _own_images(purchases, facts, architectures),
     )
     return [*found, *find_file_system_problems(settings, cluster, facts)]
 
@@ -203,7 +205,7 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         yield Finding(Level.ERROR, subject, text, remedy)
         return
     for finding in read_fact(
-        facts.zones, subject, lambda zone: _zones(settings, subject, purchase, zone)
+        facts.zones, subject, lambda zones: _zones(settings, subject, purchase, zones)
     ):
         is_fine = finding.level is Level.FINE
         yield replace(finding, text=f"{finding.text}: {_description(kind)}") if is_fine else finding

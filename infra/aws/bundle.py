@@ -45,7 +45,7 @@ class Target:
     @property
     def platforms(self) -> tuple[str, ...]:
         """The compatible wheel platforms, the newest first; manylinux2014 is glibc 2.17."""
-        versions = [name for name in (34, 31, 28, 27, 24) if name <= self.glibc]
+        versions = [minor for minor in (34, 31, 28, 27, 24) if minor <= self.glibc]
         newer = [f"manylinux_2_{version}_{self.machine}" for version in versions]
         return (*newer, f"manylinux_2_17_{self.machine}", f"manylinux2014_{self.machine}")
 

@@ -102,6 +102,6 @@ def _rule(permission: Mapping[str, Any]) -> Rule:
             user_id_group_pair["GroupId"]
             for user_id_group_pair in permission.get("UserIdGroupPairs", ())
         ),
-        blocks=tuple(ip_span["CidrIp"] for ip_span in permission.get("IpRanges", ())),
+        blocks=tuple(ip_range["CidrIp"] for ip_range in permission.get("IpRanges", ())),
         has_lists=bool(permission.get("PrefixListIds")),
     )

@@ -42,7 +42,7 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts)
         *read_fact(
             facts.disabled_services,
             "services",
-            lambda disabled_service: _services(settings, disabled_service),
+            lambda disabled: _services(settings, disabled),
         ),
         *read_fact(facts.denied, "permissions", _permissions),
     ]

@@ -80,16 +80,12 @@ def read_described_types(
     facts = catalog.read_types({named_type.name for named_type in named})
     described = {name: _describe(fact) for (_, name), fact in facts.items()}
     problems = []
-    for fromkey in dict.fromkeys(named):
-        if not fromkey.needs_facts or (fromkey.region, fromkey.name) in facts:
+    for pool, region, name, needs_facts in dict.fromkeys(named):
+        if not needs_facts or (region, name) in facts:
             continue
-        zones = {
-            zone for (_, name), one in facts.items() if name == fromkey.name for zone in one.zones
-        }
-        names = catalog.list_names(fromkey.region)
-        problems.append(
-            f"pool {fromkey.pool}: {fromkey.name}: {'; '.join(_missing(fromkey, zones, names))}"
-        )
+        zones = {zone for (_, other), one in facts.items() if other == name for zone in one.zones}
+        missing = describe_missing(name, region, zones, catalog.list_names(region))
+        problems.append(f"pool {pool}: {name}: {'; '.join(missing)}")
     return described, problems
 
 
@@ -106,10 +102,6 @@ def describe_missing(
     near = difflib.get_close_matches(name, sorted(names), n=NAMES_MAX, cutoff=_LIKENESS_MIN)
     like = f", such as {', '.join(near)}" if near else ""
     return text, f"use another type{like}, or another region"
-
-
-def _missing(named: NamedType, zones: Collection[str], names: Collection[str]) -> tuple[str, str]:
-    return describe_missing(named.name, named.region, zones, names)
 
 
 def _describe(facts: TypeFacts) -> MachineTypeConfig:

@@ -57,16 +57,16 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     places = {
         f"database {names.database}": _database_url(names),
         **{
-            f"bucket {text}": f"https://storage.googleapis.com/storage/v1/b/{text}"
-            for text in (names.objects, names.checkpoints)
+            f"bucket {bucket}": f"https://storage.googleapis.com/storage/v1/b/{bucket}"
+            for bucket in (names.objects, names.checkpoints)
         },
         **{
             f"service {names.part(function)}": f"{run}/{names.part(function)}"
             for function in FUNCTIONS
         },
         **{
-            f"service account {names.email(word)}": f"{iam}/{names.email(word)}"
-            for word in (*FUNCTIONS, *OTHER_ACCOUNTS)
+            f"service account {names.email(account)}": f"{iam}/{names.email(account)}"
+            for account in (*FUNCTIONS, *OTHER_ACCOUNTS)
         },
         f"repository {names.cluster}": f"https://artifactregistry.googleapis.com/v1/{repositories}",
     }

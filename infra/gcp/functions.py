@@ -107,7 +107,7 @@ def _make_function(
     }
     container = {
         "image": image,
-        "envs": [{"name": text, "value": value} for text, value in variables.items()],
+        "envs": [{"name": name, "value": value} for name, value in variables.items()],
         "resources": {
             "limits": {"cpu": "1", "memory": size.memory},
             # It is paid for while it answers, and starts with twice the processor. For what the

@@ -44,7 +44,9 @@ def end_until_quiet(
         fresh = {place: status for place, status in living.items() if status != "STOPPING"}
         # A deletion that is under way is not asked for again.
         fresh = {
-            place: name for place, name in fresh.items() if place not in ended or name in _ENDED
+            place: status
+            for place, status in fresh.items()
+            if place not in ended or status in _ENDED
         }
         if fresh:
             progress(f"ending {', '.join(sorted(name.rpartition('/')[2] for name in fresh))}")

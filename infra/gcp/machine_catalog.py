@@ -57,10 +57,10 @@ class GoogleCatalog:
         found: dict[tuple[str, str], TypeFacts] = {}
         listed = self._list_everywhere("MachineTypesClient", {*names, *siblings.values()})
         for zone, scoped in listed:
-            for machine_kind in scoped.machine_types:
-                key = (region_of(zone), machine_kind.name)
+            for machine_type in scoped.machine_types:
+                key = (region_of(zone), machine_type.name)
                 before = found[key].zones if key in found else frozenset()
-                found[key] = _type_facts(machine_kind, before | {zone})
+                found[key] = _type_facts(machine_type, before | {zone})
         regions = {region for region, _ in found}
         customs = {
             (region, name): _custom_facts(name, found[region, sibling])
@@ -76,10 +76,10 @@ class GoogleCatalog:
         """Return the accelerators of these names that there are."""
         found: dict[str, AcceleratorFacts] = {}
         for zone, scoped in self._list_everywhere("AcceleratorTypesClient", names):
-            for accelerator_kind in scoped.accelerator_types:
-                before = found.get(accelerator_kind.name, AcceleratorFacts(frozenset(), 0))
-                number = max(before.number_max, accelerator_kind.maximum_cards_per_instance)
-                found[accelerator_kind.name] = AcceleratorFacts(before.zones | {zone}, number)
+            for accelerator_type in scoped.accelerator_types:
+                before = found.get(accelerator_type.name, AcceleratorFacts(frozenset(), 0))
+                number = max(before.number_max, accelerator_type.maximum_cards_per_instance)
+                found[accelerator_type.name] = AcceleratorFacts(before.zones | {zone}, number)
         return found
 
     def list_names(self, region: str) -> frozenset[str]:

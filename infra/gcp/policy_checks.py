@@ -44,7 +44,7 @@ def find_instance_problem(
         return (f"no instance may have an image of {', '.join(refused)}" if refused else "", remedy)
     if name == SHIELDED and policy.is_enforced:
         pools = [pool for pool, provider in gcp_pools(cluster) if not _is_shielded(provider)]
-        options = ", ".join(f"{word}: true" for word in _SHIELDED)
+        options = ", ".join(f"{name}: true" for name in _SHIELDED)
         remedy = f"set provider.base_config: {{shieldedInstanceConfig: {{{options}}}}}"
         text = f"instances without secure boot are refused: pools {', '.join(pools)}"
         return (text if pools else "", remedy)

@@ -51,6 +51,10 @@ def _revisions_to_remove(found: FunctionRevisions, kept: frozenset[str]) -> list
     """Return the revisions of a function that go: neither the one that is called, nor one that is
     newer than all that stay, since a deployment may be under way.
     """
-    stay = {text for name, text in found.by_deployment.items() if name in kept} | {found.live}
-    last = max((number for number, text in enumerate(found.made) if text in stay), default=0)
-    return [text for text in found.made[:last] if text not in stay]
+    stay = {revision for name, revision in found.by_deployment.items() if name in kept} | {
+        found.live
+    }
+    last = max(
+        (number for number, revision in enumerate(found.made) if revision in stay), default=0
+    )
+    return [revision for revision in found.made[:last] if revision not in stay]

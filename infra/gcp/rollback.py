@@ -45,7 +45,9 @@ class FunctionRevisions:
     @property
     def deployment(self) -> str:
         """The deployment whose revision is called."""
-        return next((name for name, text in self.by_deployment.items() if text == self.live), "")
+        return next(
+            (name for name, revision in self.by_deployment.items() if revision == self.live), ""
+        )
 
 
 def move_functions(

@@ -239,7 +239,7 @@ class Settings(BaseModel):
         """The paths of given subnetworks that are another project's (a host of a shared VPC)."""
         given = self.network.subnetworks.values() if self.network else ()
         return tuple(
-            text for text in given if subnetwork_project(text, self.project) != self.project
+            path for path in given if subnetwork_project(path, self.project) != self.project
         )
 
     @property
@@ -268,7 +268,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     unknown = sorted(set(texts) - set(_FIELDS))
     known = ", ".join(_FIELDS)
     problems += [
-        f"detcloud:{word}: there is no such setting; there are {known}" for word in unknown
+        f"detcloud:{name}: there is no such setting; there are {known}" for name in unknown
     ]
     given = {name: _decode(name, text) for name, text in texts.items() if name in _FIELDS}
     try:

@@ -310,7 +310,11 @@ class JobQueue:
 
 def _times(group: Group) -> Iterator[int]:
     """The recorded start times of a group's waits."""
-    return (number for number in (group.waits_since_ms, group.stays_since_ms) if number is not None)
+    return (
+        since_ms
+        for since_ms in (group.waits_since_ms, group.stays_since_ms)
+        if since_ms is not None
+    )
 
 
 def _waits_since_ms(group: Group) -> int | None:

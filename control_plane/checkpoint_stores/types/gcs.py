@@ -57,7 +57,7 @@ SPEC = StoreType[Gcs](
     storage_fields=_storage_fields,
     open_files=_open_files,
     display_name=_display_name,
-    location=lambda fields: {name: field for name, field in fields.items() if name != "type"},
+    location=lambda fields: {name: value for name, value in fields.items() if name != "type"},
     required_package=RequiredPackage("google.cloud.storage", "detcloud[gcs]"),
     credential_scope=_credential_scope,
 )

@@ -48,7 +48,7 @@ def _display_name(fields: StorageFields) -> str:
 
 def _location(fields: StorageFields) -> Mapping[str, str]:
     urls = ";".join(without_login(url.strip()) for url in fields["hdfs_url"].split(";"))
-    return {**{name: field for name, field in fields.items() if name != "type"}, "hdfs_url": urls}
+    return {**{name: value for name, value in fields.items() if name != "type"}, "hdfs_url": urls}
 
 
 SPEC = StoreType[Hdfs](

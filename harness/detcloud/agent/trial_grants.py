@@ -55,7 +55,7 @@ class TrialGrants:
         """The variables by which a trial finds its keys and the region."""
         store = spec.get("storage") or {}
         storage, google = store.get("credentials") == GIVEN, store.get("type") == "gcs"
-        data, google_data = (spec.get("data_credentials") == name for name in (GIVEN, GOOGLE))
+        data, google_data = (spec.get("data_credentials") == form for form in (GIVEN, GOOGLE))
         found = {}
         if storage or data or google_data:
             found = self._server.variables(

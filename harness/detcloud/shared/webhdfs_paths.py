@@ -80,11 +80,7 @@ class HdfsPaths:
             raise BucketError(_ODD_ANSWER.format(path=folder))
         parsed = (_parse_status(one, folder) for one in found)
         # That of a file is the file itself, without a name. Links lead anywhere.
-        return [
-            hdfs_status
-            for hdfs_status in parsed
-            if hdfs_status.name and (hdfs_status.is_file or hdfs_status.is_folder)
-        ]
+        return [status for status in parsed if status.name and (status.is_file or status.is_folder)]
 
     def blocks(self, path: str, start: int, end: int) -> Generator[bytes]:
         """The bytes of a part of a file; where an answer breaks off, the rest is requested."""

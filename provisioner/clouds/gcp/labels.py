@@ -22,9 +22,7 @@ def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
     """The labels that tags of ours are written as."""
     labels = {}
     for key, text in tags.items():
-        value = "".join(
-            chr(count) if count in _PLAIN else f"_{count:02x}" for count in text.encode()
-        )
+        value = "".join(chr(code) if code in _PLAIN else f"_{code:02x}" for code in text.encode())
         parts = range(0, max(1, len(value)), VALUE_CHARACTERS_MAX)
         for number, first in enumerate(parts):
             labels[_part_key(key, number)] = value[first : first + VALUE_CHARACTERS_MAX]

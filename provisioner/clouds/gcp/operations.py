@@ -79,7 +79,7 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
 
 def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
     """Read why instances end, of those of these names that the latest operations tell of."""
-    types = " OR ".join(f'(operationType = "{end}")' for end in _ENDS)
+    types = " OR ".join(f'(operationType = "{kind}")' for kind in _ENDS)
     wanted = set(names)
     page = api.get(
         f"{project}/aggregated/operations",

@@ -113,7 +113,7 @@ def without_user_variables(
     excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
     if own.difference(REGION_VARIABLES):
         excluded |= {name for name in offered if name.startswith("AWS_CONTAINER_")}
-    if any(text == GOOGLE_KEY_FILE or text.startswith(METADATA_PREFIX) for text in names):
+    if any(name == GOOGLE_KEY_FILE or name.startswith(METADATA_PREFIX) for name in names):
         excluded |= {name for name in offered if name.startswith(METADATA_PREFIX)}
     return {name: value for name, value in offered.items() if name not in excluded}
 
