@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,14 @@ import pytest
 from tests.emulators.docker_engine import DockerEngine, docker_engine
 from tests.emulators.hadoop import Hadoop, hadoop
 from tests.emulators.webhdfs import WebHdfs, webhdfs
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that the code wants to make, which makes none."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Buckets of Google Cloud Storage: what its emulator does not do, and the suites do not ask for."""
 
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,8 @@ from detcloud.shared.gcs import GcsBucket
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gcs_signatures import MachineCredentials, SigningService
 from tests.patience import ANSWER_SECONDS_MAX
+
+pytestmark = pytest.mark.usefixtures("pauses")
 
 KEY = "3/4/weights"
 CONTENT = bytes(range(256)) * 4000
@@ -56,13 +57,6 @@ def _one_block(block: bytes) -> Iterator[bytes]:
 
     yield block
     raise ChunkedEncodingError("broken off")
-
-
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ the model of HDFS that the suites run on answers as Hadoop does.
 """
 
 import json
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ from detcloud.storage import StorageError, build_store
 from tests.emulators.hadoop import Hadoop
 from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
 
+pytestmark = pytest.mark.usefixtures("pauses")
+
 KEY = "3/4/1/uuid/weights"
 CONTENT = bytes(range(256)) * 40
 
@@ -32,13 +33,6 @@ def hdfs() -> Iterator[WebHdfs]:
 @pytest.fixture
 def folder(hdfs: WebHdfs) -> HdfsFolder:
     return HdfsFolder(hdfs.url, "/of/a team", OWNER)
-
-
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
 
 
 @pytest.fixture

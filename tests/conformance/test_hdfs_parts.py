@@ -4,7 +4,6 @@ late, an answer is lost, two are at it, or a writer dies.
 
 import hashlib
 import socket
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,13 +32,6 @@ COUNT = 5
 @pytest.fixture(autouse=True)
 def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", MIB)
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
 
 
 @pytest.fixture

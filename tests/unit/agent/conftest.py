@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.storage_credentials import CredentialServer
+
+
+@pytest.fixture
+def server(tmp_path: Path, cluster: Any) -> Iterator[CredentialServer]:
+    """A server of what the test's `cluster` gives out."""
+    running = CredentialServer(tmp_path, cluster.fetch, print)
+    yield running
+    running.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,13 +44,6 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-@pytest.fixture
-def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
-    running = CredentialServer(tmp_path, cluster.fetch, print)
-    yield running
-    running.close()
 
 
 def ask(uri: str, token: str | None) -> tuple[int, dict[str, Any]]:

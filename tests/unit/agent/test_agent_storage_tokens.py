@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +42,6 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-@pytest.fixture
-def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
-    running = CredentialServer(tmp_path, cluster.fetch, print)
-    yield running
-    running.close()
 
 
 def test_a_trials_client_has_a_token_until_it_is_about_to_end(

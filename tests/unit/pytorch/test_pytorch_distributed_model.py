@@ -1,25 +1,11 @@
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.patience import PROCESS_SECONDS_MAX
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.unit.pytorch.module_runs import run_module
 
 
 def test_gradients_are_averaged_however_the_code_uses_the_model(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.pytorch.gradient_gang", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed = run_module("gradient_gang", tmp_path)
     first, second = (json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in (0, 1))
     assert first == second
     # The gradient of w * x is x, which is 1 on one rank and 2 on the other: 1.5 in the mean, and
@@ -32,7 +18,7 @@ def test_gradients_are_averaged_however_the_code_uses_the_model(tmp_path: Path) 
         "pass_back_twice": {"gradients": [4.5, 4.5], "at_step": True},
     }
     # One line for each model, of the chief.
-    assert done.stdout.count("are averaged before each step instead") == 4
+    assert printed.count("are averaged before each step instead") == 4
     refusal = (tmp_path / "refused-1").read_text()
     assert "model Pair: a backward pass does not reach all of its parameters on rank 1" in refusal
     assert not (tmp_path / "refused-0").exists()

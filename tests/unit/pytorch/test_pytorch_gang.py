@@ -1,13 +1,9 @@
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.gang_training import (
     LENGTH,
@@ -16,23 +12,9 @@ from tests.unit.pytorch.gang_training import (
     prepare,
     train,
 )
+from tests.unit.pytorch.module_runs import run_module
 
-ROOT = Path(__file__).resolve().parents[3]
 STOPPED_AFTER = 7
-
-
-def run_gang(root: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.pytorch.gang_training", str(root)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def metrics(root: Path) -> list[tuple[str, int, float]]:
@@ -65,7 +47,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     prepare(tmp_path / "compressed", config={"optimizations": options})
     prepare(tmp_path / "alone", threads=1, slots=[0])
     prepare(tmp_path / "processed")
-    run_gang(tmp_path)
+    run_module("gang_training", tmp_path)
     monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "")
     alone = train(tmp_path / "alone")
     first, second = (torch.load(tmp_path / f"states-{rank}.pth") for rank in (0, 1))

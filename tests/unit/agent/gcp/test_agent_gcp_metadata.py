@@ -7,7 +7,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,13 +45,6 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-@pytest.fixture
-def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
-    running = CredentialServer(tmp_path, cluster.fetch, print)
-    yield running
-    running.close()
 
 
 def variables_of(server: CredentialServer, allocation: str = "4.1") -> dict[str, str]:
