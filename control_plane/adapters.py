@@ -1,4 +1,4 @@
-"""Adapters of pydantic, which read and write our records, made at their first use."""
+"""Pydantic adapters for records, created on first use."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +10,9 @@ Record = TypeVar("Record")
 
 
 def lazy_adapter(record: type[Record]) -> Callable[[], TypeAdapter[Record]]:
-    """A function that returns the adapter of a type and makes it at its first call: making one
-    takes as long as importing a module, and a process that starts needs few of them.
+    """Return a function that returns the pydantic adapter of a type.
+
+    The adapter is created at the first call. Creating an adapter takes as long as importing a
+    module, and a new process needs only few adapters.
     """
     return cache(lambda: TypeAdapter(record))

@@ -1,4 +1,4 @@
-"""A cache bounded by the weights of its values, from which those go that were used longest ago."""
+"""A cache with a limited total weight, which evicts the least recently used values."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
@@ -8,8 +8,9 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Name, Value]):
-    """The values used last, as many as weigh `weight_max` together; one that alone weighs more is
-    not kept. Threads that share it need a lock.
+    """A cache of values by name, with a total weight of at most `weight_max`.
+
+    Threads that share a cache need a lock.
     """
 
     def __init__(self, weight_max: int) -> None:
@@ -21,17 +22,24 @@ class BoundedCache(Generic[Name, Value]):
         return len(self._entries)
 
     def find(self, name: Name) -> Value | None:
-        """The value of this name, which was used last from now on; None if it is not kept."""
+        """Return the value of a name, and mark the value as used most recently.
+
+        Return None if the cache does not have the name.
+        """
         if name not in self._entries:
             return None
         self._entries.move_to_end(name)
         return self._entries[name][0]
 
     def keep(self, name: Name, value: Value, weight: int) -> None:
-        """Keep a value, in place of an earlier one of the name, and drop what is too much."""
-        _, before = self._entries.pop(name, (None, 0))
+        """Store a value under a name, in place of an earlier value of the name.
+
+        Evict the least recently used values until the total weight is at most `weight_max`. A value
+        heavier than `weight_max` evicts all values and is not kept either.
+        """
+        _, previous_weight = self._entries.pop(name, (None, 0))
         self._entries[name] = value, weight
-        self._weight += weight - before
+        self._weight += weight - previous_weight
         while self._weight > self._weight_max:
-            _, (_, dropped) = self._entries.popitem(last=False)
-            self._weight -= dropped
+            _, (_, evicted_weight) = self._entries.popitem(last=False)
+            self._weight -= evicted_weight

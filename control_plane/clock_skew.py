@@ -1,15 +1,22 @@
-"""How to recognize times written by a host whose clock was ahead.
+"""Detection of times written by a host with a clock that was ahead.
 
-A delay ends at most its own length from now. So a time that should be past and lies in the future,
-or lies further in the future than any delay reaches, is read as now (decision 0048).
+A valid time is at most the length of the longest delay in the future. Callers replace a time that
+is later by the current time (decision 0048).
 """
 
-# How far the clocks of hosts are apart if none of them is wrong.
+# The maximum difference between the clocks of two correct hosts.
 SKEW_MS_MAX = 60_000
 
 
 def is_from_future(time_ms: int, now_ms: int, delay_ms_max: int = 0) -> bool:
-    """Whether a time was written with a clock that was ahead, where nothing is to last for longer
-    than `delay_ms_max`.
+    """Return whether `time_ms` is so late that the clock of the writing host was ahead.
+
+    This is true if `time_ms` is more than `delay_ms_max` plus SKEW_MS_MAX after `now_ms`.
+
+    Args:
+        time_ms: the time to check, in epoch ms.
+        now_ms: the current time, in epoch ms.
+        delay_ms_max: the longest valid distance of `time_ms` from now. 0 for a time that must be
+            past.
     """
     return time_ms > now_ms + delay_ms_max + SKEW_MS_MAX

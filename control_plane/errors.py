@@ -1,4 +1,4 @@
-"""The error that every layer raises for a request that cannot be carried out."""
+"""The exception that every layer raises for a request that cannot be carried out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """The codes of docs/api.md."""
+    """The error codes of the API, as documented in docs/api.md."""
 
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
@@ -22,16 +22,26 @@ class Code(StrEnum):
 
 @dataclass(frozen=True)
 class Detail:
-    """One thing that is wrong: where (a path like `searcher.name`), what, and what to do."""
+    """A single problem of a request."""
 
     path: str
+    """The path of the wrong field, such as `searcher.name`."""
     message: str
+    """The problem."""
     line: int | None = None
+    """The line in the configuration file, from 1. None if the line is unknown."""
     hint: str | None = None
+    """The advice to the user, or None."""
 
 
 class RequestError(Exception):
-    """A request that cannot be carried out: why, as its user reads it, and what kind of error."""
+    """A request that cannot be carried out.
+
+    Args:
+        code: the kind of error.
+        message: the reason, for the user.
+        details: all single problems of the request.
+    """
 
     def __init__(self, code: Code, message: str, details: Sequence[Detail] = ()) -> None:
         super().__init__(message)
@@ -41,6 +51,13 @@ class RequestError(Exception):
 
 
 def invalid(path: str, message: str, hint: str | None = None) -> RequestError:
-    """The error for one wrong field, named by its path in the request or by its parameter."""
+    """Return the error for a single wrong field or parameter.
+
+    Args:
+        path: the path of the field in the request, or the name of the parameter. "" for the whole
+            request. The error's message begins with a path that is not "".
+        message: the problem, without the path.
+        hint: the advice to the user, or None.
+    """
     where = f"{path}: " if path else ""
     return RequestError(Code.INVALID, f"{where}{message}", [Detail(path, message, hint=hint)])

@@ -1,8 +1,9 @@
-"""Types of fields in configurations: bounds, lengths of training, checks against other fields.
+"""Types of configuration fields: bounds, lengths of training, and checks against other fields.
 
-They import no pydantic, as the searchers do not, whose options they describe: most functions of a
-cluster read no configuration. It understands them all the same: the bounds are `annotated_types`,
-and other annotations have the method that it asks for a schema, which is a plain dictionary.
+This module does not import pydantic, because searchers describe options with these types and most
+functions of a cluster read no configuration. pydantic understands the types nevertheless. Bounds
+are `annotated_types`. Other annotations have the method `__get_pydantic_core_schema__`, which
+returns a plain dictionary.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +17,20 @@ from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 COUNT_MAX: Final = (1 << 53) - 1
 BATCH_SIZE: Final = "global_batch_size"
-"""The hyperparameter by which records and epochs become batches."""
+"""The name of the hyperparameter that converts records and epochs into batches."""
 
 LengthUnit = Literal["batches", "records", "epochs"]
 LENGTH_UNITS: Final = get_args(LengthUnit)
 
 
 class ValueRefused(ValueError):
-    """A value is refused: why, what to do about it, and where inside of it the fault is.
+    """A configuration value is refused.
 
-    `value` is what is at `loc`; for the value as a whole it need not be given.
+    Args:
+        message: the reason.
+        hint: the advice to the user, or "".
+        loc: the path of the fault inside the value. () for the value as a whole.
+        value: the value at `loc`. Not needed if `loc` is ().
     """
 
     def __init__(self, message: str, hint: str = "", loc: Loc = (), value: object = None) -> None:
@@ -36,7 +41,10 @@ class ValueRefused(ValueError):
         self.value = value
 
     def finding(self, loc: Loc, value: object) -> Finding:
-        """Return the problem of `value`, which was refused at `loc`."""
+        """Return the finding for `value`, which is at the path `loc` of a configuration.
+
+        For a fault inside the value, the finding has the path and the value of the fault.
+        """
         return Finding(
             (*loc, *self.loc), self.message, self.hint, self.value if self.loc else value
         )
@@ -44,29 +52,29 @@ class ValueRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """`count` of `unit`; 0 switches a period off.
-
-    `is_plain`: it was written as a number, which code that reads its configuration may expect.
+    """An amount of training: `count` of `unit`. In a period, a count of 0 switches the period
+    off.
     """
 
     unit: Unit
     count: int
     is_plain: bool = field(default=False, compare=False)
+    """Whether the configuration contains a plain number of batches. User code that reads the
+    configuration may expect the plain number.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PlainForm:
-    """Annotates a type that configurations write in a form of its own.
-
-    `parse` turns a plain value into one of the type, ValueRefused for any other; `render` turns it
-    into the plain value again.
-    """
+    """Annotates a type whose values have a special form in configurations."""
 
     parse: Callable[[Any], Any]
+    """Converts a value of a configuration into a value of the type. Raises ValueRefused."""
     render: Callable[[Any], object]
+    """Converts a value of the type into a value of a configuration."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> dict[str, Any]:
-        """Return the schema of pydantic-core for values that are parsed and rendered like this."""
+        """Return the pydantic-core schema that parses and renders values with these functions."""
         return {
             "type": "function-plain",
             "function": {"type": "no-info", "function": self.parse},
@@ -76,17 +84,17 @@ class PlainForm:
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """Annotates a field that is judged with the fields above it.
-
-    `check` takes the value and the valid ones of the fields above by name; it raises ValueRefused.
-    """
+    """Annotates a field whose value is checked against the fields above."""
 
     check: Callable[[Any, Mapping[str, Any]], None]
+    """Checks the parsed value, given the valid values of the fields above by name. Raises
+    ValueRefused.
+    """
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], Any]
     ) -> dict[str, Any]:
-        """Return the schema of pydantic-core for a value that is checked after it was parsed."""
+        """Return the pydantic-core schema that parses a value and then calls `check`."""
 
         def checked_value(value: Any, info: Any) -> Any:
             self.check(value, info.data)
@@ -97,34 +105,34 @@ class CrossCheck:
 
 
 class ListInput:
-    """Annotates a tuple, which YAML and JSON write as a list."""
+    """Annotates a tuple that YAML and JSON write as a list."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], Any]
     ) -> dict[str, Any]:
-        """Return the schema of the tuple, which takes lists as well."""
+        """Return the pydantic-core schema of the tuple, extended to accept lists."""
         return {**handler(source), "strict": False}
 
 
 @dataclass(frozen=True, slots=True)
 class MissingHint:
-    """Annotates a required field with what its refusal says when it is missing."""
+    """Annotates a required field with the hint for a configuration that lacks the field."""
 
     text: str
 
 
 def to_integer(value: Any) -> Any:
-    """Return a whole float like 1e3 as the integer that it means, and all else as it is."""
+    """Return a whole float, for example 1e3, as an integer. Return other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_count(value: object, least: int) -> bool:
-    """Whether `value` is an integer (and no boolean) that counts something."""
+    """Return whether `value` is an integer from `least` to COUNT_MAX. A boolean is not a count."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
 
 
 def parse_steps(value: object) -> Length:
-    """Parse a number of steps; ValueRefused for anything else."""
+    """Parse a number of steps, at least 1; a whole float is accepted. Raises ValueRefused."""
     value = to_integer(value)
     if not isinstance(value, int) or not is_count(value, 1):
         bound = _missed_bound(value, 1)
@@ -133,7 +141,11 @@ def parse_steps(value: object) -> Length:
 
 
 def parse_length(value: object) -> Length:
-    """Parse `{batches: 100}` and the like, or a number of batches; ValueRefused for all else."""
+    """Parse a length such as `{batches: 100}`, or a plain number of batches.
+
+    The count is at least 1. A whole float is accepted as a count. Raises ValueRefused for other
+    values, for unknown units, and unless a map has exactly one count that is not null.
+    """
     value = to_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if not is_count(value, 1):
@@ -143,7 +155,11 @@ def parse_length(value: object) -> Length:
 
 
 def parse_length_map(value: object, least: int) -> Length:
-    """Parse `{batches: 100}` and the like, at least `least`; ValueRefused for anything else."""
+    """Parse a length such as `{batches: 100}` with a count of at least `least`.
+
+    Units with a null count are ignored. A whole float is accepted as a count. Raises ValueRefused
+    for other values, for unknown units, and unless exactly one unit has a count.
+    """
     if not isinstance(value, Mapping):
         raise ValueRefused(f"must be a length like {{batches: 100}}, not {value_text(value)}")
     for name in value:
@@ -163,12 +179,14 @@ def parse_length_map(value: object, least: int) -> Length:
 
 
 def render_length(length: Length) -> dict[str, int] | int:
-    """Render a length as it was written: `{batches: 100}` and the like, or a number of batches."""
+    """Return a length in the form of the configuration: a plain number, or a map with a single
+    unit.
+    """
     return length.count if length.is_plain else {length.unit: length.count}
 
 
 def _missed_bound(value: object, least: int) -> str:
-    """Return the bound that a refused number misses, in words."""
+    """Return the bound that a refused number violates, for example "at least 1"."""
     is_more = isinstance(value, int) and value > COUNT_MAX
     return f"at most {COUNT_MAX}" if is_more else f"at least {least}"
 

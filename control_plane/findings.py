@@ -1,81 +1,101 @@
-"""Findings: what is wrong with values of a configuration, and how messages show values."""
+"""Findings: problems with values of a configuration, and how messages display values."""
 
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from detcloud.shared.dotted_paths import name_text
+from detcloud.shared.masking import mask_urls
+
 KIND_NAMES: Final = {dict: "a map", list: "a list", tuple: "a list", type(None): "null"}
 
 VALUE_CHARACTERS_MAX: Final = 60
 NAMES_SHOWN_MAX: Final = 12
-# As max is like maxval; below it, idle_timeout would be like bind_mounts.
+# The similarity of `max` and `maxval`. With a lower limit, idle_timeout would be similar to
+# bind_mounts.
 LIKENESS_MIN: Final = 0.66
 
-MASK: Final = "********"
-_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 Loc = tuple[str | int, ...]
-"""Keys and list positions from the root of a configuration, or of one section, down to a value."""
+"""A path to a value: keys and list positions from the root of a configuration or section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with the value at `loc`, before its line in the file is known."""
+    """A problem with a value of a configuration, without the line in the file."""
 
     loc: Loc
+    """The path of the value."""
     message: str
+    """The problem, such as "must be at least 1"."""
     hint: str = ""
+    """The advice to the user, or ""."""
     value: object = None
+    """The wrong value."""
 
     @property
     def shown_value(self) -> object:
-        """The value without logins in URLs."""
-        return mask_url_credentials(self.value) if isinstance(self.value, str) else self.value
-
-
-def mask_url_credentials(text: str) -> str:
-    """Mask what stands before the @ of each URL in a text."""
-    return _URL_CREDENTIALS.sub(MASK, text)
+        """The value for display, with the secrets in URLs masked."""
+        return mask_urls(self.value) if isinstance(self.value, str) else self.value
 
 
 def printable_line(text: str) -> str:
-    """Escape the characters of a text that could steer a terminal, reorder it or break its line."""
+    """Return a text with escapes for characters that control terminals, reorder text or end lines.
+
+    The escapes are those of JSON. Other characters stay unchanged.
+    """
     return text if text.isprintable() else "".join(map(_escape_invisible, text))
 
 
 def _escape_invisible(character: str) -> str:
-    # JSON leaves the delete character as it is.
+    """Return the JSON escape of an invisible character. Return other characters unchanged."""
+    # The JSON encoder does not escape the delete character.
     is_invisible = unicodedata.category(character) in _INVISIBLE
     return f"\\u{ord(character):04x}" if is_invisible else character
 
 
 def path_text(loc: Sequence[str | int]) -> str:
-    """Render a place: ('bind_mounts', 0, 'host_path') -> 'bind_mounts[0].host_path'."""
+    """Return a path as text: ('bind_mounts', 0, 'a.b') becomes 'bind_mounts[0]."a.b"'.
+
+    Return "" for the empty path.
+    """
     text = ""
     for key in loc:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            text += f".{name_text(key)}" if text else name_text(key)
     return text
 
 
 def value_text(value: object) -> str:
-    """Return a value as a message shows it: scalars shortened, collections only by their kind."""
+    """Return a value as text for a message.
+
+    Return the kind of a collection, for example "a map", and "null" for None. Other values become
+    JSON with masked secrets in URLs, cut to at most VALUE_CHARACTERS_MAX characters. Values that
+    JSON does not have become the JSON string of `repr`.
+    """
     if type(value) in KIND_NAMES:
         return KIND_NAMES[type(value)]
-    text = mask_url_credentials(json.dumps(value, ensure_ascii=False, default=repr))
+    text = mask_urls(json.dumps(value, ensure_ascii=False, default=repr))
     if len(text) > VALUE_CHARACTERS_MAX:
         return text[: VALUE_CHARACTERS_MAX - 3] + "..."
     return text
 
 
 def nearest_name_hint(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the known name most like `name`, or at all of them where they are few."""
-    # Imported here for the bench's cold starts: most processes never refuse a name.
+    """Return a hint with the known name that is most similar to `name`.
+
+    If no name is similar, return a hint with all known names. Return "" instead for more than
+    NAMES_SHOWN_MAX known names, and without known names. Only the first 100 characters of `name`
+    are compared.
+    """
+    # Imported here for short cold starts (see the bench): most processes never refuse a name.
     import difflib
 
     names = sorted(known)
@@ -86,5 +106,5 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
 
 
 def shown_count(count: int) -> str:
-    """Return a number as a message shows it."""
+    """Return a number as text for a message. Return "more than 10**18" from 10**18 on."""
     return str(count) if count < 10**18 else "more than 10**18"

@@ -1,4 +1,6 @@
-"""The parts that use cases, queries and the API work with, filled in where a process starts."""
+"""The dependencies of use cases, queries and the API, which the builder of each process fills
+in.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 
-# What only some requests use is imported by the first of them (bench/gcp_cold_starts.py).
+# Modules that only some requests use are imported when first needed (bench/gcp_cold_starts.py).
 if TYPE_CHECKING:
     from control_plane.access.tokens import TokenStore
     from control_plane.agents.identity import IdentityVerifier
@@ -33,111 +35,115 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Services:
-    """All that requests need from outside.
-
-    Attributes:
-        tokens: who holds which token.
-        objects: where model code and logs lie.
-        signer: the keys of our own signed URLs.
-        now_ms: the clock, epoch milliseconds.
-        hosts: the names a request may address us by, without ports. A browser that was lured to
-            another name resolving to our address is refused.
-        engine: the actors.
-        make_agents: makes the agents' side of them.
-        cluster_id: the cluster's name for itself.
-        version: what runs here.
-        checkpoints: the store of checkpoints whose configuration names none.
-        long_polls: where calls are held, on a host where waiting is cheap.
-        providers: where instances can come from; `provider.type` of a pool's configuration.
-        provider_remedy: what to do for others.
-        endpoints: which checkpoint stores of users the cluster may call.
-        credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
-        trial_grants: who gives trials access to data and registries; None where nobody does.
-        suggests: whether another process asks searches' models; else this one must be able to.
-        find_verifier: finds who verifies the proofs of instances, by the type of the provider that
-            launched them; None where they can prove nothing.
-    """
+    """The dependencies of all requests. Caches are created on first use."""
 
     tokens: TokenStore
+    """Finds the principal of a token."""
     objects: ObjectStore
+    """The object store with model code, logs and metrics."""
     signer: HmacUrlSigner
+    """Signs and verifies the URLs that the API itself serves."""
     now_ms: Callable[[], int]
+    """Returns the time in epoch ms."""
     hosts: frozenset[str]
+    """The host names, without ports, that requests may address. A browser that was lured to another
+    name with the API's address is refused.
+    """
     engine: Engine
+    """The engine that advances the actors."""
     make_agents: Callable[[], AgentService]
+    """Creates the service that talks to agents."""
     cluster_id: str
+    """The name of the cluster, and of the first incarnation."""
     version: str
+    """The version of detcloud that runs here."""
     checkpoints: CheckpointStorage
+    """The checkpoint store of experiments whose configuration names no store."""
     long_polls: LongPollRegistry | None = None
+    """The registry of waiting long polls. None on a host where waiting is expensive."""
     providers: frozenset[str] = frozenset()
+    """The types of providers that can launch instances: values of a pool's `provider.type`."""
     provider_remedy: str = ""
+    """The advice for a pool whose provider type is not in `providers`."""
     suggests: bool = False
+    """Whether a separate process computes suggestions. Otherwise this process must have the
+    packages for suggestions.
+    """
     endpoints: EndpointRule = allow_any
+    """Decides which of the users' checkpoint stores the cluster may call."""
     find_verifier: Callable[[str], IdentityVerifier | None] = lambda provider_type: None
+    """Returns the verifier of instance identities by provider type. None if instances of that
+    provider cannot prove an identity.
+    """
     credential_issuer: CredentialIssuer | None = None
+    """Issues credentials for the storage of trials. None if trials bring their own credentials."""
     trial_grants: TrialGrants | None = None
+    """Grants trials access to data and registries. None if the cluster grants no access."""
 
     @property
     def table(self) -> StateTable:
+        """The state table of the engine."""
         return self.engine.table
 
     @cached_property
     def agents(self) -> AgentService:
-        """The agents' side of the actors."""
+        """The service that talks to agents, created on first use."""
         return self.make_agents()
 
     @cached_property
     def metric_series(self) -> MetricSeriesCache:
-        """The metrics looked at last."""
+        """The cache of the metric series that were read last."""
         from control_plane.queries.metric_series import MetricSeriesCache
 
         return MetricSeriesCache()
 
     @cached_property
     def manifests(self) -> ManifestCache:
-        """The files of the checkpoints looked at last."""
+        """The cache of the checkpoint manifests that were read last."""
         from control_plane.checkpoint_stores.manifests import ManifestCache
 
         return ManifestCache()
 
     @cached_property
     def code_archives(self) -> CodeArchives:
-        """The files of the model code looked at last."""
+        """The cache of the model code archives that were read last."""
         from control_plane.objects.code_archives import CodeArchives
 
         return CodeArchives(self.objects)
 
     @cached_property
     def rankings(self) -> TrialRankings:
-        """The best trials of the experiments looked at last."""
+        """The cache of the best trials of the experiments that were read last."""
         from control_plane.queries.trial_ranking import TrialRankings
 
         return TrialRankings()
 
     @cached_property
     def rungs(self) -> RungsCache:
-        """The rungs of the experiments looked at last."""
+        """The cache of the rungs of the experiments that were read last."""
         from control_plane.queries.rungs import RungsCache
 
         return RungsCache()
 
     @cached_property
     def pool_contents(self) -> PoolContentsCache:
-        """The jobs and agents of the pools looked at last."""
+        """The cache of the jobs and agents of the pools that were read last."""
         from control_plane.queries.pool_snapshot import PoolContentsCache
 
         return PoolContentsCache()
 
     @cached_property
     def queue_plans(self) -> QueuePlans:
-        """The plans of the queues looked at last."""
+        """The cache of the queue plans that were computed last."""
         from control_plane.queries.job import QueuePlans
 
         return QueuePlans()
 
     @cached_property
     def incarnation(self) -> str:
-        """The name of the cluster's state, which no process of the cluster outlives."""
+        """The name of the state's incarnation, read once: every process ends before the state is
+        restored.
+        """
         from control_plane.restoration.incarnation import read_incarnation
 
         return read_incarnation(self.table, self.cluster_id)

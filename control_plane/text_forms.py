@@ -1,5 +1,7 @@
-"""Forms of texts that requests and configurations must have: a regular expression, and words for
-the reader of an error, who need not know such expressions.
+"""Forms of texts in requests and configurations.
+
+A form is a regular expression with a description for error messages, because users need not
+understand regular expressions.
 """
 
 from typing import Final
@@ -8,15 +10,17 @@ _WORDS: Final[dict[str, str]] = {}
 
 
 def text_form(pattern: str, words: str) -> str:
-    """Return the pattern, which errors describe by these words from now on: what a text of that
-    form is, as it stands after "must be".
+    """Register the description of a pattern, and return the pattern.
+
+    Args:
+        words: the description of a valid text, as it stands after "must be".
     """
     _WORDS[pattern] = words
     return pattern
 
 
 def form_words(pattern: str) -> str:
-    """The words for the form of a pattern; vague ones for a pattern that is no `text_form`."""
+    """Return the words for a pattern that `text_form` registered, else "of another form"."""
     return _WORDS.get(pattern, "of another form")
 
 

@@ -1,1 +1,1 @@
-"""Access control: roles, principals and the tokens that stand for them."""
+"""Access control: roles, principals, tokens, and the ownership of objects."""

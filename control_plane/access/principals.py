@@ -1,14 +1,18 @@
-"""Roles, and the principals that have them."""
+"""The roles of the API, and principals, which are the callers of requests."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Role(StrEnum):
+    """The role of a caller, which decides which routes the caller may use."""
+
     ADMIN = "admin"
     USER = "user"
     AGENT = "agent"
+    """An agent, for the routes of that agent."""
     JOIN = "join"
+    """The holder of a join token, which may enrol agents."""
 
 
 USER_ROLES = (Role.USER, Role.ADMIN)
@@ -16,17 +20,18 @@ USER_ROLES = (Role.USER, Role.ADMIN)
 
 @dataclass(frozen=True)
 class Principal:
-    """The caller of a request: `user` is recorded with every mutation.
-
-    `subject` is what the role is bound to: an agent's id, the pool of a join token, "" for users.
-    `expires_ms`: when the token ends, None for never. `agent`: the only one that a join token lets
-    in, "" for any. `makers`: the digests of the token that made this one, of the one that made
-    that, and so on, as far as they can be revoked: without one of them this token is none either.
-    """
+    """The caller of a request, as a token identifies the caller."""
 
     user: str
+    """The user, or a name such as `agent a1`. Recorded with every change."""
     role: Role
     subject: str = ""
+    """The agent id for an agent, the resource pool for a join token, and "" for users."""
     expires_ms: int | None = None
+    """The epoch ms at which the token expires. None for a token that does not expire."""
     agent: str = ""
+    """The only agent id that a join token may enrol. "" allows any agent."""
     makers: tuple[str, ...] = ()
+    """The digests of the revocable tokens that led to this token: each one created the next, and
+    the last one created this token. The token is invalid if any of these tokens was revoked.
+    """

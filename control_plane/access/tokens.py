@@ -1,7 +1,7 @@
-"""Stores of tokens: the holder of each, by the token's digest.
+"""Token stores: the principal of each token, by the digest of the token.
 
-An agent has the token of its last enrolment. Users create and revoke theirs:
-usecases/user_tokens.py.
+An agent's only valid token is the token of its last enrolment. usecases/user_tokens.py creates and
+revokes the tokens of users.
 """
 
 import hashlib
@@ -30,41 +30,48 @@ _ISSUE_TRIES_MAX = 20
 
 
 class TokenStore(Protocol):
-    """The holders of tokens, by the SHA-256 of each: the tokens themselves are never stored."""
+    """A store of principals by the SHA-256 of the token. The tokens themselves are never stored."""
 
     def find_principal(self, digest: str) -> Principal | None:
-        """The holder of the token with this digest; None when unknown, expired or revoked. May
-        block.
+        """Return the principal of the token with this digest. May block.
+
+        Return None if the token is unknown, expired or revoked.
         """
         ...
 
 
 class StaticTokens:
-    """A fixed set of tokens, by digest."""
+    """A fixed set of tokens that never expire, by digest."""
 
     def __init__(self, principals: Mapping[str, Principal]) -> None:
         self._principals = dict(principals)
 
     def find_principal(self, digest: str) -> Principal | None:
-        holder = None
-        for known, principal in self._principals.items():
-            if hmac.compare_digest(known, digest):
-                holder = principal
-        return holder
+        """Return the principal of the token with this digest. Return None for an unknown digest."""
+        matching_principal = None
+        for stored_digest, principal in self._principals.items():
+            if hmac.compare_digest(stored_digest, digest):
+                matching_principal = principal
+        return matching_principal
 
 
 def join_halves(cookie: str, key: str) -> str:
-    """Return the token of the browser's session with these halves."""
+    """Return the token of a browser session, which consists of the session's cookie and key."""
     return f"{cookie}.{key}"
 
 
 def token_digest(token: str) -> str:
-    """The SHA-256 of a token in hexadecimal: all that is stored of it."""
+    """Return the SHA-256 of a token in hexadecimal, the only form in which tokens are stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 class TableTokens:
-    """The tokens in the state table, and behind them those of `others`. `now_ms`: the clock."""
+    """The tokens of the state table, followed by the tokens of another store.
+
+    Args:
+        others: the store for tokens without a row in the state table.
+        now_ms: returns the time in epoch ms.
+    """
 
     def __init__(self, table: StateTable, others: TokenStore, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -72,7 +79,11 @@ class TableTokens:
         self._now_ms = now_ms
 
     def find_principal(self, digest: str) -> Principal | None:
-        """The holder of the token with this digest, as described in TokenStore."""
+        """Return the principal of the token with this digest.
+
+        Return None if the token is unknown, expired or revoked, or if a token in `Principal.makers`
+        was revoked.
+        """
         row = self._table.get(Key(TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)
@@ -87,20 +98,24 @@ class TableTokens:
 
 
 def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
-    """The digests, of tokens that users made, whose tokens were revoked."""
-    wanted = sorted(set(digests))
-    found: set[str] = set()
-    for start in range(0, len(wanted), GET_MAX):
-        keys = [Key(TOKENS, digest) for digest in wanted[start : start + GET_MAX]]
-        found |= {row.key.sort for row in table.get_many(keys) if row is not None}
-    return set(wanted) - found
+    """Return the `digests` of revoked tokens: the digests without a row in the state table."""
+    unique_digests = sorted(set(digests))
+    valid_digests: set[str] = set()
+    for start in range(0, len(unique_digests), GET_MAX):
+        keys = [Key(TOKENS, digest) for digest in unique_digests[start : start + GET_MAX]]
+        valid_digests |= {row.key.sort for row in table.get_many(keys) if row is not None}
+    return set(unique_digests) - valid_digests
 
 
 def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
-    """Create a token for the routes of `agent`, in place of the one it had.
+    """Create and store a token for the routes of `agent`, and revoke the agent's previous token.
+
+    Args:
+        epoch: the epoch of the enrolment. It must be later than the epoch of the previous token.
 
     Raises:
-        RequestError: conflict, if the agent has enrolled again meanwhile.
+        RequestError: conflict if a later enrolment has created a token already, and unavailable if
+            concurrent enrolments always committed first.
     """
     token = mint_token()
     for _ in range(_ISSUE_TRIES_MAX):
@@ -115,22 +130,29 @@ def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
 
 
 def _token_writes(table: StateTable, agent: str, epoch: int, digest: str) -> list[Write]:
-    holder = table.get(Key(TOKEN_HOLDERS, agent))
+    """Build the writes that store a new agent token and delete the previous token.
+
+    Raises:
+        RequestError: conflict if the previous token has the same epoch or a later epoch.
+    """
+    holder_row = table.get(Key(TOKEN_HOLDERS, agent))
     principal = Principal(f"agent {agent}", Role.AGENT, agent)
     new = json.dumps({"epoch": epoch, "digest": digest}).encode()
-    revision = holder.revision if holder else 0
+    revision = holder_row.revision if holder_row else 0
     writes: list[Write] = [
         token_put(digest, principal),
         Put(Key(TOKEN_HOLDERS, agent), revision + 1, new, revision or Expect.ABSENT),
     ]
-    if holder is not None:
-        former = json.loads(holder.body)
-        if former["epoch"] >= epoch:
+    if holder_row is not None:
+        previous = json.loads(holder_row.body)
+        if previous["epoch"] >= epoch:
             raise RequestError(Code.CONFLICT, f"agent {agent} has enrolled again")
-        writes.append(Delete(Key(TOKENS, former["digest"]), Expect.ANYTHING))
+        writes.append(Delete(Key(TOKENS, previous["digest"]), Expect.ANYTHING))
     return writes
 
 
 def token_put(digest: str, principal: Principal) -> Put:
-    """The write that makes a token valid, for `principal`."""
+    """Build the Put that makes a token valid for `principal`. It conflicts with an existing
+    digest.
+    """
     return Put(Key(TOKENS, digest), 1, json.dumps(asdict(principal)).encode(), Expect.ABSENT)

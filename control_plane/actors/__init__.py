@@ -1,1 +1,1 @@
-"""The actors: pure state machines that fold messages into state and effects."""
+"""The actors: pure state machines. A step turns a message into a new state and effects."""

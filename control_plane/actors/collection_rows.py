@@ -1,9 +1,10 @@
-"""Keys of the rows in `collections`, which say what the checkpoint collector has to do."""
+"""Keys of the rows in `collections`, which are the tasks of the checkpoint collector."""
 
 COLLECTIONS = "collections"
 REMOVALS = "files/"
+"""The prefix of the sort keys of rows that request the removal of a checkpoint's files."""
 
 
 def removal_sort_key(experiment_id: int, uuid: str) -> str:
-    """The sort key of the row that asks for the files of a checkpoint to be removed."""
+    """Return the sort key of the row that requests the removal of a checkpoint's files."""
     return f"{REMOVALS}{experiment_id:012d}/{uuid}"

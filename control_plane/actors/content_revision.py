@@ -1,20 +1,29 @@
-"""Revisions of what people edit: a text that is another one whenever the content is."""
+"""Revisions of content that users edit. Different content has a different revision."""
 
 import json
 from hashlib import sha256
 
-# 64 bits: two contents of one thing never have the same by chance.
+# 64 bits, so that different versions of some content never get an equal revision by chance.
 _DIGITS = 16
 
 
 def content_revision(content: object) -> str:
-    """The revision of a value of JSON, in which the order of keys counts for nothing."""
+    """Return the revision of a JSON value: 16 hexadecimal digits.
+
+    The order of keys does not matter.
+    """
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def find_changed_since(what: str, present: str, expected: str | None) -> str:
-    """The error for a change of what has another revision than its changer saw; empty without."""
+    """Return an error message if the `present` revision differs from the `expected` revision, else
+    "".
+
+    Args:
+        what: The name of the changed object, the subject of the message.
+        expected: The revision that the user's change is based on. None accepts every revision.
+    """
     if expected is None or present == expected:
         return ""
     text = f"{what} was changed in the meantime: it has revision {present}, not {expected!a:.40}"

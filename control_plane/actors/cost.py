@@ -1,7 +1,7 @@
-"""Amounts of money, the rates that slots cost, and rows of usage.
+"""Amounts of money, the rates of slots, and usage rows.
 
-Amounts are whole micro-dollars, rates micro-dollars an hour: sums are exact, and every division
-rounds down, so that the parts of something never cost more than all of it.
+Amounts are integers of micro-dollars, and rates are micro-dollars per hour, so that sums are exact.
+Every division rounds down, so that the parts never cost more than the whole.
 """
 
 import json
@@ -19,26 +19,38 @@ MS_PER_HOUR = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The cost of an ended allocation: a row of its pool's usage partition, by the time of its end.
+    """The cost of an ended allocation: a row in the usage partition of the pool.
 
-    Written in the commit that ends the allocation, which happens once.
+    The row is written once, in the commit that ends the allocation.
     """
 
     experiment: int
+    """The id of the experiment."""
     trial: int
+    """The id of the trial."""
     epoch: int
+    """The epoch of the allocation."""
     started_ms: int
+    """The start of the allocation, in epoch ms."""
     ended_ms: int
+    """The end of the allocation, in epoch ms."""
     micros: int
+    """The cost in micro-dollars."""
 
 
 def to_micros(dollars: float) -> int:
-    """An amount of dollars in micro-dollars, exactly: 0.1 is 100,000."""
+    """Convert dollars to micro-dollars, by the decimal text of the number.
+
+    0.1 becomes exactly 100,000. More than six decimals are cut off.
+    """
     return int(Decimal(str(dollars)) * MICROS_PER_DOLLAR)
 
 
 def render_dollars(micros: int) -> str:
-    """An amount as text like $12.40, with four decimals where it is less than a dollar."""
+    """Render an amount of micro-dollars as dollars, for example $12.40.
+
+    Amounts of less than a dollar have four decimals.
+    """
     dollars = Decimal(micros) / MICROS_PER_DOLLAR
     if micros and abs(micros) < MICROS_PER_DOLLAR:
         return f"${dollars.quantize(Decimal('0.0001'))}"
@@ -46,22 +58,25 @@ def render_dollars(micros: int) -> str:
 
 
 def cost_of(rate_micros: int, duration_ms: int) -> int:
-    """The cost of `duration_ms` at a rate an hour; a negative duration costs nothing."""
+    """Return the cost of `duration_ms` in micro-dollars, rounded down.
+
+    The rate is in micro-dollars per hour. A negative duration costs 0.
+    """
     return rate_micros * max(0, duration_ms) // MS_PER_HOUR
 
 
 def usage_partition(pool: str) -> str:
-    """The partition of a pool's usage rows."""
+    """Return the partition of a pool's usage rows."""
     return f"usage#{pool}"
 
 
 def usage_sort_key(usage: Usage) -> str:
-    """The sort key of a usage row."""
+    """Return the sort key of a usage row. Rows sort by the end of the allocation."""
     return f"{usage.ended_ms:015d}.{usage.trial}.{usage.epoch}"
 
 
 def encode_usage(usage: Usage) -> bytes:
-    """The body of a usage row."""
+    """Encode a usage row as JSON."""
     fields = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
     return json.dumps([*fields, usage.micros]).encode()
 
@@ -72,14 +87,21 @@ def decode_usage(body: bytes) -> Usage:
 
 
 def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:
-    """The hourly rate of each place: its share of its instance's price by slots. Empty where no
-    place belongs to an instance with a row: such agents were started by hand.
+    """Return the rate of each place in micro-dollars per hour.
+
+    The rate is the slots' share of the price of the instance. A place on an agent without an
+    instance row, such as one that was started by hand, has rate 0. If no place has an instance row,
+    return an empty tuple.
     """
     rates = [_place_rate(place, pool, context) for place in places]
     return () if all(rate is None for rate in rates) else tuple(rate or 0 for rate in rates)
 
 
 def _place_rate(place: Place, pool: str, context: StepContext) -> int | None:
+    """Return the rate of a place in micro-dollars per hour.
+
+    Return None if the agent has no instance row.
+    """
     row = context.row(instances_partition(pool), place.agent)
     if not row.body:
         return None

@@ -1,4 +1,4 @@
-"""Rules of an experiment's lifecycle that differ between the step era and the length era."""
+"""Rules of the lifecycle that differ between experiments of the step era and the length era."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,22 @@ from control_plane.actors.records import Status
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRules:
-    """The lifecycle rules of one era; every experiment carries them."""
+    """The lifecycle rules of an era. The state of every experiment contains its rules."""
 
-    # What an experiment becomes when it is killed.
     killed: Status
-    # Killing an experiment that has ended is refused as not found; otherwise it changes nothing.
+    """The status of an experiment after its kill."""
     kill_needs_live: bool
-    # Canceling an experiment that has ended is refused; otherwise it changes nothing.
+    """Whether a kill of an ended experiment is refused as not found. If False, it changes nothing.
+    """
     cancel_needs_running: bool
-    # An experiment that has ended has no progress; otherwise a completed one has all of it.
+    """Whether a cancellation of an ended experiment is refused. If False, it changes nothing."""
     progress_cleared: bool
-    # As in TrialSettings; `preempt_ms` is the default of configurations that name none.
+    """Whether an ended experiment has no progress. If False, a completed one has a progress of 1.
+    """
     terminate_ms: int | None
+    """The value of `TrialSettings.terminate_ms`."""
     preempt_ms: int | None = None
+    """The value of `TrialSettings.preempt_ms` for configurations that name none."""
 
 
 STEP_ERA = LifecycleRules(

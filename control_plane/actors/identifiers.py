@@ -1,4 +1,7 @@
-"""Cluster-wide integer ids, reserved in blocks from a counter row in the commit that uses them."""
+"""Cluster-wide integer ids.
+
+An actor reserves blocks of ids in a counter row, in the commit that uses them.
+"""
 
 from dataclasses import dataclass
 
@@ -6,22 +9,26 @@ from control_plane.actors.step import StepContext
 
 COUNTERS = "counters"
 BLOCK_MAX = 64
-# A block is this part of the ids that an actor has: few stay unused, and the counter, which all
-# actors contend for, is written less often the more they take.
+# A block has an eighth of the ids that the actor has used, so that few ids stay unused. All actors
+# contend for the counter row, and actors with many ids write the row less often.
 BLOCK_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class IdBlock:
-    """Reserved ids that are not used yet: from `first` up to `end`, which is not among them."""
+    """A range of reserved ids that are not used yet."""
 
     first: int = 0
+    """The first unused id."""
     end: int = 0
+    """The end of the range, exclusive."""
 
 
 def block_size(taken: int) -> int:
-    """The number of ids to reserve for an actor that has taken so many: an eighth, so that small
-    experiments have consecutive ids, as in Determined, and large ones seldom write the counter.
+    """Return the number of ids to reserve for an actor that has used `taken` ids.
+
+    The size is an eighth of `taken`, between 1 and BLOCK_MAX. Small experiments therefore have
+    consecutive ids, as in Determined, and large ones seldom write the counter row.
     """
     return max(1, min(BLOCK_MAX, taken // BLOCK_SHARE))
 
@@ -29,10 +36,13 @@ def block_size(taken: int) -> int:
 def take_ids(
     counter: str, block: IdBlock, count: int, context: StepContext, size: int = BLOCK_MAX
 ) -> tuple[IdBlock, list[int]]:
-    """Take `count` ids from a block, and reserve another block of `size` if this one runs out.
+    """Take `count` ids from a block. If the block runs out, reserve a block of at least `size` ids.
 
-    Returns the rest of the block and the ids. The commit fails if the counter row changed
-    meanwhile. A block is used up before the next one, so the ids of one actor ascend without gaps.
+    The ids of the old block are used before those of the new one, in ascending order. A new block
+    is a write of the counter row, and the commit fails if the row has changed meanwhile.
+
+    Returns:
+        The rest of the block, and the ids.
     """
     ids = list(range(block.first, min(block.end, block.first + count)))
     missing = count - len(ids)

@@ -1,7 +1,7 @@
-"""Rows with the jobs of a pool: for each experiment in it, how schedulers are to treat it.
+"""Job rows: for each experiment in a pool, the settings that the scheduler reads.
 
-The experiment alone writes its row: when it begins, when its settings change, when it moves to
-another pool or ends. The pool reads it, and learns of each change from a message.
+Only the experiment writes its row: at its start, after a change of settings, after a move to
+another pool, and at its end. The pool reads the row. A message notifies the pool of each change.
 """
 
 import json
@@ -9,59 +9,72 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 
 POSITIONS_PER_MS = 1_000
+"""Positions in the queue are in microseconds."""
 POOLS = "pools"
-"""The partition with a row of each pool."""
-_OF_FEW_JOBS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
+"""The partition with one row for each pool."""
+_OMITTED_DEFAULTS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
+"""The fields that a stored job row leaves out if they have their defaults, as most jobs do."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """The settings by which a scheduler treats an experiment.
-
-    `priority`: None for the pool's default. `max_slots`: None for any number. `position`: a decimal
-    number in us, None for the time of submission. `label`: of the agents that it may run on.
-    `single_agent`: none of its trials is spread over several agents. `deadline_ms`: when it has to
-    be done, None for any time. `preemptible`: its allocations may be asked to stop for others.
-
-    Of a job that may leave for another pool: `patience_ms`, how long it waits here first, None for
-    ever; `stay`, the number of this stay; `rounds`, how often it has been in all its pools;
-    `waits_since_ms`, since when it has waited in all of them together, None for this stay alone.
-    """
+    """The settings of an experiment for the scheduler of a pool."""
 
     submitted_ms: int = 0
+    """The time of submission, in epoch ms."""
     weight: float = 1.0
+    """The job's weight in a fair share."""
     priority: int | None = None
+    """The priority. None: the pool's default."""
     max_slots: int | None = None
+    """The most slots that the job may hold. None: no limit."""
     position: str | None = None
+    """The position in the queue in us, as a decimal number. None: the time of submission."""
     label: str = ""
+    """The label of the agents that may run the job. "": agents without a label."""
     single_agent: bool = False
+    """Whether every trial must run on a single agent."""
     deadline_ms: int | None = None
+    """The time by which the job is to have ended, in epoch ms. None: no deadline."""
     patience_ms: int | None = None
+    """How long the job waits in this pool before it moves to its next preferred pool. None:
+    forever.
+    """
     stay: int = 0
+    """The number of the job's stay in this pool, among its stays in all preferred pools."""
     rounds: int = 0
+    """How often the job has been in each of its preferred pools since it last ran."""
     waits_since_ms: int | None = None
+    """The time since which the job has waited in all its preferred pools together, in epoch ms.
+    None: only this stay counts.
+    """
     preemptible: bool = True
+    """Whether the scheduler may preempt the job's allocations for other jobs."""
 
     def queue_position(self) -> Decimal:
-        """The job's place in the queue, smaller is earlier: `position`, or the submission time."""
+        """Return the job's position in the queue in us: `position`, or the time of submission.
+
+        Smaller positions are earlier.
+        """
         if self.position is None:
             return Decimal(self.submitted_ms * POSITIONS_PER_MS)
         return Decimal(self.position)
 
 
 def jobs_partition(pool: str) -> str:
-    """The partition of a pool's job rows."""
+    """Return the partition of a pool's job rows."""
     return f"jobs#{pool}"
 
 
 def job_sort_key(experiment_id: int) -> str:
-    """The sort key of an experiment's job row."""
+    """Return the sort key of an experiment's job row."""
     return f"{experiment_id:012d}"
 
 
 def encode_job(row: JobRow) -> bytes:
-    """The body of a job row. Most jobs are preemptible and have one pool: what concerns others is
-    left out there.
+    """Encode a job row as JSON.
+
+    Fields that only few jobs set are left out if they have their defaults.
     """
     default = JobRow()
     fields = asdict(row).items()
@@ -69,12 +82,12 @@ def encode_job(row: JobRow) -> bytes:
         {
             name: value
             for name, value in fields
-            if name not in _OF_FEW_JOBS or value != getattr(default, name)
+            if name not in _OMITTED_DEFAULTS or value != getattr(default, name)
         }
     ).encode()
 
 
 def decode_job(body: bytes) -> JobRow:
-    """Decode a job row; missing fields get their defaults, unknown ones are ignored."""
+    """Decode a job row. Missing fields get their defaults, and unknown fields are ignored."""
     known = JobRow.__dataclass_fields__
     return JobRow(**{name: value for name, value in json.loads(body).items() if name in known})

@@ -1,4 +1,4 @@
-"""Lengths of training in the configuration's unit, and the batches they come to."""
+"""Lengths of training in the unit of the configuration, and the conversion to batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,26 +10,31 @@ Unit = Literal["steps", "batches", "records", "epochs"]
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The unit of an experiment's lengths, and its conversions. A step is `batches_per_step`
-    batches; an epoch is `records_per_epoch` records.
+    """The unit of an experiment's lengths, and the conversions to and from batches.
 
-    The divisions truncate; records and epochs come to at least one batch. Lengths that
-    `counts_epochs` have no conversion here.
+    Conversions to batches round down, but records and epochs amount to at least one batch.
     """
 
     unit: Unit
     batches_per_step: int = 100
+    """The number of batches in a step."""
     records_per_epoch: int = 0
+    """The number of records in an epoch. 0: only the trial knows the length of an epoch."""
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether the lengths are epochs whose number of batches only the trial knows."""
+        """Return whether lengths are in epochs and `records_per_epoch` is unknown.
+
+        Such lengths cannot be converted here: only the trial knows the number of batches of an
+        epoch.
+        """
         return self.unit == "epochs" and not self.records_per_epoch
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """The batches in `length` units, for a trial with these hyperparameters.
+        """Convert `length` units to batches, for a trial with the given hyperparameters.
 
-        Raises ValueError where it `counts_epochs`.
+        Raises:
+            ValueError: `counts_epochs` is True.
         """
         self._check_convertible()
         match self.unit:
@@ -43,9 +48,10 @@ class Lengths:
                 return max(1, length * self.records_per_epoch // global_batch_size(hparams))
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """The units that `batches` batches cover, for a trial with these hyperparameters.
+        """Convert `batches` batches to units, for a trial with the given hyperparameters.
 
-        Raises ValueError where it `counts_epochs`.
+        Raises:
+            ValueError: `counts_epochs` is True.
         """
         self._check_convertible()
         match self.unit:
@@ -59,12 +65,16 @@ class Lengths:
                 return batches * global_batch_size(hparams) / self.records_per_epoch
 
     def _check_convertible(self) -> None:
+        """Raise a ValueError if `counts_epochs` is True."""
         if self.counts_epochs:
             raise ValueError("without records_per_epoch, only the trial knows an epoch's batches")
 
 
 def global_batch_size(hparams: Mapping[str, object]) -> int:
-    """The trial's global batch size, 1 where it is missing or no positive finite number."""
+    """Return the hyperparameter `global_batch_size` as an integer of at least 1.
+
+    Return 1 if the hyperparameter is missing, or is not a finite number.
+    """
     size = hparams.get("global_batch_size")
     if isinstance(size, bool) or not isinstance(size, int | float):
         return 1

@@ -1,7 +1,8 @@
-"""Edits of the metadata of trials and checkpoints: what users set, laid over what their code set.
+"""Users' edits of the metadata of trials and checkpoints, on top of the metadata that code set.
 
-A user's value replaces the code's for a key at the top, and a key that a user removed stays away,
-whatever the code sets later. The rows are in the trial's partition, and go with it.
+Edits concern top-level keys. A user's value replaces the code's value. A key that a user removed
+stays hidden, even if the code sets it later. The rows of edits are in the trial's partition and are
+deleted with it.
 """
 
 import json
@@ -10,18 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 METADATA_EDITS = "V#"
-"""The sort key of a trial's edit; a checkpoint's has its UUID behind it."""
+"""The sort key of the row with a trial's edit. A checkpoint's UUID is appended for its edit."""
 
 
 @dataclass(frozen=True)
 class MetadataEdit:
-    """The `values` that users set, by keys at the top, and the keys that they removed."""
+    """A user's edit of metadata."""
 
     values: Mapping[str, object] = field(default_factory=dict)
+    """The values that users set, by top-level key."""
     removed: tuple[str, ...] = ()
+    """The top-level keys that users removed."""
 
     def merge_edit(self, metadata: Mapping[str, object]) -> dict[str, Any]:
-        """The metadata as users see it, given what the code set."""
+        """Return the metadata that users see: `metadata`, which the code set, with this edit
+        applied.
+        """
         kept = {key: value for key, value in metadata.items() if key not in self.removed}
         return {**kept, **self.values}
 
@@ -29,10 +34,15 @@ class MetadataEdit:
 def edit_between(
     wanted: Mapping[str, object], metadata: Mapping[str, object], before: MetadataEdit
 ) -> MetadataEdit:
-    """The edit that turns the `metadata` set by the code, after the edit `before`, into `wanted`.
+    """Return the edit that turns metadata set by the code into the metadata that a user wants.
 
-    Values that the code set and no user changed are not part of the edit, so the code may still
-    change them.
+    A value that the code set and no user changed does not become part of the edit, so that the code
+    can still change it.
+
+    Args:
+        wanted: The whole metadata after the user's change.
+        metadata: The metadata that the code set.
+        before: The edit that is stored now.
     """
     values = {
         key: value
@@ -45,18 +55,18 @@ def edit_between(
 
 
 def encode_edit(edit: MetadataEdit) -> bytes:
-    """Encode an edit as the body of its row."""
+    """Encode an edit as the body of a row."""
     return json.dumps({"values": dict(edit.values), "removed": edit.removed}).encode()
 
 
 def decode_edit(body: bytes | None) -> MetadataEdit:
-    """Decode the body of a row; of none, the edit that changes nothing."""
+    """Decode the body of an edit's row. Return an edit that changes nothing for None."""
     if body is None:
         return MetadataEdit()
     fields = json.loads(body)
     return MetadataEdit(fields["values"], tuple(fields["removed"]))
 
 
-def _is_same(one: object, other: object) -> bool:
-    """Whether two values are the same JSON: True is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _is_same(left: object, right: object) -> bool:
+    """Return whether two values have equal JSON texts. True and 1 differ."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)

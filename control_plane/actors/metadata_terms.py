@@ -1,22 +1,29 @@
-"""Terms of metadata: what a search finds an experiment or a trial by, such as `data.version=3`.
+"""Terms of metadata, by which searches find experiments and trials. An example is `data.version=3`.
 
-A term is a value's path, the keys with dots between them, and the value as text. Numbers that are
-equal have the same text, however they are written; of a list each item is a value. What is longer
-than a filter may be has no term, and so is found by none.
+A term is the path to a value, with dots between the keys, and the value as text. Equal numbers have
+the same text, whatever their notation. Each item of a list counts as a value. A path or value over
+the length limits of filters has no term, so no filter finds it.
+
+A term is stored without quotes: `a.b=1` stands for the nested keys `a` and `b` and for the key
+"a.b".
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
+from detcloud.shared.dotted_paths import FORM, PathInvalid, split_assignment
+
 KEY_CHARACTERS_MAX = 200
+"""The most characters of a path."""
 VALUE_CHARACTERS_MAX = 200
+"""The most characters of a value's text."""
 TERMS_MAX = 30
-"""Terms of an experiment's metadata: each is a row that its change writes."""
+"""The most terms of an experiment's metadata. Each term is a row that a change writes."""
 
 
 def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
-    """Return the terms of metadata, which hold values of JSON."""
+    """Return the terms of metadata that consists of JSON values."""
     return frozenset(
         f"{key}={value}"
         for key, value in _leaves("", metadata)
@@ -25,10 +32,20 @@ def metadata_terms(metadata: Mapping[str, object]) -> frozenset[str]:
 
 
 def parse_term(text: str) -> str:
-    """Return the term of a filter `key=value`; ValueError, with what is wrong, for any other."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ValueError("must be KEY=VALUE, such as data.version=3")
+    """Return the term of a filter `key=value`.
+
+    The key has the form of detcloud.shared.dotted_paths: `"a.b"=1` finds the same as `a.b=1`.
+
+    Raises:
+        ValueError: the text is no filter, is too long, or has an unprintable character. The message
+            is the predicate of a sentence.
+    """
+    try:
+        path, value = split_assignment(text)
+    except PathInvalid as error:
+        example = "KEY=VALUE, such as data.version=3"
+        raise ValueError(f"must be {example}" if FORM in str(error) else str(error)) from None
+    key = ".".join(path.names)
     for what, part, most in (
         ("key", key, KEY_CHARACTERS_MAX),
         ("value", value, VALUE_CHARACTERS_MAX),
@@ -41,11 +58,12 @@ def parse_term(text: str) -> str:
 
 
 def metadata_partition(term: str) -> str:
-    """The partition with a row for each experiment that has this term, by its id."""
+    """Return the partition of a term, which has a row for each experiment with the term."""
     return f"experiments-by-metadata#{sha256(term.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    """Iterate over the path and the text of each value that is neither a mapping nor a list."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(f"{path}.{key}" if path else str(key), inner)
@@ -57,7 +75,7 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _number_text(text: str) -> str:
-    """The text of a value; of a number one that is the same for all that equal it."""
+    """Return the text of a value. Texts of equal numbers become the same text."""
     if len(text) > VALUE_CHARACTERS_MAX or not text[:1].strip("+-.").isascii():
         return text
     try:

@@ -1,8 +1,9 @@
-"""An ordered map kept in parts of an actor: a tree whose leaves split, so that a change writes one.
+"""An ordered map, stored in parts of an actor as a tree. A change of an entry writes one leaf.
 
-A leaf holds a bounded number of entries. The directory holds the first key and the number of each
-leaf and is written only when a leaf appears or goes; one that grows too long is split into nodes,
-which are kept as leaves of leaves. Keys are strings in code-point order, values JSON-able.
+A leaf contains a bounded number of entries and splits when it is full. The directory contains the
+first key and the number of each leaf. It is written only when a leaf is added or removed. A
+directory that grows too long is split into nodes, which are stored in the same form as leaves. Keys
+are strings in code-point order. Values are JSON values.
 """
 
 from bisect import bisect_right, insort
@@ -13,53 +14,64 @@ from typing import NamedTuple, TypeVar, cast
 from control_plane.actors.step import StepContext
 
 LEAF_MAX = 64
+"""The most entries of a leaf, unless a map sets another limit."""
 NODE_MAX = 24
+"""The most children of a node, and of the directory."""
 
 Entries = tuple[tuple[str, object], ...]
+"""Pairs of key and value, in key order."""
 Children = tuple[tuple[str, int], ...]
+"""Pairs of the first key and the number of a leaf or node, in key order."""
 A = TypeVar("A")
 D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The root of the tree: first key and number of each leaf, in key order, or of each node where
-    leaves are `depth` levels below; `next_leaf` is the next unused number.
-    """
+    """The root of the tree."""
 
     leaves: Children = ()
+    """The children of the root: leaves if `depth` is 0, else nodes."""
     next_leaf: int = 0
+    """The next unused number of a leaf or node."""
     depth: int = 0
+    """The number of levels of nodes between the root and the leaves."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf: entries in key order. A node is stored as a leaf with its children as entries."""
+    """A leaf of the tree. A node is stored as a leaf whose entries are the node's children."""
 
     entries: Entries = ()
+    """The entries in key order."""
 
     def compute_once(self, derive: Callable[[Entries, A], D], argument: A) -> D:
-        """The result of `derive(entries, argument)`, computed once while this leaf stays in memory
-        and the argument is the same.
+        """Return `derive(entries, argument)`, cached in this object.
+
+        The cache keeps the result of the last argument for each function name. Another argument
+        computes the result again.
         """
-        # No field, so neither compared nor stored.
+        # The cache is not a field of the dataclass: comparisons and the codec ignore the cache.
         name = derive.__name__
-        known = self.__dict__.get(name)
-        if known is None or known[0] != argument:
-            known = self.__dict__[name] = (argument, derive(self.entries, argument))
-        return cast(D, known[1])
+        cached = self.__dict__.get(name)
+        if cached is None or cached[0] != argument:
+            cached = self.__dict__[name] = (argument, derive(self.entries, argument))
+        return cast(D, cached[1])
 
 
 class _PathStep(NamedTuple):
-    """A step of the path to a leaf: a node, None for the directory, and the child to go on with."""
+    """A step of the path from the directory to a leaf."""
 
     number: int | None
+    """The number of the node. None: the directory."""
     children: Children
+    """The children of the node or directory."""
     position: int
+    """The position among `children` of the child through which the path continues."""
 
 
 class OrderedMap:
-    """The map `name` of the actor that the context is of. Changes go into the context's parts."""
+    """The map `name` of the context's actor. Changes are written into the context's parts."""
 
     def __init__(self, context: StepContext, name: str, leaf_max: int = LEAF_MAX) -> None:
         self._context = context
@@ -67,28 +79,37 @@ class OrderedMap:
         self._leaf_max = leaf_max
 
     def get(self, key: str) -> object | None:
-        """The value of `key`, or None."""
+        """Return the value of `key`.
+
+        Return None if the map does not contain the key.
+        """
         path = self._path_to(key)
         return dict(self._leaf(_child_number(path)).entries).get(key) if path else None
 
     def first_entry(self, key: str) -> tuple[str, object] | None:
-        """The entry of `key` or, without one, the next; None at the end."""
+        """Return the first entry whose key is `key` or greater. Return None after the last key."""
         return next(self.items(key), None)
 
     def items(self, first: str = "") -> Iterator[tuple[str, object]]:
-        """The entries from `first` on in key order; each leaf is read when it is reached."""
+        """Iterate over the entries from the key `first` on, in key order.
+
+        Each leaf is read when the iteration reaches it.
+        """
         for leaf in self.leaves(first):
             for entry in leaf.entries:
                 if entry[0] >= first:
                     yield entry
 
     def leaves(self, first: str = "") -> Iterator[Leaf]:
-        """The leaves in key order, beginning with the one in which `first` would be."""
+        """Iterate over the leaves in key order.
+
+        Skip the leaves before the range that contains `first`.
+        """
         directory = self._directory()
         return self._leaves_below(directory.leaves, directory.depth, first)
 
     def put(self, key: str, value: object) -> None:
-        """Set `key` to `value`."""
+        """Set `key` to `value`. A full leaf is split."""
         path = self._path_to(key)
         if not path:
             number = self._add_leaf(((key, value),))
@@ -100,13 +121,17 @@ class OrderedMap:
         if len(entries) <= self._leaf_max:
             self._write_part(f"/{number}", Leaf(tuple(entries)))
             return
-        # Keys are often added in order: where the new one is the last, the old leaf stays full.
+        # Keys are often added in ascending order, so a new last key gets a new leaf, and the old
+        # leaf stays full.
         half = len(entries) - 1 if entries[-1][0] == key else len(entries) // 2
         self._write_part(f"/{number}", Leaf(tuple(entries[:half])))
         self._insert_child(path, entries[half][0], self._add_leaf(tuple(entries[half:])))
 
     def remove(self, key: str) -> None:
-        """Remove `key`, which may be absent."""
+        """Remove `key`, and leaves and nodes that become empty.
+
+        Do nothing if the map lacks the key.
+        """
         path = self._path_to(key)
         if not path:
             return
@@ -122,7 +147,10 @@ class OrderedMap:
             self._set_children(step.number, entries)
 
     def _path_to(self, key: str) -> list[_PathStep]:
-        """The path from the directory to the leaf in which `key` would be; [] if there is none."""
+        """Return the path from the directory to the leaf for `key`.
+
+        Return an empty list for an empty map.
+        """
         directory = self._directory()
         children, number, path = directory.leaves, None, list[_PathStep]()
         for depth in range(directory.depth, -1, -1):
@@ -136,6 +164,9 @@ class OrderedMap:
         return path
 
     def _leaves_below(self, children: Children, depth: int, first: str) -> Iterator[Leaf]:
+        """Iterate over the leaves `depth` levels below `children`, from the leaf for the key
+        `first` on.
+        """
         for _, number in children[_child_position(children, first) :]:
             if depth:
                 yield from self._leaves_below(self._node(number), depth - 1, first)
@@ -143,7 +174,7 @@ class OrderedMap:
                 yield self._leaf(number)
 
     def _insert_child(self, path: list[_PathStep], key: str, number: int) -> None:
-        """Add a child behind the one to which the path leads; a node that is full is split."""
+        """Insert a child after the child at the end of the path. A full node is split."""
         step = path.pop()
         at = step.position + 1
         children = (*step.children[:at], (key, number), *step.children[at:])
@@ -162,6 +193,10 @@ class OrderedMap:
         self._write_part("", Directory(divided, directory.next_leaf, directory.depth + 1))
 
     def _set_children(self, number: int | None, children: Children) -> None:
+        """Replace the children of a node, or of the directory for number `None`.
+
+        A node without children is removed.
+        """
         if number is not None:
             self._write_part(f"/{number}", Leaf(children) if children else None)
             return
@@ -170,16 +205,19 @@ class OrderedMap:
         self._write_part("", Directory(children, directory.next_leaf, depth))
 
     def _directory(self) -> Directory:
+        """Return the root. Return an empty root for a map without parts."""
         return self._context.part(self._name, Directory) or Directory()
 
     def _leaf(self, number: int) -> Leaf:
+        """Return a leaf by number. Return an empty leaf if no such leaf exists."""
         return self._context.part(f"{self._name}/{number}", Leaf) or Leaf()
 
     def _node(self, number: int) -> Children:
+        """Return the children of a node by number."""
         return cast(Children, self._leaf(number).entries)
 
     def _add_leaf(self, entries: Entries) -> int:
-        """Write a new leaf or node; returns its number."""
+        """Write a new leaf or node, and return the new number."""
         directory = self._directory()
         number = directory.next_leaf
         self._write_part("", Directory(directory.leaves, number + 1, directory.depth))
@@ -187,14 +225,21 @@ class OrderedMap:
         return number
 
     def _write_part(self, suffix: str, value: Directory | Leaf | None) -> None:
+        """Write the root (suffix "") or a leaf or node (suffix "/NUMBER").
+
+        A value of None removes the part.
+        """
         self._context.write_part(self._name + suffix, value)
 
 
 def _child_number(path: list[_PathStep]) -> int:
-    """The number of the leaf or node to which the path leads."""
+    """Return the number of the leaf or node at the end of the path."""
     return path[-1].children[path[-1].position][1]
 
 
 def _child_position(children: Children, key: str) -> int:
-    """The position of the child whose range holds `key`, the first for keys before all ranges."""
+    """Return the position of the child that may contain `key`.
+
+    Return 0 for a key before the first range.
+    """
     return max(0, bisect_right(children, key, key=lambda child: child[0]) - 1)

@@ -1,5 +1,6 @@
-"""Pins of checkpoints: rows with what one is kept for, the experiments that started from it, the
-model versions that hold it and the users who pinned it.
+"""Pin rows of checkpoints.
+
+A pin keeps a checkpoint from deletion and names everything that uses the checkpoint.
 """
 
 import dataclasses
@@ -9,33 +10,45 @@ from dataclasses import dataclass
 from control_plane.actors.step import CommandRefused, StepContext
 
 PINS = "pins"
+"""The partition of pin rows. The sort key of a row is the UUID of its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A checkpoint's row in `pins`: the experiments that started from it, the model versions that
-    hold it, each as `MODEL/NUMBER`, and the users who pinned it. `gone`: it is deleted.
-    """
+    """The pin row of a checkpoint: everything that keeps the checkpoint from deletion."""
 
     by: tuple[int, ...] = ()
+    """Ids of the experiments that started from the checkpoint."""
     gone: bool = False
+    """Whether the checkpoint was deleted or is being deleted."""
     versions: tuple[str, ...] = ()
+    """The model versions that contain the checkpoint, each as `MODEL/NUMBER`."""
     users: tuple[str, ...] = ()
+    """The names of the users who pinned the checkpoint."""
 
     def is_held(self, except_experiment: int = 0) -> bool:
-        """Whether anything holds the checkpoint, the experiment of that id left aside."""
+        """Return whether a model version, a user or an experiment keeps the checkpoint.
+
+        The experiment with the id `except_experiment` does not count.
+        """
         is_kept = bool(self.versions or self.users)
         return is_kept or bool(set(self.by) - {except_experiment})
 
     def versions_text(self) -> str:
-        """The beginning of a sentence about the model versions that hold the checkpoint."""
+        """Return the beginning of a sentence, for example "model version resnet/3 holds".
+
+        Without model versions, the text names none.
+        """
         names = ", ".join(self.versions)
         if len(self.versions) == 1:
             return f"model version {names} holds"
         return f"model versions {names} hold"
 
     def holders_text(self) -> str:
-        """The sentence of a refusal that names the holders; "" where there are none."""
+        """Return a clause that names every holder of the checkpoint, for the message of a refusal.
+
+        Return "" if nothing holds the checkpoint.
+        """
         reasons = []
         if self.by:
             noun = "experiment" if len(self.by) == 1 else "experiments"
@@ -48,7 +61,7 @@ class Pin:
 
 
 def decode_pin(body: bytes) -> Pin:
-    """Decode the body of a row in `pins`; an empty one is an empty pin."""
+    """Decode the body of a pin row. Return an empty Pin for an empty body."""
     if not body:
         return Pin()
     fields = json.loads(body)
@@ -57,8 +70,9 @@ def decode_pin(body: bytes) -> Pin:
 
 
 def encode_pin(pin: Pin) -> bytes:
-    """The body of a row in `pins`. One without versions and users is as it was before there were
-    any.
+    """Encode a pin as the body of a row.
+
+    Empty `versions` and `users` are left out, so that such rows look as older releases wrote them.
     """
     fields: dict[str, object] = {"by": list(pin.by), "gone": pin.gone}
     if pin.versions:
@@ -69,15 +83,21 @@ def encode_pin(pin: Pin) -> bytes:
 
 
 def pin_body(pin: Pin) -> bytes | None:
-    """The body of a pin's row, None where the row has nothing to tell any more."""
+    """Return the body of a pin's row.
+
+    Return None if the row is to be removed: nothing holds the checkpoint, and the checkpoint is not
+    gone.
+    """
     return encode_pin(pin) if pin.is_held() or pin.gone else None
 
 
 def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
-    """Pin a checkpoint for an experiment that starts from it, in the commit that starts it.
+    """Add an experiment to a checkpoint's pin, in the commit that starts the experiment.
+
+    The commit fails if the pin row changes meanwhile.
 
     Raises:
-        CommandRefused: conflict; the checkpoint is being deleted, or is gone.
+        CommandRefused: conflict; the checkpoint was deleted or is being deleted.
     """
     row = context.row(PINS, uuid)
     pin = decode_pin(row.body)
@@ -89,7 +109,12 @@ def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
 
 
 def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
-    """Remove an experiment from the pin of a checkpoint."""
+    """Remove an experiment from a checkpoint's pin.
+
+    Do nothing if the pin does not name the experiment.
+
+    The row is removed if nothing else holds the checkpoint and the checkpoint is not gone.
+    """
     row = context.row(PINS, uuid)
     pin = decode_pin(row.body)
     if experiment_id in pin.by:

@@ -1,35 +1,41 @@
-"""Records of a job that prefers several pools: their names, and how it has moved between them."""
+"""Records of jobs with several preferred pools: the pools, and the moves between pools."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPreferences:
-    """The pools of a job in the order of preference, at least two, and for how long it waits in one
-    of them before it goes on to the next.
-    """
+    """The preferred pools of a job."""
 
     names: tuple[str, ...]
+    """The names of at least two pools, the most preferred first."""
     patience_ms: int
+    """How long the job waits in a pool before it moves to the next, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolMoves:
-    """The moves of a job between the pools that it prefers.
-
-    `count`: its moves so far, which numbers its stays; `first`: those before it last ran.
-    `waits_since_ms`: since when it has waited in all of them together, None before its first move;
-    `moved_ms` and `reason`: when and why it last moved. `is_over`: a user has moved it.
-    """
+    """The moves of a job between preferred pools."""
 
     count: int = 0
+    """The number of moves so far. It is also the number of the present stay."""
     first: int = 0
+    """The value of `count` when the job last ran."""
     waits_since_ms: int | None = None
+    """The time since which the job has waited in all pools together, in epoch ms. None before the
+    first move.
+    """
     moved_ms: int | None = None
+    """The time of the last move, in epoch ms."""
     reason: str = ""
+    """The reason for the last move."""
     is_over: bool = False
+    """Whether a user has moved the job, which ends its moves by itself."""
 
 
 def preferred_pools(pools: PoolPreferences | None, moves: PoolMoves | None) -> tuple[str, ...]:
-    """The pools that a job may move between, none for one that stays where it is."""
+    """Return the pools between which a job may move, in the order of preference.
+
+    Return an empty tuple for a job that stays in its pool.
+    """
     return () if pools is None or moves is None or moves.is_over else pools.names

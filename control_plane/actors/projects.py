@@ -1,17 +1,20 @@
-"""Workspaces and projects: the names that experiments are grouped by, and what such a name may be.
+"""Workspaces and projects: the names by which experiments are grouped, and the rules for names.
 
-They are names alone: a project is there as long as an experiment is in it, and nobody makes one.
+A project is a name only. It exists while an experiment has the name, and nobody creates it.
 """
 
 UNCATEGORIZED = "Uncategorized"
-"""The workspace, and the project, of an experiment that names none."""
+"""The workspace, and the project, of an experiment whose configuration names none."""
 NAME_CHARACTERS_MAX = 128
-# A list of names has commas between them, and `WORKSPACE/PROJECT` a slash.
+# Commas separate names in lists, and a slash separates the names in `WORKSPACE/PROJECT`.
 _FORBIDDEN = ",/"
 
 
 def find_name_problem(name: str) -> str:
-    """Return what is wrong with a name of a workspace or project, "" if nothing is."""
+    """Return why a name of a workspace or project is invalid, as the predicate of a sentence.
+
+    Return "" for a valid name.
+    """
     if not name:
         return "is empty"
     if len(name) > NAME_CHARACTERS_MAX:

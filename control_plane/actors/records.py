@@ -1,4 +1,4 @@
-"""Records shared by messages and states, and the status of experiments and trials."""
+"""Records that messages and states share, and the statuses of experiments and trials."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from control_plane.actors.lengths import Lengths
 
 
 class JobKind(StrEnum):
-    """The kind of an experiment for its users: a search, or one program that runs once."""
+    """The kind of an experiment for users: a search, or a program that runs once."""
 
     EXPERIMENT = "experiment"
     COMMAND = "command"
@@ -17,7 +17,7 @@ class JobKind(StrEnum):
 
 
 class Status(StrEnum):
-    """The status of an experiment, and of a trial, which never has the last three."""
+    """The status of an experiment or a trial. Trials never have the last three."""
 
     ACTIVE = "ACTIVE"
     PAUSED = "PAUSED"
@@ -34,17 +34,23 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the status is of something ended: only a command can still change it."""
+        """Return whether the experiment or trial has ended.
+
+        Only a user's command can change a final status.
+        """
         return self in _FINAL
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the status is on the way to a final one."""
+        """Return whether the experiment or trial is ending: the next status is final."""
         return self in _STOPPING
 
     @property
     def is_deleting(self) -> bool:
-        """Whether checkpoints and records are being deleted, or may be gone already."""
+        """Return whether the experiment is being deleted, was deleted, or failed to be deleted.
+
+        Its checkpoints and records may be gone.
+        """
         return self in _DELETING
 
 
@@ -55,80 +61,101 @@ _FINAL = frozenset({Status.COMPLETED, Status.CANCELED, Status.ERROR}) | _DELETIN
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """Settings of an experiment that all its trials share.
-
-    `terminate_ms`: a trial that was told to stop and has saved its work is killed after this time,
-    None: never. `preempt_ms`: a trial that was told to stop is killed after this time, whatever it
-    has saved. The experiment has to be done by `deadline_ms`, an epoch time, and may cost at most
-    `max_cost` dollars. `runs_once`: its code saves nothing, so that whatever ends its allocation
-    ends the trial (trial/single_run.py).
-    """
+    """The settings of an experiment that all trials share."""
 
     pool: str
+    """The name of the resource pool."""
     slots: int
+    """The number of slots of each trial."""
     max_restarts: int
     smaller_is_better: bool
     lengths: Lengths
+    """The unit of the trials' lengths."""
     submitted_ms: int
+    """The time of the experiment's submission, in epoch ms."""
     terminate_ms: int | None = None
+    """The time in ms until the kill of a trial that was asked to stop and has saved its work. None:
+    no limit.
+    """
     preempt_ms: int | None = None
+    """The time in ms until the kill of a trial that was asked to stop, whether or not it has saved
+    its work. None: no limit.
+    """
     deadline_ms: int | None = None
+    """The time by which the experiment is to have ended, in epoch ms. None: no deadline."""
     max_cost: float | None = None
+    """The most that the experiment may cost, in dollars. None: no limit."""
     runs_once: bool = False
+    """Whether the trial's code saves no checkpoints, so that every end of the trial's allocation
+    ends the trial (trial/single_run.py).
+    """
+    discards_lost_metrics: bool = False
+    """Whether metrics of runs whose work was lost are discarded (trial/lost_work.py). False for
+    experiments of older releases.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Slots of one agent, by their ids. The places of an allocation are in the order of its nodes'
-    ranks.
-    """
+    """The slots of an allocation on an agent. Places are listed in the order of node ranks."""
 
     agent: str
+    """The id of the agent."""
     slots: tuple[int, ...]
+    """The ids of the slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Which slots of an agent take new work, as users have set it.
-
-    Not `enabled`: none of them. `draining`: what runs there may finish, else it is asked to leave.
-    `disabled`: ids of slots that take no work whatever the agent does, and whose work has to leave.
-    """
+    """A user's settings of an agent, by which slots accept new work."""
 
     enabled: bool = True
+    """Whether the agent accepts new work. If False, none of its slots do."""
     draining: bool = False
+    """Whether allocations on a disabled agent may finish. If False, they are asked to stop."""
     disabled: tuple[int, ...] = ()
+    """Ids of the slots that accept no work, even if the agent is enabled. Their allocations are
+    asked to stop.
+    """
 
     def is_slot_open(self, slot: int) -> bool:
-        """Whether the slot may be given to an allocation."""
+        """Return whether the slot accepts a new allocation."""
         return self.enabled and slot not in self.disabled
 
 
 OPEN = Availability()
+"""The availability of an agent that no user has restricted."""
 
 
 def worst_metric(smaller_is_better: bool) -> float:
-    """The value that replaces a metric that is not finite."""
+    """Return the finite float that replaces a metric that is not finite.
+
+    It is worse than any metric.
+    """
     return float_info.max if smaller_is_better else -float_info.max
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """A complete checkpoint; `path` is relative to the store's root."""
+    """A complete checkpoint and the place of the files."""
 
     uuid: str
     trial_id: int
     steps_completed: int
+    """The number of batches that the trial had trained."""
     path: str
+    """The path of the checkpoint's folder, relative to the root of the checkpoint store."""
     manifest_sha256: str
+    """The SHA-256 digest of the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many checkpoints are kept: the best of the experiment, the best and the latest of each
-    trial.
-    """
+    """The numbers of checkpoints that the collector keeps."""
 
     save_experiment_best: int = 0
+    """The number of best checkpoints of the whole experiment."""
     save_trial_best: int = 1
+    """The number of best checkpoints of each trial."""
     save_trial_latest: int = 1
+    """The number of latest checkpoints of each trial."""

@@ -1,8 +1,8 @@
-"""The context of an actor's step, and the effects that a step may have.
+"""The context of an actor's step, and the effects of a step.
 
-A step is `step(state, message, context) -> state`: given the same state, message and readings it
-returns the same state and leaves the same effects in the context. The context only collects them:
-the engine commits all of them, or none. A state of None means that there is no such actor.
+A step is `step(state, message, context) -> state`. The same state, message and readings always
+yield the same state and effects. The context only collects the effects: the engine commits all of
+them, or none. A state of None means that the actor does not exist.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An effect: mail `message` to the actor at address `to`."""
+    """An effect: put `message` into the mailbox of the actor at the address `to`."""
 
     to: str
     message: object
@@ -23,57 +23,66 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """An effect: mail `message` to the actor itself at `due_ms`. Timers are never revoked, so a
-    step ignores one that comes too late.
+    """An effect: put `message` into the actor's own mailbox at `due_ms`.
+
+    Timers cannot be canceled, so a step ignores a timer message that is out of date.
     """
 
     due_ms: int
+    """The due time, in epoch ms."""
     message: object
 
 
 class ObservedRow(NamedTuple):
-    """A row outside the actor as a step read it; revision 0 and no body: there was none."""
+    """A row outside the actor, in the state that a step read."""
 
     revision: int
+    """The row's revision, 0 if the row does not exist."""
     body: bytes
+    """The row's body, empty if the row does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRow:
-    """An effect: write a row outside the actor, or remove it where `body` is None. With
-    `expected`, the commit fails if the row has changed since it was read so.
-    """
+    """An effect: write a row outside the actor, or remove the row."""
 
     partition: str
     sort: str
     body: bytes | None
+    """The new body. None removes the row."""
     expected: ObservedRow | None = None
+    """The row as the step read it. If the row has changed since, the commit fails. None: no
+    condition.
+    """
 
 
 class CommandRefused(RequestError):
-    """A user's command that an actor does not carry out: nothing changes and the user reads why."""
+    """The refusal of a user's command. The command has no effect, and the user gets the message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(Code(code), message)
 
 
 class Reader(Protocol):
-    """The source of a step's readings. Reading what is not loaded yet aborts the step, which then
-    runs again.
+    """The source of a step's readings.
+
+    Reading a part or row that is not loaded yet aborts the step. The engine loads the part or row
+    and runs the step again.
     """
 
     def part(self, name: str) -> object | None:
-        """A part of the actor as committed, or None."""
+        """Return the committed value of a part of the actor.
+
+        Return None if the part does not exist.
+        """
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """A row outside the actor."""
+        """Return a row outside the actor, with revision 0 if the row does not exist."""
 
 
 class StepContext:
-    """The context in which one message is handled: the time, what the actor may read, and the
-    effects so far.
-
-    A part that was written in this context reads back as written.
+    """The context of a step that handles a message: the time, the readings, and the collected
+    effects.
     """
 
     __slots__ = (
@@ -100,33 +109,47 @@ class StepContext:
         self._reader = reader
 
     def part(self, name: str, kind: type[P]) -> P | None:
-        """The actor's part `name`, or None if there is none."""
+        """Return the part `name` of the actor. Return None if the part does not exist.
+
+        A part that was written in this context is returned as it was written.
+
+        Raises:
+            AssertionError: the part is not an instance of `kind`.
+        """
         value = self.parts[name] if name in self.parts else self._reader.part(name)
         assert value is None or isinstance(value, kind), (name, type(value))
         return value
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """A row outside the actor. Guard decisions based on it with `write_row(expected=...)`."""
+        """Return a row outside the actor, with revision 0 if the row does not exist.
+
+        The row is returned as committed, without the writes of this context. A decision that
+        depends on the row is guarded with `write_row(expected=...)`.
+        """
         return self._reader.row(partition, sort)
 
     def send(self, to: str, message: object) -> None:
-        """Send a message to another actor, or to this one."""
+        """Collect a message to the actor at the address `to`, which may be this actor."""
         self.sends.append(Send(to, message))
 
     def set_timer(self, due_ms: int, message: object) -> None:
-        """Send a message to this actor at `due_ms`, epoch ms."""
+        """Collect a message to this actor that arrives at `due_ms`, in epoch ms."""
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:
-        """Replace a part of the actor, or remove it with None."""
+        """Collect the replacement of a part of the actor. A value of None removes the part."""
         self.parts[name] = value
 
     def write_row(
         self, partition: str, sort: str, body: bytes | None, *, expected: ObservedRow | None = None
     ) -> None:
-        """Write a row outside the actor, or remove it with None; `expected` as in WriteRow."""
+        """Collect the write of a row outside the actor. A body of None removes the row.
+
+        If `expected` is set, the commit fails if the row has changed since it was read as
+        `expected`.
+        """
         self.rows.append(WriteRow(partition, sort, body, expected))
 
     def add_reason(self, reason: str) -> None:
-        """Add a reason for what this step does to the journal's entry."""
+        """Add a sentence to the journal entry of this step that explains an effect."""
         self.reasons.append(reason)

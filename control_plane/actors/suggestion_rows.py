@@ -1,5 +1,6 @@
-"""The rows of searches that wait for a suggestion, apart from the actor: looking for one needs
-nothing else of it.
+"""The partition of searches that wait for a suggestion.
+
+It is a module of its own so that readers of these rows do not import the experiment actor.
 """
 
 SUGGESTIONS = "suggestions"

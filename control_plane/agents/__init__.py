@@ -1,1 +1,1 @@
-"""The server side of agents: their reports and logs, desired state, leases and identities."""
+"""The server side of agents: reports, logs, desired states, leases and identities."""

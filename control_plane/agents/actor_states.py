@@ -1,8 +1,7 @@
-"""One read of all states that the answer to an agent needs: the agent's, its trials' and their
-experiments'.
+"""Reads of all states that an answer to an agent needs: the agent, trials and experiments.
 
-A function far from its table waits for each read, and reading all states at once takes as long as
-reading one.
+A function waits for every read of the state table, and one read of many states takes as long as a
+read of one state. So all states are read at once.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,30 +15,34 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.engine.engine import Engine
 
 TRIALS_KNOWN_MAX = 10_000
+"""The number of trials above which a reader clears its memory of experiment ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorStates:
-    """The states of an agent, of trials and of their experiments, each as of its own moment.
+    """The states of an agent, of trials and of the trials' experiments.
 
-    `agent` is None if it was not requested or does not exist, and so is a trial that does not
-    exist. Experiments that do not exist or are deleted are left out.
+    The states may be from slightly different moments.
     """
 
     agent: object = None
+    """The agent's state. None if not requested or if the agent does not exist."""
     trials: dict[int, TrialState | None] = field(default_factory=dict)
+    """Trial states by trial id, None for a trial that does not exist."""
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
+    """Experiment states by id, without deleted experiments."""
 
     def __or__(self, more: "ActorStates") -> "ActorStates":
-        """Return these states and those of `more` trials and experiments."""
+        """Return a union that adds the trials and experiments of `more`."""
         return ActorStates(
             self.agent, self.trials | more.trials, self.experiments | more.experiments
         )
 
 
 class ActorStateReader:
-    """Reads states with an engine, and remembers which experiment each trial belongs to, since that
-    never changes. Safe to share between threads.
+    """A reader of states that remembers the experiment id of each trial.
+
+    The experiment of a trial never changes. Threads may share a reader.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -47,43 +50,51 @@ class ActorStateReader:
         self._experiment_ids: dict[int, int] = {}
 
     def read_actor_states(self, trial_ids: Sequence[int], agent: str | None = None) -> ActorStates:
-        """Read the states of trials, of their experiments and of an agent at once.
+        """Read the states of trials, of the trials' experiments and of an agent together.
 
-        Trials that this reader has not seen yet cost a second read, for their experiments.
+        If the reader does not know a trial's experiment yet, a second request reads the experiment.
         """
-        known = self._experiment_ids
-        numbers = sorted({known[trial_id] for trial_id in trial_ids if trial_id in known})
+        known_ids = self._experiment_ids
+        numbers = sorted({known_ids[trial_id] for trial_id in trial_ids if trial_id in known_ids})
         names = [] if agent is None else [addresses.agent(agent)]
         states = self._engine.read_states(
             [*names, *map(addresses.trial, trial_ids), *map(addresses.experiment, numbers)]
         )
-        owners = states[len(names) + len(trial_ids) :]
+        experiments = states[len(names) + len(trial_ids) :]
         trials = dict(zip(trial_ids, states[len(names) :], strict=False))
         self._remember_experiments(trials)
         new = {trial.experiment_id for trial in trials.values() if trial is not None} - set(numbers)
         if new:
-            owners += self._engine.read_states([*map(addresses.experiment, sorted(new))])
-        return ActorStates(states[0] if names else None, trials, _by_number(owners))
+            experiments += self._engine.read_states([*map(addresses.experiment, sorted(new))])
+        return ActorStates(states[0] if names else None, trials, _experiments_by_id(experiments))
 
     def read_trials(self, trial_ids: Sequence[int]) -> list[TrialState | None]:
-        """Read the states of trials, in their order; None for one that does not exist."""
+        """Read the states of trials, in the order of the ids. The entry is None for an unknown
+        trial.
+        """
         return self._engine.read_states([*map(addresses.trial, trial_ids)])
 
     def find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
-        """Return the experiment ids of those trials that exist; each trial is read once."""
-        known = self._experiment_ids
-        owners = {
-            trial_id: owner for trial_id in trial_ids if (owner := known.get(trial_id)) is not None
+        """Return the experiment id of each trial that exists, by trial id.
+
+        A trial is read only if the reader does not know its experiment yet.
+        """
+        known_ids = self._experiment_ids
+        experiment_ids = {
+            trial_id: experiment_id
+            for trial_id in trial_ids
+            if (experiment_id := known_ids.get(trial_id)) is not None
         }
-        if unknown := sorted(set(trial_ids) - owners.keys()):
+        if unknown := sorted(set(trial_ids) - experiment_ids.keys()):
             trials = dict(zip(unknown, self.read_trials(unknown), strict=True))
             self._remember_experiments(trials)
-            owners |= {
+            experiment_ids |= {
                 number: trial.experiment_id for number, trial in trials.items() if trial is not None
             }
-        return owners
+        return experiment_ids
 
     def _remember_experiments(self, trials: dict[int, TrialState | None]) -> None:
+        """Remember the experiment id of each trial, and clear the memory before an overflow."""
         if len(self._experiment_ids) + len(trials) > TRIALS_KNOWN_MAX:
             self._experiment_ids = {}
         self._experiment_ids |= {
@@ -91,7 +102,8 @@ class ActorStateReader:
         }
 
 
-def _by_number(states: Sequence[Any]) -> dict[int, ExperimentState]:
+def _experiments_by_id(states: Sequence[Any]) -> dict[int, ExperimentState]:
+    """Return the states of experiments by id, without deleted experiments."""
     return {
         state.experiment_id: state
         for state in states

@@ -1,8 +1,9 @@
-"""The archive of the agent's code that instances fetch: the code this cluster was deployed with.
+"""The archive of the agent's code: the code that this cluster was deployed with.
 
-Before instances are launched with it, it is kept in the object store under its digest, from which
-they fetch it themselves, those of another cloud by way of the API. So what was launched before a
-deploy, or after a rollback of one function alone, gets the code that it asks for.
+Instances download the archive when they boot, from the object store or, in another cloud, through
+the API. The archive is stored under its digest before any instance is launched with the digest. So
+an instance launched before a deployment, or before one function was rolled back, still gets the
+archive whose digest its boot script names.
 """
 
 import gzip
@@ -17,31 +18,36 @@ import detcloud
 from control_plane.objects.store import ObjectKey, ObjectStore
 
 AGENT_CODE_NAMESPACE = "agent-code"
+"""The namespace of the archives in the object store."""
 _EXCLUDED = frozenset({"__pycache__", "_server"})
 
 
 @dataclass(frozen=True)
 class AgentCode:
-    """A compressed tar archive, whose bytes depend only on the code."""
+    """A compressed tar archive of the agent's code; equal code gives equal bytes."""
 
     content: bytes
     sha256: str
+    """The digest of `content`, in hexadecimal."""
 
 
 def agent_code_key(sha256: str) -> ObjectKey:
-    """The key of an archive in the object store."""
+    """Return the key of the archive with this digest in the object store."""
     return ObjectKey(AGENT_CODE_NAMESPACE) / sha256
 
 
 def keep_agent_code(objects: ObjectStore) -> None:
-    """Write this cluster's archive to the object store, unless it is already stored."""
+    """Write this cluster's archive to the object store, unless the archive is already stored."""
     code = agent_code()
     objects.put(agent_code_key(code.sha256), code.content, if_absent=True)
 
 
 @cache
 def agent_code() -> AgentCode:
-    """Build the archive of the package `detcloud`, which needs no other package."""
+    """Return the archive of the package `detcloud`, which needs no other package.
+
+    The archive is built once per process.
+    """
     folder = Path(detcloud.__file__).resolve().parent
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:

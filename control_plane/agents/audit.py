@@ -1,10 +1,12 @@
-"""The audit of a pool: its allocations are compared with their trials and agents, its agents with
-their leases, its jobs with their rows and experiments.
+"""The audit of a pool: a comparison of the pool's records with the records of other actors.
 
-The engine never loses a message, so the audit should find nothing; it is there for unforeseen
-faults, such as dead letters. Its messages are harmless when they come late: allocations are freed,
-placed or removed by their epoch, and a wrong message is corrected by the next audit, since an agent
-that was lost meanwhile is still marked in its lease.
+- Allocations are compared with the states of trials and agents.
+- Agents are compared with leases.
+- Jobs are compared with job rows and experiments.
+
+The engine loses no messages, so an audit should find no differences. It corrects unforeseen faults,
+such as dead letters. Its messages are harmless if they arrive late. Their receivers check the
+epochs of allocations, and the next audit corrects a wrong message.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,34 +40,40 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.scheduling.model import AllocationRequest
 
-# Allocations freed by one message: each may change eight parts of the pool.
 STALE_PER_MESSAGE_MAX = 8
+"""The allocations that one message frees. Freeing one may change eight parts of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRecords:
-    """A pool's own records of its waiting requests, its agents and its jobs (`groups`), and the
-    leases and job rows that they are compared with.
-    """
+    """A pool's records, with the leases and job rows for comparison."""
 
     queued: Sequence[AllocationRequest]
+    """The pool's waiting requests."""
     agents: Mapping[str, AgentSlots]
+    """The pool's agents with their slots, by name."""
     leases: Mapping[str, Lease]
+    """The leases of the pool's agents, by name."""
     groups: Mapping[int, Group] = field(default_factory=dict)
+    """The pool's jobs, by experiment id."""
     rows: Mapping[int, JobRow] = field(default_factory=dict)
+    """The job rows of the pool, by experiment id."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFindings:
-    """The messages that correct what an audit found. `pool`, `sessions` and `jobs` are sent to the
-    pool, `agents` to agents by name; `experiments` are told to correct their jobs.
-    """
+    """The messages that correct the differences that an audit found."""
 
     pool: StaleAllocationsFound
+    """For the pool: allocations that no trial holds any more."""
     sessions: tuple[AgentJoined | AgentAvailabilityChanged | AgentLost, ...]
+    """For the pool: agents that joined, were lost or changed without the pool's knowledge."""
     agents: tuple[tuple[str, AllocationPlaced | AllocationRemoved], ...]
+    """For agents: the agent's name and an allocation to add or remove."""
     jobs: tuple[JobChanged, ...] = ()
+    """For the pool: jobs whose rows differ from the pool's records."""
     experiments: tuple[int, ...] = ()
+    """The ids of experiments that must write or delete their job rows."""
 
 
 def find_differences(
@@ -73,7 +81,10 @@ def find_differences(
     read_trial: Callable[[int], TrialState | None],
     read_agent: Callable[[str], AgentState | None],
 ) -> AuditFindings:
-    """Compare a pool's records with the states of its trials and agents."""
+    """Compare a pool's requests, allocations and agents with the states of trials and agents.
+
+    Return the messages that correct the differences, except the messages about jobs.
+    """
     stale: list[SlotsReleased] = []
     for request in records.queued:
         trial_id, epoch = parse_allocation(request.allocation_id)
@@ -105,8 +116,9 @@ def add_job_findings(
     records: PoolRecords,
     read_experiment: Callable[[int], ExperimentState | None],
 ) -> AuditFindings:
-    """Add to the findings what a comparison of the pool's jobs with their rows and experiments
-    finds. A live experiment without a row and a job requests nothing yet, and is not found.
+    """Return `findings` with the differences between jobs, job rows and experiments added.
+
+    An experiment without a job and without a row has requested no slots yet and is not checked.
     """
     groups, rows = records.groups, records.rows
     wrong_experiments = [
@@ -124,7 +136,7 @@ def add_job_findings(
 
 
 def audit_pool(engine: Engine, pool: str) -> AuditFindings:
-    """Audit one pool, and mail the messages that correct what it finds."""
+    """Audit a pool, send the correcting messages, and return the messages."""
     records = _load_pool_records(engine, pool)
     findings = find_differences(
         records,
@@ -150,24 +162,22 @@ def audit_pool(engine: Engine, pool: str) -> AuditFindings:
 def _session_messages(
     records: PoolRecords, agent: Callable[[str], AgentState | None]
 ) -> Iterator[AgentJoined | AgentAvailabilityChanged | AgentLost]:
-    """The messages about sessions that began or ended, and slots that were disabled, without the
-    pool's knowledge.
-    """
+    """Yield messages about sessions and disabled slots that the pool's records do not show."""
     for name, lease in records.leases.items():
-        known = records.agents.get(name)
+        recorded = records.agents.get(name)
         state = agent(name)
-        if lease.lost and known is not None and known.epoch == lease.epoch:
+        if lease.lost and recorded is not None and recorded.epoch == lease.epoch:
             yield AgentLost(name, lease.epoch, "it has not been heard of", lease.renewed_ms)
         elif not lease.lost and state is not None and state.epoch == lease.epoch:
-            if known is None or known.epoch < lease.epoch:
+            if recorded is None or recorded.epoch < lease.epoch:
                 slots = tuple(slot[0] for slot in state.slots)
                 yield AgentJoined(name, lease.epoch, slots, state.availability, state.label)
-            elif known.epoch == lease.epoch and known.availability != state.availability:
+            elif recorded.epoch == lease.epoch and recorded.availability != state.availability:
                 yield AgentAvailabilityChanged(name, lease.epoch, state.availability)
 
 
 def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tuple[int, int]:
-    """The rank of an allocation's node, and the number of its nodes."""
+    """Return the rank of the agent among the allocation's nodes, and the number of nodes."""
     agents = trial.allocation.agents if trial and trial.allocation else ()
     if agent in agents:
         return agents.index(agent), len(agents)
@@ -175,31 +185,34 @@ def _node_rank(trial: TrialState | None, agent: str, part: AllocationPart) -> tu
 
 
 def _is_job_known(group: Group | None, row: JobRow | None) -> bool:
-    """Whether the pool's record of a job agrees with the job's row."""
+    """Return whether the pool's record of a job agrees with the job's row."""
     if group is None or row is None:
         return row is None and group is not None and not (group.has_row or group.is_idle)
     return group.has_row and group.row == row
 
 
 def _holds_allocation(trial: TrialState | None, epoch: int) -> bool:
+    """Return whether the trial holds the allocation of this epoch."""
     return trial is not None and trial.epoch == epoch and trial.allocation is not None
 
 
 def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
+    """Read a pool's records, leases and job rows."""
     address = addresses.pool(pool)
     parts = ActorParts(engine, address, CONTENT_FAMILIES)
     context = read_only_context(engine, address, parts)
-    waiting = job_queue_of(context)
+    queue = job_queue_of(context)
     return PoolRecords(
-        tuple(waiting.all_requests()),
+        tuple(queue.all_requests()),
         dict(agents_of(context).items()),
         read_leases(engine.table, pool),
-        dict(waiting.groups()),
+        dict(queue.groups()),
         _read_job_rows(engine, pool),
     )
 
 
 def _read_job_rows(engine: Engine, pool: str) -> dict[int, JobRow]:
+    """Read the job rows of a pool, by experiment id."""
     rows, first = dict[int, JobRow](), " "
     while page := engine.table.query(jobs_partition(pool), first, "~").rows:
         rows |= {int(row.key.sort): decode_job(row.body) for row in page}

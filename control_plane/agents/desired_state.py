@@ -1,4 +1,4 @@
-"""The desired state of an agent, built from its own state, its trials and their experiments."""
+"""The desired state of an agent, built from the states of the agent, trials and experiments."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,56 +13,70 @@ from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.agents.sessions import Session
 
 GRACE_MS = 15_000
+"""The time that a process gets to end after a stop signal, before it is killed."""
 BROKEN_GANG_GRACE_MS = 4_000
-# Below the ports that systems assign to connections, and above those of well-known services.
+"""The same for the processes of a gang of which a node was lost or has failed."""
+# Below the ports that systems assign to connections, and above the ports of well-known services.
 PORT_FIRST = 20_480
 PORT_BLOCKS = 1_024
+"""The number of port blocks. Trials with the same remainder of their ids share a block."""
 PORTS_PER_BLOCK = 8
+"""The ports of a block, which successive allocations of a trial use in turn."""
 
 _STOPPING_FOR_GOOD = (Status.STOPPING_KILLED, Status.STOPPING_ERROR)
 
 SpecBuilder = Callable[[ExperimentState, Definition, TrialState], dict[str, Any]]
-"""Builds `in/spec.json`, without the fields that depend on the agent."""
+"""A function that builds `in/spec.json` without the fields that depend on the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSource:
-    """The sources of a desired state: trials and experiments by id, None if there is none, the
-    builder of specs, and the network addresses of agents.
-    """
+    """The functions that `desired_entries` reads trials, experiments and agents with."""
 
     read_trial: Callable[[int], TrialState | None]
+    """Returns a trial's state by id, None for an unknown trial."""
     read_experiment: Callable[[int], tuple[ExperimentState, Definition] | None]
+    """Returns an experiment's state and definition by id, None for an unknown or deleted
+    experiment.
+    """
     build_spec: SpecBuilder
     read_address: Callable[[str], str]
+    """Returns the network address of an agent by name."""
 
 
 def desired_entries(
     agent: AgentState, session: Session, known: Iterable[str], trials: TrialSource
 ) -> list[dict[str, Any]]:
-    """The entries of an agent's desired state: one for each allocation that belongs on the agent or
-    is still there. `known` are the allocations that the agent has.
+    """Return the entries of an agent's desired state, with an entry per allocation.
+
+    - An allocation that is assigned to the agent is to run, to wait for slots or nodes, or to be
+      killed. If the allocation may start and the agent does not have it yet, its entry contains the
+      spec.
+    - An allocation that no longer belongs on the agent is to be killed, or deleted after its exit.
+
+    Args:
+        known: the names of the allocations that the agent has.
     """
     entries = []
     placed = set[str]()
-    have = set(known)
-    is_crowded = _is_crowded(agent, session, have)
+    present = set(known)
+    is_crowded = _is_crowded(agent, session, present)
     for desired in agent.desired:
         allocation = f"{desired.trial_id}.{desired.epoch}"
         placed.add(allocation)
         trial = trials.read_trial(desired.trial_id)
         if trial is None or trial.epoch != desired.epoch or trial.status.is_final:
-            if allocation in have:
+            if allocation in present:
                 entries.append(_removal_entry(allocation, session))
             continue
         entry = _allocation_entry(allocation, trial)
-        if allocation not in have and (is_crowded or _is_unplaced(desired, trial)):
-            # Its slots are still in use, or its other nodes are not placed yet.
+        if allocation not in present and (is_crowded or _is_unplaced(desired, trial)):
+            # The slots may still be in use, or other nodes of the gang have no agent yet.
             entries.append({"allocation": allocation, "state": "wait", "directives": None})
             continue
-        found = None if allocation in have else trials.read_experiment(trial.experiment_id)
-        if found is not None:
-            experiment, definition = found
+        defined = None if allocation in present else trials.read_experiment(trial.experiment_id)
+        if defined is not None:
+            experiment, definition = defined
             spec = trials.build_spec(experiment, definition, trial)
             entry["spec"] = {
                 **spec,
@@ -77,13 +91,14 @@ def desired_entries(
                 "path": f"/api/v1/model-code/{definition.code_sha256}",
             }
         entries.append(entry)
-    entries += [_removal_entry(name, session) for name in sorted(have - placed)]
+    entries += [_removal_entry(name, session) for name in sorted(present - placed)]
     return entries
 
 
 def trial_directives(trial: TrialState) -> dict[str, Any]:
-    """The fields of `in/directives.json` for the trial's current allocation, without the best
-    validation.
+    """Return the fields of `in/directives.json` for the trial's current allocation.
+
+    The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
     reason = allocation.wish_reason if allocation else ""
@@ -93,41 +108,49 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         "length": trial.length,
         "length_units": trial.length_units,
         "closed": trial.closed,
-        # What runs again for its end is given its length again, and so may train what it lost.
+        # If the process failed after the trial's last report, the new run gets the final length
+        # again and can repeat lost training.
         "answered": 0 if trial.must_end_again else trial.answered,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
 
 
 def rendezvous_port(cluster_id: str, allocation: str) -> int:
-    """The port on the first node's machine at which the nodes of an allocation find each other.
+    """Return the port of the first node at which the nodes of an allocation connect.
 
-    Trials whose ids are close have different ports, as have successive allocations of a trial,
-    since a process of the previous one may still hold its port.
+    Trials with consecutive ids get different ports. So do successive allocations of a trial,
+    because a process of the previous allocation may still hold its port.
     """
     trial_id, _, epoch = allocation.partition(".")
     block = (int(trial_id) + crc32(cluster_id.encode())) % PORT_BLOCKS
     return PORT_FIRST + block * PORTS_PER_BLOCK + int(epoch) % PORTS_PER_BLOCK
 
 
-def _is_crowded(agent: AgentState, session: Session, have: set[str]) -> bool:
-    """Whether the agent has an allocation that does not belong there any more, whose slots may have
-    been given away: an agent that was lost comes back with it.
+def _is_crowded(agent: AgentState, session: Session, present: set[str]) -> bool:
+    """Return whether the agent has a running allocation outside `agent.desired`.
+
+    Allocations whose exit the session accepted do not count. A lost agent that comes back may run
+    such an allocation on slots that are now assigned to others.
+
+    Args:
+        present: the names of the allocations that the agent reports, running or exited.
     """
     placed = {f"{desired.trial_id}.{desired.epoch}" for desired in agent.desired}
-    return not have.issubset({*placed, *session.exited})
+    return not present.issubset({*placed, *session.exited})
 
 
 def _is_unplaced(desired: DesiredAllocation, trial: TrialState) -> bool:
-    held = trial.allocation
-    return desired.nodes > 1 and (held is None or len(held.places) < desired.nodes)
+    """Return whether some nodes of a gang have no agent yet."""
+    current = trial.allocation
+    return desired.nodes > 1 and (current is None or len(current.places) < desired.nodes)
 
 
 def _node_fields(
     desired: DesiredAllocation, trial: TrialState, agent: AgentState, address: Callable[[str], str]
 ) -> dict[str, Any]:
-    """The spec's fields about nodes: the agent, its rank among them, and the addresses of all. Each
-    node starts one process.
+    """Return the fields of a spec about nodes: the agent, the agent's rank, and all addresses.
+
+    Each node runs one process, so node ranks and process ranks are equal.
     """
     hosts = [agent.address]
     if desired.nodes > 1 and trial.allocation is not None:
@@ -143,7 +166,7 @@ def _node_fields(
 
 
 def _is_preempted(trial: TrialState) -> bool:
-    """Whether the trial is to save its work and end for now."""
+    """Return whether the trial must save a checkpoint and end the process, to continue later."""
     if trial.allocation is None or trial.allocation.wish is DesiredState.RUN:
         return False
     for_good = trial.killed or trial.experiment_status in _STOPPING_FOR_GOOD
@@ -151,22 +174,24 @@ def _is_preempted(trial: TrialState) -> bool:
 
 
 def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
-    held = trial.allocation
-    killed = held is not None and held.wish is DesiredState.KILL
+    """Return the entry of an allocation that is assigned to the agent: state and directives."""
+    current = trial.allocation
+    killed = current is not None and current.wish is DesiredState.KILL
     entry: dict[str, Any] = {
         "allocation": allocation,
         "state": "kill" if killed else "run",
         "directives": trial_directives(trial),
     }
-    if held is not None and killed:
-        # Processes that wait for one that is gone have nothing to save.
-        entry["grace_ms"] = BROKEN_GANG_GRACE_MS if is_broken(held) else GRACE_MS
+    if current is not None and killed:
+        # The processes of a broken gang wait for the missing node and have nothing to save.
+        entry["grace_ms"] = BROKEN_GANG_GRACE_MS if is_broken(current) else GRACE_MS
     return entry
 
 
 def _removal_entry(allocation: str, session: Session) -> dict[str, Any]:
-    """The entry of an allocation that does not belong on the agent any more: it is stopped, and
-    deleted once its exit was reported.
+    """Return the entry of an allocation that no longer belongs on the agent.
+
+    The agent kills the allocation, or deletes its directory if the session accepted its exit.
     """
     state = "forget" if allocation in session.exited else "kill"
     return {"allocation": allocation, "state": state, "directives": None, "grace_ms": GRACE_MS}

@@ -1,5 +1,6 @@
-"""Draining of agents: their allocations may finish, and they get no new ones; where their machine
-is taken away, they tell their trials until when.
+"""Draining of agents: a draining agent gets no new allocations and finishes the current ones.
+
+If the cloud takes the agent's machine away, the agent also gets the time at which the machine ends.
 """
 
 import logging
@@ -14,9 +15,14 @@ log = logging.getLogger(__name__)
 
 
 def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None) -> None:
-    """Drain an agent: it finishes its allocations and gets no new ones. Harmless when repeated.
+    """Drain an agent: the agent gets no new allocations and finishes the current ones.
 
-    `ends_ms`: its machine is taken away then (epoch ms), which the answer to its next call says.
+    A repeated call is harmless. A lost agent is not drained; the refusal is only logged.
+
+    Args:
+        by: the user or component that drains the agent, for the journal.
+        ends_ms: when the cloud takes the agent's machine away (epoch ms). The answer to the agent's
+            next call contains this time.
     """
     address = addresses.agent(agent)
     if ends_ms is not None and _has_same_deadline(engine.read_state(address), ends_ms):
@@ -25,12 +31,15 @@ def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None)
     try:
         engine.execute_command(address, message, by=by)
     except CommandRefused as refused:
-        # The agent was lost meanwhile, so nothing new is placed on it either.
+        # The agent is marked as lost, and the pool places nothing on a lost agent.
         log.info("cannot drain agent %s: %s", agent, refused)
 
 
 def _has_same_deadline(state: object, ends_ms: int) -> bool:
-    """Whether a command would change nothing: each pass of the provisioner repeats it."""
+    """Return whether the agent is already disabled with this deadline.
+
+    The provisioner repeats the drain in each pass; a repeat without a change should cost no commit.
+    """
     return (
         isinstance(state, AgentState)
         and state.ends_ms == ends_ms

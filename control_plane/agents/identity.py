@@ -1,10 +1,9 @@
-"""Identities of instances: an instance proves once, with the help of its cloud, that it is the one
-that the cluster launched.
+"""Identities of instances: an instance proves that this cluster launched the instance.
 
-The instance makes its own join token and proves the token's digest together with its identity. So
-no answer holds a secret, a lost answer can be requested again, and the replay of a proof gains
-nothing. A second proof of one instance with another digest is refused and logged as critical:
-its sender has the instance's credentials.
+The instance generates its own join token and proves the token's digest together with its identity,
+with the help of its cloud. So no answer contains a secret, a lost answer can be requested again,
+and a replayed proof has no use. A second proof of the same instance with another digest is refused
+and logged as critical, because its sender has the instance's credentials.
 """
 
 import json
@@ -21,85 +20,97 @@ from control_plane.state.table import Check, Conflict, Expect, Key, Put, Row, St
 log = logging.getLogger(__name__)
 
 IDENTITIES = "identities"
+"""The partition of the state table with the digest that each instance proved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof of an instance, made with the help of its cloud.
+    """An instance's proof of identity, made with the help of the instance's cloud.
 
-    It covers `token_sha256` (hexadecimal) and the cluster's id, with the `purpose` behind it where
-    the digest is of something else than a join token: so that no proof serves for two things.
-    `fields` are what the instance sent besides: which there are is the cloud's, and whether they
-    are right its verifier's.
+    The proof covers the digest, the cluster's id and `purpose`, so that no proof serves two
+    purposes.
     """
 
     token_sha256: str
+    """The digest that the instance proves, in hexadecimal: usually of its join token."""
     fields: Mapping[str, str]
+    """The fields that the instance sent. The cloud's verifier defines and checks them."""
     purpose: str = ""
+    """The use of the digest. Empty for a join token."""
 
 
 class InvalidProof(Exception):
-    """The proof is not valid; the message is for the instance's log."""
+    """The proof is not valid. The message is written to the instance's log."""
 
 
 class IdentityVerifier(Protocol):
-    """Verifies proofs of identity with the instances' cloud."""
+    """A verifier that checks proofs of identity with the cloud of the instances."""
 
     @property
     def cloud(self) -> str:
-        """The name of the cloud in messages."""
+        """The cloud's name in messages to users."""
 
     def verify_proof(self, proof: Proof) -> str:
-        """The id of the instance that made a proof, which must be one of this cluster's instances.
+        """Verify a proof and return the id of the instance that made the proof.
 
-        Raises pydantic.ValidationError for fields that are none of a proof of this cloud,
-        InvalidProof for a proof that is not valid, and OSError if the cloud does not answer.
+        The instance must be one of this cluster's instances.
+
+        Raises:
+            pydantic.ValidationError: the fields do not have the form of this cloud's proofs.
+            InvalidProof: the proof is not valid.
+            OSError: the cloud does not answer.
         """
 
 
 def register_instance_token(
     table: StateTable, instance: str, pool: str, proof: Proof, token: Put, now_ms: int
 ) -> None:
-    """Register the join `token` of an instance, in one commit with the digest that it proved.
+    """Store an instance's join token and proved digest in a single commit.
 
-    Raises CommandRefused: not_found for an instance that the pool does not have (yet, or any more),
-    forbidden for a second proof with another token.
+    A repeated call with the same digest changes nothing.
+
+    Args:
+        token: the write of the token's row.
+
+    Raises:
+        CommandRefused: "not_found" if the pool has no such instance or is terminating it.
+            "forbidden" if the instance already proved another digest.
     """
     key = Key(IDENTITIES, instance)
-    known = table.get(key)
-    if known is None:
-        row = Key(instances_partition(pool), instance)
+    identity = table.get(key)
+    if identity is None:
+        instance_key = Key(instances_partition(pool), instance)
         if not is_active_instance(table, pool, instance):
             raise CommandRefused("not_found", f"pool {pool} has no instance {instance}")
         body = json.dumps({"token_sha256": proof.token_sha256, "time_ms": now_ms}).encode()
         try:
             table.commit(
-                (Put(key, 1, body, Expect.ABSENT), token, Check(row, Expect.PRESENT)),
+                (Put(key, 1, body, Expect.ABSENT), token, Check(instance_key, Expect.PRESENT)),
             )
         except Conflict:
-            known = table.get(key)
-            if known is None:
+            identity = table.get(key)
+            if identity is None:
                 raise CommandRefused("not_found", f"pool {pool} no longer has {instance}") from None
         else:
             return
-    if json.loads(known.body)["token_sha256"] != proof.token_sha256:
+    if json.loads(identity.body)["token_sha256"] != proof.token_sha256:
         log.critical("instance %s proved its identity a second time", instance)
         text = f"instance {instance} has already proved its identity, with a different token"
         raise CommandRefused("forbidden", text)
 
 
 def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
-    """Whether the cluster has launched the instance for the pool and is not ending it."""
+    """Return whether the pool has a row for the instance and is not terminating the instance."""
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row)
 
 
 def is_booting_instance(table: StateTable, pool: str, instance: str) -> bool:
-    """Whether the pool has the instance, and its agent has not connected yet."""
+    """Return whether the instance is active in the pool and the agent has not connected yet."""
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row) and decode_instance(row).connected_ms is None
 
 
 def is_active_row(row: Row) -> bool:
-    """Whether an instance is not being ended, by its row."""
+    """Return whether the instance of this row is neither terminating nor ended."""
     return decode_instance(row).state not in (InstanceState.TERMINATING, InstanceState.ENDED)

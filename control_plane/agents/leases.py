@@ -1,20 +1,20 @@
-"""Leases of agents: an agent that was not heard from for LEASE_MS is lost, unless the server itself
-was down.
+"""Leases of agents: an agent without a call for `LEASE_MS` is lost, unless the server was down.
 
-After a gap between the passes over the leases, a jump of the clock, or when more than a third of a
-pool's leases lapse together, no agent is marked as lost for one lease length (loss detection is
-paused): an outage of the server never kills healthy work. Leases that lapse together in the pause
-for a gap get a pause of their own. While the API answers nobody, no lease is judged; once it
-answers again, each agent has a full lease to come back. An agent that was silent for OUTAGE_MS_MAX
-is lost even so, once two passes in a row have found the API down. Nothing is asked and nothing more
-is written while agents are heard: their leases tell it.
+A pass over a pool's leases marks the agents with lapsed leases as lost. To protect healthy work
+from an outage of the server, a pass pauses loss detection for one lease length in three cases:
 
-An agent is marked in one commit with the message to its pool, on the condition that its lease and
-the loss detection's row are as they were read. Calls of a session that was marked are refused until
+- The time since the last pass is unusually long, or the clock jumped.
+- More than a third of the leases lapsed together. This case causes one pause, not two in a row.
+- The API is down for agents. When the API answers again, each agent gets a full lease to return.
+
+During an outage, only an agent silent for `OUTAGE_MS_MAX` is marked, after two consecutive passes
+found the API down. The API is probed only if a lease has lapsed.
+
+The same commit marks the agent's lease and mails `AgentLost` to the pool. The commit conflicts if
+the lease or the state of loss detection has changed. Calls of a marked session are refused until
 the agent enrols again.
 
-An instance never comes back under its name. So that the table does not grow with the number of past
-instances, agents that were lost a day ago are forgotten.
+Instances never reuse names. To bound the state table, agents lost a day ago are forgotten.
 """
 
 from collections.abc import Callable
@@ -46,37 +46,50 @@ from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
 LEASE_MS = 30_000
 RENEW_AFTER_MS = LEASE_MS // 3
-# The default interval of passes over the leases: a tick comes each minute.
+"""The age from which a call renews the agent's lease."""
 PASS_INTERVAL_MS = 60_000
-# A longer interval between two passes, in multiples of the usual one, is a gap.
+"""The default interval of passes over the leases: one tick per minute."""
 GAP_PASSES_MAX = 2.5
+"""The longest normal time between two passes, in multiples of the interval."""
 LOSS_DETECTION_SORT = "~brake"
+"""The sort key of a pool's loss detection, in the partition of the leases."""
 OUTAGE_MS_MAX = OUTAGE_SECONDS_MAX * 1000
+"""The silence after which an agent is marked as lost even during an outage of the API."""
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
-# Agents of a pool forgotten in one pass, for which a function has a minute.
+"""The time after its last call at which a lost agent is forgotten."""
+# A function that runs a pass has a minute.
 FORGOTTEN_MAX = 100
+"""The agents of a pool that one pass forgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of one agent. `lost`: the agent was marked as lost and must enrol again."""
+    """The lease of an agent."""
 
     epoch: int
+    """The epoch of the agent's session."""
     renewed_ms: int
+    """The time of the last renewal (epoch ms)."""
     lost: bool = False
+    """Whether the agent was marked as lost and must enrol again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossDetection:
-    """The time of the last pass over a pool's leases, 0 if none is owed: there was no live agent;
-    and until when no agent is marked as lost. `for_lapses`: since leases lapsed together. `outage`:
-    the API was down at that pass, or is back since and agents have a lease for their return.
-    """
+    """The stored state of a pool's loss detection."""
 
     passed_ms: int = 0
+    """The time of the last pass (epoch ms), 0 if the pool had no live agent then."""
     paused_until_ms: int = 0
+    """The time until which no agent is marked as lost (epoch ms)."""
     for_lapses: bool = False
+    """Whether the last pause began because leases lapsed together or the API was down."""
     outage: Literal["", "down", "over"] = ""
+    """The phase of an API outage.
+
+    "down": the last pass found the API down. "over": the API answers again, and agents have time to
+    return.
+    """
 
 
 _LEASE = lazy_adapter(Lease)
@@ -84,35 +97,44 @@ _LOSS_DETECTION = lazy_adapter(LossDetection)
 
 
 IsApiDown = Callable[[bool], bool]
-"""Tells whether the API is down for agents, given whether it served none of a pool for a lease. It
-may take seconds, and is asked when a lease has lapsed.
+"""A function that returns whether the API is down for agents.
+
+The argument is whether all live agents of the pool have lapsed leases. A call may take seconds, so
+the function is called only if a lease has lapsed.
 """
 
 
 def is_never_down(is_silent: bool) -> bool:
-    """Return False, as IsApiDown does of an API that is in one process with the passes."""
+    """Return False, for an API in the same process as the passes over the leases."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """The agents that a pass marks as lost, and the state of loss detection after it."""
+    """The decision of a pass over a pool's leases."""
 
     loss_detection: LossDetection
+    """The state of loss detection after the pass."""
     lost: tuple[str, ...] = field(default=())
+    """The agents to mark as lost, or the agents that were marked."""
 
 
 def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms: int) -> None:
-    """Renew the lease of this epoch, whose `row` was just read, once a third of it is used.
+    """Renew the lease of a session if a third of the lease has passed since the last renewal.
 
-    Raises CommandRefused if the agent was marked as lost.
+    Args:
+        key: the key of the lease's row.
+        row: the lease's row, just read.
+
+    Raises:
+        CommandRefused: "conflict" if the agent was marked as lost or has a newer session.
     """
     lease = _LEASE().validate_json(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
         raise CommandRefused(
             "conflict", f"the session {epoch} of agent {key.sort} has ended; enrol again"
         )
-    # A lease from the future was written before the clock went back.
+    # The absolute difference also renews a lease written before the clock was set back.
     if abs(now_ms - lease.renewed_ms) < RENEW_AFTER_MS:
         return
     body = _LEASE().dump_json(replace(lease, renewed_ms=now_ms))
@@ -129,55 +151,65 @@ def decide_marking(
     pass_ms: int = PASS_INTERVAL_MS,
     is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
-    """Decide which agents to mark as lost, given that a pass comes each `pass_ms`. A jump of the
-    clock, ahead or back, is a gap between passes.
+    """Decide which agents a pass over a pool's leases marks as lost.
+
+    The rules are in the module's docstring. A jump of the clock in either direction counts as a gap
+    between passes.
+
+    Args:
+        loss_detection: the state that the previous pass stored.
+        pass_ms: the interval of passes.
     """
     live = {agent: lease for agent, lease in leases.items() if not lease.lost}
     lapsed = sorted(
         agent for agent, lease in live.items() if abs(now_ms - lease.renewed_ms) > LEASE_MS
     )
-    away = (
+    is_gap = (
         loss_detection.passed_ms > 0
         and abs(now_ms - loss_detection.passed_ms) > GAP_PASSES_MAX * pass_ms
     )
     paused = LossDetection(now_ms, now_ms + LEASE_MS)
-    if away:
+    if is_gap:
         return Marking(replace(paused, outage="over" if loss_detection.outage else ""))
     is_paused = now_ms < loss_detection.paused_until_ms
     if is_paused and not loss_detection.outage:
         return Marking(replace(loss_detection, passed_ms=now_ms))
     if lapsed and is_api_down(len(lapsed) == len(live)):
-        # Nobody can tell whether agents live that were silent for so long. Where the pass before
-        # did not find the API down, a clock that has jumped may make it seem so.
+        # After OUTAGE_MS_MAX nobody can tell whether the agent is alive. Unless the previous pass
+        # also found the API down, a jump of the clock may only simulate the silence.
         was_down = loss_detection.outage == "down"
-        gone = [
+        silent_too_long = [
             name
             for name in lapsed
             if was_down and abs(now_ms - live[name].renewed_ms) > OUTAGE_MS_MAX
         ]
-        return Marking(replace(paused, for_lapses=True, outage="down"), tuple(gone))
+        return Marking(replace(paused, for_lapses=True, outage="down"), tuple(silent_too_long))
     if lapsed and loss_detection.outage == "down":
         return Marking(replace(paused, for_lapses=True, outage="over"))
     if is_paused:
         return Marking(replace(loss_detection, passed_ms=now_ms))
-    together = 3 * len(lapsed) > len(live)
-    if together and not loss_detection.for_lapses:
+    lapsed_together = 3 * len(lapsed) > len(live)
+    if lapsed_together and not loss_detection.for_lapses:
         return Marking(replace(paused, for_lapses=True))
     return Marking(LossDetection(now_ms), tuple(lapsed))
 
 
 def holds_for_outage(row: Row | None) -> bool:
-    """Return whether a pool's loss detection, as stored, is paused for an outage of the API."""
+    """Return whether a pool's loss detection is paused because of an outage of the API.
+
+    Args:
+        row: the stored state of loss detection, None if never stored.
+    """
     return row is not None and _LOSS_DETECTION().validate_json(row.body).outage != ""
 
 
 def is_live_lease(row: Row) -> bool:
-    """Return whether the agent of a lease, as stored, has not been marked as lost."""
+    """Return whether the agent of a stored lease has not been marked as lost."""
     return not _LEASE().validate_json(row.body).lost
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
-    """Read the lease of each agent that ever enrolled in the pool and is not forgotten."""
+    """Read the leases of a pool by agent, including lost agents that are not forgotten yet."""
     rows = _read_partition(table, leases_partition(pool))
     rows.pop(LOSS_DETECTION_SORT, None)
     return _decode_leases(rows)
@@ -191,9 +223,13 @@ def mark_lost_agents(
     pass_ms: int = PASS_INTERVAL_MS,
     is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
-    """Run one pass over a pool's leases; passes follow each other every `pass_ms`.
+    """Run a pass over a pool's leases: mark agents as lost and mail `AgentLost` to the pool.
 
-    Returns the agents that were marked as lost, and the state of loss detection.
+    Also store the new state of loss detection. Return the agents that were marked, and that state.
+
+    Args:
+        follow: advances the actors at these addresses; called if an agent was marked.
+        pass_ms: the interval of passes.
     """
     partition = leases_partition(pool)
     rows = _read_partition(table, partition)
@@ -205,22 +241,24 @@ def mark_lost_agents(
     )
     leases = _decode_leases(rows)
     if all(lease.lost for lease in leases.values()):
-        # A pool that is scaled to zero costs no writes but the first.
+        # The first pass over a pool without live agents resets the row; later passes write nothing.
         if loss_detection != LossDetection():
             _write_loss_detection(table, partition, loss_detection_row, LossDetection())
         return Marking(LossDetection())
     marking = decide_marking(leases, loss_detection, now_ms, pass_ms, is_api_down)
-    # Another pass may have found meanwhile that the API is down.
-    seen = Check(
+    # A concurrent pass may have found the API down and written a pause.
+    unchanged = Check(
         Key(partition, LOSS_DETECTION_SORT),
         loss_detection_row.revision if loss_detection_row else Expect.ABSENT,
     )
     lost = tuple(
         agent
         for agent in marking.lost
-        if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms, loss_detection=seen)
+        if _mark_agent_lost(
+            table, pool, rows[agent], leases[agent], now_ms, loss_detection=unchanged
+        )
     )
-    # Each pass writes its time, so that the next one sees a gap.
+    # The next pass detects a gap by the time that this pass writes.
     _write_loss_detection(table, partition, loss_detection_row, marking.loss_detection)
     if lost:
         follow((addresses.pool(pool),))
@@ -230,8 +268,9 @@ def mark_lost_agents(
 def _write_loss_detection(
     table: StateTable, partition: str, row: Row | None, loss_detection: LossDetection
 ) -> None:
-    """Write the state of a pool's loss detection over the `row` that was read. On a conflict
-    another pass has written its own, which is as good.
+    """Write the state of a pool's loss detection over the `row` that was read.
+
+    On a conflict, write nothing: a concurrent pass has stored an equally valid state.
     """
     revision = row.revision if row else 0
     body, expect = _LOSS_DETECTION().dump_json(loss_detection), revision or Expect.ABSENT
@@ -240,9 +279,10 @@ def _write_loss_detection(
 
 
 def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
-    """Forget agents of a pool that were lost long ago, FORGOTTEN_MAX at most; returns their names.
+    """Delete the records of agents lost `FORGOTTEN_AFTER_MS` ago, and return the agents' names.
 
-    The lease is deleted last, so that a later pass repeats what failed before.
+    At most `FORGOTTEN_MAX` agents are forgotten. The lease is deleted last, so that a later pass
+    repeats a failed deletion.
     """
     table = engine.table
     before_ms = engine.clock() - FORGOTTEN_AFTER_MS
@@ -255,8 +295,8 @@ def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
     }
     forgotten = []
     for agent, epoch in islice(expired.items(), FORGOTTEN_MAX):
-        # An agent that has enrolled in another pool lives on there, and one that has just enrolled
-        # here has another lease.
+        # The actor keeps the new session of an agent that enrolled again. Only the old lease is
+        # deleted then: a new lease in this pool has another revision, so the deletion conflicts.
         if not engine.execute_command(addresses.agent(agent), AgentForgotten(epoch)):
             continue
         with suppress(Conflict):
@@ -268,8 +308,13 @@ def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
 def mark_ended_agent(
     table: StateTable, pool: str, agent: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
 ) -> bool:
-    """Mark an agent as lost whose machine has certainly ended, before its lease lapses; False if it
-    was marked already. Raises Conflict if the agent has just called.
+    """Mark an agent as lost before the lease lapses, because the machine has certainly ended.
+
+    Return False if the agent has no lease or was already marked. Raises Conflict if the agent's
+    lease changed meanwhile, because the agent has just called.
+
+    Args:
+        follow: advances the actors at these addresses; called if the agent was marked.
     """
     row = table.get(Key(leases_partition(pool), agent))
     lease = _LEASE().validate_json(row.body) if row else None
@@ -288,7 +333,14 @@ def mark_all_agents(
     follow: Callable[[tuple[str, ...]], None],
     reason: str,
 ) -> tuple[str, ...]:
-    """Mark every agent of a pool as lost, for a reason; returns those that were not yet."""
+    """Mark every agent of a pool as lost, and return the agents that were not marked before.
+
+    An agent whose lease changes meanwhile is skipped.
+
+    Args:
+        follow: advances the actors at these addresses; called if an agent was marked.
+        reason: a text for users.
+    """
     rows = _read_partition(table, leases_partition(pool))
     rows.pop(LOSS_DETECTION_SORT, None)
     marked = tuple(
@@ -310,6 +362,15 @@ def _mark_agent_lost(
     reason: str = "",
     loss_detection: Check | None = None,
 ) -> bool:
+    """Mark a lease as lost and mail `AgentLost` to the pool, in the same commit.
+
+    Return False if the lease or the state of loss detection has changed.
+
+    Args:
+        row: the lease's row, as read.
+        reason: a text for users. Empty for a text about the agent's silence.
+        loss_detection: the condition that loss detection's row is unchanged.
+    """
     agent = row.key.sort
     silence = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
     message = AgentLost(agent, lease.epoch, reason or silence, lease.renewed_ms)
@@ -334,10 +395,12 @@ def _mark_agent_lost(
 
 
 def _decode_leases(rows: dict[str, Row]) -> dict[str, Lease]:
+    """Decode the rows of leases, by agent."""
     return {agent: _LEASE().validate_json(row.body) for agent, row in rows.items()}
 
 
 def _read_partition(table: StateTable, partition: str) -> dict[str, Row]:
+    """Read all rows of a partition, by sort key."""
     rows: dict[str, Row] = {}
     first: str | None = " "
     while first is not None:

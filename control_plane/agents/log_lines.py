@@ -1,31 +1,36 @@
-"""Search of a trial's log for lines, each of which has a time, a rank and a level.
+"""Search of a trial's log for lines. Each line has a time, a rank and a level.
 
-Lines are found in one scan over the chunks. Chunks of another time are skipped by their index rows
-alone. A long line is cut into pieces, which count as lines; a line whose end has not been written
-yet is not found before.
+One scan over the chunks finds the lines. Index rows alone suffice to skip chunks outside the
+requested time. A long line is cut into pieces, each of which counts as a line.
+
+The last line of a growing log is found only when its end is written. The exception is a progress
+bar, which rewrites one line for hours with carriage returns. The overwritten part of such a line is
+found as an unfinished line.
 """
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
 from control_plane.agents.logs import RANK, IndexedChunk, TrialLogs
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# What a program prints without a level, as journald has it too: a user who asks for INFO wants to
-# see prints and leave out only the DEBUG lines.
+"""The levels of lines, in ascending order."""
+# As in journald: a user who asks for INFO wants to see printed lines and to hide DEBUG lines.
 LEVEL_OF_PLAIN_LINES = "INFO"
+"""The level that a filter assumes for lines without a level."""
 PIECE_BYTES = 16 * 1024
-# What one request scans at most; a page may be short, or empty, and yet have a next one.
+"""The length of the pieces that a longer line is cut into."""
+# Because of the limits, a page may be short or empty although later lines match.
 SCANNED_BYTES_MAX = 512 * 1024
 SCANNED_CHUNKS_MAX = 2_000
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
-# [time] [name] LEVEL, with the usual separators between them.
+# [time] [name] LEVEL, with the usual separators.
 _LEVEL = re.compile(
     rf"(?:[\[(]?{_TIME}[\])]?[\s,|:-]*)?"
     r"(?:\[?[\w.]+\]?(?: - | \| |\] )){0,2}"
@@ -46,30 +51,38 @@ _LEVEL_ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line, or a piece of a long one. `offset` is that of its first byte in the trial's log;
-    `time_ms` is when that byte was first seen, None if unknown.
-    """
+    """A line of a trial's log, or a piece of a long line."""
 
     offset: int
+    """The offset of the first byte in the trial's log."""
     time_ms: int | None
+    """The time at which the first byte was first seen (epoch ms), None if unknown."""
     rank: int
     level: str | None
+    """One of `LEVELS`, None for a line without a level."""
     text: str
+    unfinished: bool = False
+    """Whether the text is the part of the last line before its last carriage return. The next line
+    found begins with the rest.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LineFilter:
-    """The lines to find: a filter that is None accepts any value. `level` is the lowest one, and a
-    line without a level counts as LEVEL_OF_PLAIN_LINES.
-    """
+    """The conditions that a line must meet. A condition that is None accepts every line."""
 
     since_ms: int | None = None
+    """The earliest time of a line (epoch ms)."""
     until_ms: int | None = None
+    """The latest time of a line (epoch ms)."""
     rank: int | None = None
     level: str | None = None
+    """The lowest level. A line without a level counts as `LEVEL_OF_PLAIN_LINES`."""
     search: str = ""
+    """A text that the line contains, ignoring case."""
 
     def __contains__(self, line: LogLine) -> bool:
+        """Return whether the line meets all conditions."""
         return (
             self.matches_time(line.time_ms, line.time_ms)
             and self.rank in (None, line.rank)
@@ -77,112 +90,149 @@ class LineFilter:
             and (not self.search or self.search.casefold() in line.text.casefold())
         )
 
-    def line_marks(self, content: bytes) -> list["_Places"]:
-        """Places in the bytes, of which every accepted line has one of each: to look for them takes
-        a fraction of the time of parsing each line. There are none where the bytes do not tell.
+    def required_matches(self, content: bytes) -> list["_PatternMatches"]:
+        """Return patterns that must all match in every accepted line of `content`.
+
+        A search for the patterns is much faster than parsing every line. Return no patterns if text
+        and level cannot be recognized in the bytes.
         """
         if not content.isascii():
             return []
-        marks = []
+        matches = []
         if self.search and self.search.isascii():
             pattern = re.compile(re.escape(self.search.encode()), re.IGNORECASE)
-            marks.append(_Places(pattern, content))
-        # A colour may be within the name of a level, and a plain line has none.
-        if not self._takes_plain_lines and b"\x1b" not in content:
-            marks.append(_Places(_level_pattern(self.level), content))
-        return marks
+            matches.append(_PatternMatches(pattern, content))
+        # A colour code may divide the name of a level, and a plain line has no level.
+        if not self._accepts_plain_lines and b"\x1b" not in content:
+            matches.append(_PatternMatches(_level_pattern(self.level), content))
+        return matches
 
     @property
-    def _takes_plain_lines(self) -> bool:
+    def _accepts_plain_lines(self) -> bool:
+        """Whether the filter accepts the level of lines without a level."""
         return self.level is None or _level_rank(None) >= _level_rank(self.level)
 
     def matches_time(self, first_ms: int | None, last_ms: int | None) -> bool:
-        """Whether a line between these times may be accepted; None for unknown times."""
+        """Return whether a line seen between two times may meet the conditions on time.
+
+        If a time is unknown (None), return True only for a filter without such conditions.
+        """
         if first_ms is None or last_ms is None:
             return self.since_ms is None and self.until_ms is None
         early = self.since_ms is not None and last_ms < self.since_ms
         return not early and (self.until_ms is None or first_ms <= self.until_ms)
 
 
-class _Places:
-    """The places where a pattern is found in bytes, asked for in ascending ranges."""
+class _PatternMatches:
+    """The matches of a pattern in bytes, for queries with ascending ranges."""
 
     def __init__(self, pattern: re.Pattern[bytes], content: bytes) -> None:
         self._pattern = pattern
         self._content = content
         self._next = -1
 
-    def has_one(self, first: int, end: int) -> bool:
-        """Whether the pattern is found from `first` on before `end`."""
+    def has_match(self, first: int, end: int) -> bool:
+        """Return whether a match begins at byte `first` or later and before byte `end`."""
         if self._next < first:
-            found = self._pattern.search(self._content, first)
-            self._next = found.start() if found else len(self._content)
+            match = self._pattern.search(self._content, first)
+            self._next = match.start() if match else len(self._content)
         return self._next < end
 
 
 class LogPosition(NamedTuple):
-    """A position to read on from: a byte of the trial's log, and whether it may be inside a line
-    whose begin was skipped.
-    """
+    """A position from which a search continues."""
 
     offset: int = 0
+    """The offset in the trial's log."""
     is_inside: bool = False
+    """Whether the offset may be inside a line whose beginning was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLinePage:
-    """The lines found, the position to go on from, and whether that is the log's end so far."""
+    """The lines found by a search, and the position for the next search."""
 
     lines: list[LogLine]
     next: LogPosition
+    """The position from which the next search continues."""
     is_end: bool
+    """Whether the search reached the current end of the log."""
 
 
 @dataclass(slots=True)
 class _Scan:
-    """The progress of a scan: what it may still find and read, the lines found, and the `pending`
-    bytes from `start` on that are no whole line yet.
-    """
+    """The progress of a search through a trial's log."""
 
     line_filter: LineFilter
     limit: int
+    """The number of lines after which the scan ends."""
     start: int
+    """The offset of the first pending byte in the trial's log."""
     is_inside: bool
+    """Whether `start` may be inside a line whose beginning was skipped."""
     bytes_left: int = SCANNED_BYTES_MAX
+    """The number of bytes that the scan may still read."""
     chunks_left: int = SCANNED_CHUNKS_MAX
+    """The number of chunks that the scan may still visit."""
     pending: bytes = b""
+    """The bytes from `start` on that were read and are not cut into lines yet."""
     marks: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets, each with the time (epoch ms) at which the bytes from there on were first seen."""
     lines: list[LogLine] = field(default_factory=list)
+    """The lines found so far."""
 
     @property
     def position(self) -> LogPosition:
+        """The position from which the next search continues."""
         return LogPosition(self.start, self.is_inside)
 
     @property
     def is_over(self) -> bool:
+        """Whether the scan has found enough lines or has read as much as allowed."""
         spent = self.bytes_left <= 0 or self.chunks_left <= 0
         return spent or len(self.lines) >= self.limit
 
     def cut_lines(self, *, ends: bool) -> None:
-        """Cut lines off the pending bytes; with `ends`, the remaining bytes are the last line."""
+        """Cut lines off the pending bytes and collect the lines that meet the filter.
+
+        Args:
+            ends: whether the bytes after the last newline are a line as well.
+        """
         place = 0
-        marks = self.line_filter.line_marks(self.pending)
-        for length, taken in _line_lengths(self.pending, ends):
+        required = self.line_filter.required_matches(self.pending)
+        for length, length_with_end in _line_lengths(self.pending, ends):
             if len(self.lines) >= self.limit:
                 break
-            if all(mark.has_one(place, place + length) for mark in marks):
+            if all(matches.has_match(place, place + length) for matches in required):
                 line = self._parse_pending_line(place, length)
                 if line in self.line_filter:
                     self.lines.append(line)
-            place += taken
+            place += length_with_end
         self.start += place
         self.pending = self.pending[place:]
 
+    def cut_overwritten_text(self) -> None:
+        """Cut the text before the last carriage return off the pending last line.
+
+        Collect the text as an unfinished line if the text meets the filter. Do nothing inside a
+        line whose beginning was skipped. A carriage return at the very end does not count, because
+        it may be the first half of a line break.
+        """
+        length = self.pending.rfind(b"\r", 0, len(self.pending) - 1)
+        if length <= 0 or self.is_inside:
+            return
+        line = replace(self._parse_pending_line(0, length), unfinished=True)
+        if line in self.line_filter:
+            self.lines.append(line)
+        self.start += length
+        self.pending = self.pending[length:]
+
     def skip_to(self, end: int) -> None:
-        """Skip everything up to `end`."""
+        """Discard the pending bytes and continue at offset `end`, possibly inside a line."""
         self.pending, self.start, self.is_inside = b"", end, True
 
     def _parse_pending_line(self, place: int, length: int) -> LogLine:
+        """Parse `length` pending bytes from index `place` on as a line."""
         offset = self.start + place
         at = bisect_right(self.marks, offset, key=lambda mark: mark[0])
         time_ms = self.marks[at - 1][1] if at else None
@@ -199,17 +249,22 @@ def find_lines(
     line_filter: LineFilter,
     limit: int,
 ) -> LogLinePage:
-    """Find at most `limit` lines from `after` on, in the logs of the trial's allocations 1 to
-    `epochs`.
+    """Find at most `limit` lines of a trial's log from position `after` on.
 
-    A last line without its end is found once the trial has `ended` or has a later allocation.
+    One call scans a limited number of bytes and chunks, so a page with fewer lines may not be the
+    last. A last line without a newline is found if the trial has ended or has a later allocation.
+    Before that, only text before its last carriage return is found.
+
+    Args:
+        epochs: the number of the trial's allocations.
+        ended: whether the log will not grow any more.
     """
     scan = _Scan(line_filter, limit, *after)
     base = 0
     for epoch, size in enumerate(logs.read_allocation_sizes(trial_id, epochs), 1):
         log_end = base + size
         if scan.start == base:
-            # No line continues from one allocation to the next.
+            # A line never continues in the next allocation.
             scan.is_inside = False
         if scan.start < log_end:
             _scan_allocation(logs, trial_id, epoch, base, log_end, scan)
@@ -218,19 +273,24 @@ def find_lines(
             if scan.start < log_end and (scan.is_over or epoch < epochs):
                 return LogLinePage(scan.lines, scan.position, False)
         base = log_end
+    if not ended and not scan.is_over:
+        scan.cut_overwritten_text()
     return LogLinePage(scan.lines, scan.position, True)
 
 
 def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
-    """Parse a line, without its newline, into its rank, level and text."""
+    """Parse the bytes of a line, without the newline, into rank, level and text.
+
+    A line without a rank prefix has rank 0. Invalid UTF-8 is replaced.
+    """
     rank = RANK.match(raw)
     text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")
     return LogLine(offset, time_ms, int(rank[1]) if rank else 0, parse_level(text), text)
 
 
 def parse_level(text: str) -> str | None:
-    """Parse the level of a line from where loggers put it; None if there is none."""
-    # Any number of colours and blanks would have the pattern try all ways to divide them.
+    """Return the level that a logger wrote at the beginning of a line. None without a level."""
+    # The pattern would need exponential time for long runs of colour codes and blanks.
     plain = " ".join(_COLOUR.sub("", text[:400]).split())
     match = _LEVEL.match(plain) or _GLOG.match(text) or _LOWER.match(text)
     return _LEVEL_ALIASES.get(match[1], match[1].upper()) if match else None
@@ -239,7 +299,7 @@ def parse_level(text: str) -> str | None:
 def _scan_allocation(
     logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
 ) -> None:
-    """Scan the log of one allocation, which is bytes `base` to `log_end` of the trial's log."""
+    """Scan one allocation's log: the bytes `base` to `log_end` of the trial's log."""
     for chunk in logs.read_chunks(trial_id, epoch, scan.start - base, log_end - base):
         if scan.is_over:
             return
@@ -260,18 +320,19 @@ def _scan_allocation(
         scan.pending += content
         scan.cut_lines(ends=False)
         if not may_match and not scan.is_over:
-            # Of this chunk, only the end of a line that began before it was needed.
+            # Only the end of a line from the previous chunk was needed of this chunk.
             scan.skip_to(end)
 
 
 def _skip_partial_line(
     logs: TrialLogs, trial_id: int, epoch: int, content: bytes, first: int, scan: _Scan
 ) -> bytes:
-    """The content from the begin of its first line: a line that began in a skipped chunk is left
-    out.
+    """Return the content without the end of a line that began in a skipped chunk.
+
+    Move the scan to the beginning of the returned content.
     """
-    [before] = logs.read_chunks(trial_id, epoch, first - 1, first)
-    if logs.read_content(trial_id, before, first - 1, first) == b"\n":
+    [previous] = logs.read_chunks(trial_id, epoch, first - 1, first)
+    if logs.read_content(trial_id, previous, first - 1, first) == b"\n":
         scan.is_inside = False
         return content
     newline = content.find(b"\n") + 1
@@ -281,30 +342,41 @@ def _skip_partial_line(
 
 
 def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
+    """Return whether the times of a chunk's lines may meet the filter's conditions on time.
+
+    The filter's other conditions are not checked. Without time marks, return True only if the
+    filter has no condition on time.
+    """
     times = [time_ms for _, time_ms in chunk.marks]
     return line_filter.matches_time(min(times, default=None), max(times, default=None))
 
 
 def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
-    """The lengths of the lines in the bytes, without and with their ends."""
+    """Yield the length of each line in the bytes, without and with the line break.
+
+    A line above `PIECE_BYTES` is divided into pieces. Unless `ends`, bytes after the last newline
+    are omitted.
+    """
     place = 0
     while place < len(content):
         newline = content.find(b"\n", place, place + PIECE_BYTES + 1)
         if newline >= 0:
-            length, taken = newline - place, newline - place + 1
+            length, length_with_end = newline - place, newline - place + 1
             length -= content[place:newline].endswith(b"\r")
         elif len(content) - place > PIECE_BYTES:
-            length = taken = _whole_characters_length(content[place : place + PIECE_BYTES])
+            length = length_with_end = _whole_characters_length(
+                content[place : place + PIECE_BYTES]
+            )
         elif ends:
-            length = taken = len(content) - place
+            length = length_with_end = len(content) - place
         else:
             return
-        yield length, taken
-        place += taken
+        yield length, length_with_end
+        place += length_with_end
 
 
 def _whole_characters_length(piece: bytes) -> int:
-    """The length of a piece without an incomplete character at its end."""
+    """Return the length of the bytes without an incomplete UTF-8 character at the end."""
     for back in range(1, 4):
         byte = piece[-back]
         if byte & 0xC0 != 0x80:
@@ -315,7 +387,9 @@ def _whole_characters_length(piece: bytes) -> int:
 
 @cache
 def _level_pattern(level: str) -> re.Pattern[bytes]:
-    """The pattern that is found in every line of the level or a higher one."""
+    """Return a pattern that matches every line of this level or a higher level. Other lines may
+    match, too.
+    """
     names = LEVELS[_level_rank(level) :]
     aliases = [alias for alias, name in _LEVEL_ALIASES.items() if name in names]
     words = [*names, *(alias for alias in aliases if len(alias) > 1)]
@@ -326,4 +400,5 @@ def _level_pattern(level: str) -> re.Pattern[bytes]:
 
 
 def _level_rank(level: str | None) -> int:
+    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`."""
     return LEVELS.index(level or LEVEL_OF_PLAIN_LINES)

@@ -1,13 +1,15 @@
-"""Chunks of trial logs: each has an index row in its trial's partition. The text of a small chunk
-is in the row itself, that of a larger one in the object store.
+"""Chunks of trial logs: writing, index rows, and reading by byte offset.
 
-A trial's log is the logs of its allocations one after the other. Offsets given to users count bytes
-of the whole; the index rows of an allocation have offsets within its own log, so that a chunk is
-found without reading those before it. An index row says where its chunk ends and when its bytes
-were first seen.
+Each chunk has an index row in its trial's partition. The row contains the text of a small chunk;
+the text of a larger chunk is in the object store.
 
-The nodes of a gang share one log: chunks of whole lines, in the order they arrive. Lines of any
-node but the first begin with their rank.
+A trial's log is the concatenation of the logs of its allocations. Offsets shown to users count the
+bytes of the whole log. Index rows have offsets within one allocation's log, so that a chunk is
+found without reading earlier chunks. An index row contains the end of its chunk and the times at
+which its bytes were first seen.
+
+The nodes of a gang share one log of whole lines, in order of arrival. Lines of every node but the
+first begin with the node's rank.
 """
 
 import codecs
@@ -23,54 +25,67 @@ from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 NAMESPACE = "logs"
+"""The namespace of chunks in the object store."""
 PAGE_ROWS = 200
-# A KB in a row costs as much as a quarter of an object in a store that charges for each object.
+"""Index rows read at once."""
+# A KB in a row costs a quarter of the price of a request that stores an object.
 SMALL_BYTES_MAX = 2048
-# The begin of a line that names the process of a trial which wrote it.
+"""The size up to which the text of a chunk is stored in its index row."""
 RANK = re.compile(rb"\[rank=(\d{1,5})\] ")
+"""The prefix of a line that contains the rank of the process that wrote the line."""
 
 _LINE = re.compile(rb"[^\n]*\n?")
 
 Marks = tuple[tuple[int, int], ...]
-"""Ascending offsets, each with the time (epoch ms) at which bytes from there on were first seen."""
+"""Ascending offsets, each with the time (epoch ms) at which the bytes from there on were first
+seen.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LogText:
-    """Text of a trial's log, up to before byte `end`; the log has `total` bytes so far."""
+    """A stretch of a trial's log."""
 
     text: str
     end: int
+    """The offset of the byte after the text."""
     total: int
+    """The size of the trial's log so far, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedChunk:
-    """A chunk of one allocation's log, from byte `start` to `end` of it, by its index row.
-
-    `marks` are empty if the times are unknown. `node_rank` is that of the gang's node which wrote
-    it. `text` is None if it is in the object store.
-    """
+    """A chunk of an allocation's log, as described by an index row."""
 
     allocation: str
     start: int
+    """The offset of the first byte within the allocation's log."""
     end: int
+    """The offset after the last byte."""
     marks: Marks
+    """Empty if the times are unknown."""
     node_rank: int | None = None
+    """The rank of the node that wrote the chunk. None unless the allocation is a gang."""
     text: bytes | None = None
+    """None if the text is in the object store."""
 
 
 class TrialLogs:
-    """Stores and reads the logs of trials. May block on the object store."""
+    """The logs of trials, in the state table and the object store.
+
+    Methods may block on the object store.
+    """
 
     def __init__(self, table: StateTable, objects: ObjectStore) -> None:
         self._table = table
         self._objects = objects
 
     def store_chunk(self, trial_id: int, chunk: LogChunk) -> Put:
-        """Store a chunk and return the write of its index row. Storing it again is no error. The
-        write of a gang's chunk conflicts with one that another node has written meanwhile, and must
-        be made again then.
+        """Store a chunk and return the write of the index row.
+
+        Text above `SMALL_BYTES_MAX` goes into the object store at once. Storing a chunk again is
+        harmless. In a gang, the returned write conflicts if another node's chunk was committed
+        meanwhile. The caller must then store the chunk again, at the new end of the shared log.
         """
         epoch = int(chunk.allocation.partition(".")[2])
         node = chunk.node_rank if chunk.nodes > 1 else None
@@ -86,7 +101,7 @@ class TrialLogs:
             fields["text"] = chunk.text.decode("latin-1")
         else:
             place = _object_key(trial_id, chunk.allocation, chunk.offset, end, node)
-            # A repeat finds its own object there, which not every store lets the API replace.
+            # A repeated call finds the same object, and some stores refuse to replace objects.
             self._objects.put(place, chunk.text, if_absent=True)
         body = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
         return Put(key, 1, body, Expect.ANYTHING if node is None else Expect.ABSENT)
@@ -94,8 +109,14 @@ class TrialLogs:
     def read_text(
         self, trial_id: int, epochs: int, after: int, bytes_max: int, ended: bool
     ) -> LogText:
-        """Read text from byte `after` on. A character that is cut off is left for the next call,
-        unless the log has `ended` there.
+        """Read at most `bytes_max` bytes of a trial's log, from byte `after` on.
+
+        An incomplete character at the end is left for the next call, unless the log ends there and
+        `ended` is true. Invalid bytes are replaced.
+
+        Args:
+            epochs: the number of the trial's allocations.
+            ended: whether the log will not grow any more.
         """
         sizes = self.read_allocation_sizes(trial_id, epochs)
         total = sum(sizes)
@@ -106,7 +127,15 @@ class TrialLogs:
         return LogText(text, end - len(decoder.getstate()[0]), total)
 
     def read_tail(self, trial_id: int, epochs: int, bytes_max: int, ended: bool) -> LogText:
-        """Read the last `bytes_max` bytes, from the first whole character on."""
+        """Read the last `bytes_max` bytes of a trial's log as text.
+
+        Skip an incomplete character at the beginning. Leave an incomplete character at the end for
+        the next call, unless `ended` is true. Replace invalid bytes.
+
+        Args:
+            epochs: the number of the trial's allocations.
+            ended: whether the log will not grow any more.
+        """
         sizes = self.read_allocation_sizes(trial_id, epochs)
         start = max(0, sum(sizes) - bytes_max)
         head = b"".join(self._read_bytes(trial_id, sizes, start, 4))
@@ -114,10 +143,11 @@ class TrialLogs:
         return self.read_text(trial_id, epochs, start + lead, bytes_max, ended)
 
     def read_allocation_sizes(self, trial_id: int, epochs: int) -> list[int]:
-        """Read the size in bytes of each allocation's log, in the order of the allocations."""
+        """Read the size in bytes of each allocation's log, for the epochs 1 to `epochs`."""
         return [self._read_allocation_size(trial_id, epoch) for epoch in range(1, epochs + 1)]
 
     def _read_allocation_size(self, trial_id: int, epoch: int) -> int:
+        """Read the size in bytes of an allocation's log, which is 0 without chunks."""
         first, last = _sort_key(epoch, 0), _sort_key(epoch + 1, 0)
         address = addresses.trial(trial_id)
         rows = self._table.query(address, first, last, limit=1, descending=True).rows
@@ -126,6 +156,7 @@ class TrialLogs:
     def _read_bytes(
         self, trial_id: int, sizes: list[int], after: int, bytes_max: int
     ) -> Iterator[bytes]:
+        """Yield blocks of a trial's log from byte `after` on, `bytes_max` bytes in all."""
         remaining = bytes_max
         start = after
         for epoch, size in enumerate(sizes, 1):
@@ -142,8 +173,10 @@ class TrialLogs:
     def read_chunks(
         self, trial_id: int, epoch: int, start: int, end: int
     ) -> Iterator[IndexedChunk]:
-        """Read the index of the chunks with bytes `start` to `end` of an allocation's log, in
-        order.
+        """Read the index of an allocation's chunks from the chunk with byte `start` to byte `end`.
+
+        Chunks come in ascending order. The first one may end before `start`, if no chunk has that
+        byte.
         """
         address = addresses.trial(trial_id)
         begin, start_sort = _sort_key(epoch, 0), _sort_key(epoch, start + 1)
@@ -157,7 +190,10 @@ class TrialLogs:
             rows, following = page.rows, page.next_sort
 
     def read_content(self, trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
-        """Read bytes of a chunk. The bytes of a deleted chunk read as blanks."""
+        """Read the bytes `start` to `end` of the allocation's log, which must be in `chunk`.
+
+        Return blanks if the chunk's object was deleted.
+        """
         if chunk.text is not None:
             return chunk.text[start - chunk.start : end - chunk.start]
         key = _object_key(trial_id, chunk.allocation, chunk.start, chunk.end, chunk.node_rank)
@@ -170,7 +206,7 @@ class TrialLogs:
     def _read_allocation_bytes(
         self, trial_id: int, epoch: int, start: int, end: int
     ) -> Iterator[bytes]:
-        """Read bytes `start` to `end` of one allocation's log."""
+        """Yield the bytes `start` to `end` of an allocation's log."""
         for chunk in self.read_chunks(trial_id, epoch, start, end):
             first, last = max(start, chunk.start), min(end, chunk.end)
             if first < last:
@@ -178,10 +214,11 @@ class TrialLogs:
 
 
 def _decode_chunk(trial_id: int, row: Row) -> IndexedChunk:
+    """Decode an index row."""
     _, epoch, start = row.key.sort.split("#")
     allocation = f"{trial_id}.{int(epoch)}"
     fields = json.loads(row.body)
-    # Rows of the first releases hold the end alone.
+    # Index rows of the first releases contain only the end.
     if isinstance(fields, int):
         return IndexedChunk(allocation, int(start), fields, ())
     marks = tuple((offset, time_ms) for offset, time_ms in fields["marks"])
@@ -190,7 +227,7 @@ def _decode_chunk(trial_id: int, row: Row) -> IndexedChunk:
 
 
 def _to_gang_chunk(chunk: LogChunk, start: int) -> LogChunk:
-    """A chunk of a gang's node, converted to whole lines of the shared log from byte `start` on."""
+    """Convert a node's chunk to whole lines of the shared log, which begin at byte `start`."""
     prefix = b"[rank=%d] " % chunk.node_rank if chunk.node_rank else b""
     lines = [
         line if RANK.match(line) else prefix + line for line in _LINE.findall(chunk.text) if line
@@ -205,29 +242,36 @@ def _to_gang_chunk(chunk: LogChunk, start: int) -> LogChunk:
 
 
 def _merged_line_offset(chunk: LogChunk, offset: int, lines: list[bytes]) -> int:
-    """The offset in the merged lines of the line that has byte `offset` of the node's log."""
-    before = chunk.text.count(b"\n", 0, max(0, offset - chunk.offset))
-    return sum(map(len, lines[:before]))
+    """Return the offset of a line in the merged text.
+
+    Args:
+        offset: an offset in the node's own log, within the line.
+        lines: the lines of the merged text.
+    """
+    line_number = chunk.text.count(b"\n", 0, max(0, offset - chunk.offset))
+    return sum(map(len, lines[:line_number]))
 
 
 def _chunk_marks(chunk: LogChunk, end: int) -> Marks:
-    """The time marks of the chunk's bytes; the first mark is at the chunk's start."""
+    """Return the time marks of the chunk's bytes. The first mark is at the chunk's start."""
     marks = sorted(chunk.marks)
     if not marks:
         return ()
-    before = max(0, bisect_right(marks, chunk.offset, key=lambda mark: mark[0]) - 1)
-    inside = (mark for mark in marks[before + 1 :] if chunk.offset < mark[0] < end)
-    return ((chunk.offset, marks[before][1]), *inside)
+    first = max(0, bisect_right(marks, chunk.offset, key=lambda mark: mark[0]) - 1)
+    inside = (mark for mark in marks[first + 1 :] if chunk.offset < mark[0] < end)
+    return ((chunk.offset, marks[first][1]), *inside)
 
 
 def _sort_key(epoch: int, offset: int) -> str:
+    """Return the sort key of the index row of an allocation's chunk at `offset`."""
     return f"{LOGS}{epoch:08d}#{offset:014d}"
 
 
 def _object_key(
     trial_id: int, allocation: str, start: int, end: int, node: int | None = None
 ) -> ObjectKey:
-    # Nodes that write at once take the same offset. One of them commits its row, so that each needs
-    # an object of its own.
+    """Return the key of a chunk in the object store. `node` is the rank of a gang's node."""
+    # Two nodes may write concurrently at one offset, and only the first node's row is committed.
+    # Distinct object keys keep the nodes from overwriting each other's text.
     suffix = "" if node is None else f"-{node}"
     return ObjectKey(f"{NAMESPACE}/{trial_id}/{allocation}/{start}-{end - start}{suffix}")

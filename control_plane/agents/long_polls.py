@@ -1,8 +1,8 @@
-"""Long polls: an agent's sync waits in the server's event loop until one of its actors changes.
+"""Long polls: an agent's sync waits in the server's event loop until a watched actor changes.
 
-A waiting poll costs no thread. Commits wake it from any thread, by the address that they changed. A
-change between two polls is noticed by the revision that the agent sends, so nothing is remembered
-here between polls.
+A waiting poll costs no thread. A commit, in any thread, wakes the polls that watch the address of
+the changed actor. The registry remembers nothing between two polls of an agent: the agent sends the
+last revision it saw, so a change between two polls is noticed.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class LongPoll:
-    """One waiting call of an agent. `superseded`: the agent has made a later call, or the server
-    ends, so nobody needs the answer.
-    """
+    """A waiting call of an agent."""
 
     loop: asyncio.AbstractEventLoop
+    """The event loop in which the call waits."""
     wake_event: asyncio.Event = field(default_factory=asyncio.Event)
     watched: set[str] = field(default_factory=set)
+    """The addresses of the actors whose changes wake the poll."""
     superseded: bool = False
+    """Whether the agent made a later call or the server is ending, so nobody needs the answer."""
 
     async def wait(self, seconds: float) -> None:
-        """Wait until an address that is watched changes, at most so long."""
+        """Wait until a watched address changes, for at most `seconds`."""
         try:
             await asyncio.wait_for(self.wake_event.wait(), seconds)
         except TimeoutError:
@@ -32,12 +33,12 @@ class LongPoll:
         self.wake_event.clear()
 
     def wake(self) -> None:
-        """Wake the poll; may be called from any thread."""
+        """Wake the poll. May be called from any thread."""
         self.loop.call_soon_threadsafe(self.wake_event.set)
 
 
 class LongPollRegistry:
-    """The long polls of one process."""
+    """The long polls of a process, by agent and by watched address."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,13 +46,13 @@ class LongPollRegistry:
         self._polls_by_address: dict[str, set[LongPoll]] = {}
 
     def wake_address(self, address: str) -> None:
-        """Wake the polls that watch `address`; may be called from any thread."""
+        """Wake the polls that watch `address`. May be called from any thread."""
         with self._lock:
             for poll in self._polls_by_address.get(address, ()):
                 poll.wake()
 
     def end_all(self) -> None:
-        """End every poll, so that the process can end."""
+        """Mark every poll as superseded and wake the poll, so that the process can end."""
         with self._lock:
             for poll in self._latest_by_agent.values():
                 poll.superseded = True
@@ -59,13 +60,16 @@ class LongPollRegistry:
 
     @contextmanager
     def open_poll(self, agent: str) -> Iterator[LongPoll]:
-        """Open a poll of `agent`, which ends the agent's previous one."""
+        """Open a poll of `agent` for the duration of the context.
+
+        The agent's previous poll is marked as superseded and woken.
+        """
         poll = LongPoll(asyncio.get_running_loop())
         with self._lock:
-            before = self._latest_by_agent.get(agent)
-            if before is not None:
-                before.superseded = True
-                before.wake()
+            previous = self._latest_by_agent.get(agent)
+            if previous is not None:
+                previous.superseded = True
+                previous.wake()
             self._latest_by_agent[agent] = poll
         try:
             yield poll
@@ -73,7 +77,10 @@ class LongPollRegistry:
             self._remove_poll(agent, poll)
 
     def watch_addresses(self, poll: LongPoll, addresses: Iterable[str]) -> bool:
-        """Add addresses that a poll watches; True if any of them is new."""
+        """Let a poll watch more addresses.
+
+        Return True if the poll did not watch one of the addresses before.
+        """
         with self._lock:
             new = set(addresses) - poll.watched
             for address in new:
@@ -82,6 +89,7 @@ class LongPollRegistry:
             return bool(new)
 
     def _remove_poll(self, agent: str, poll: LongPoll) -> None:
+        """Forget a poll, also as the agent's latest poll."""
         with self._lock:
             for address in poll.watched:
                 polls = self._polls_by_address[address]

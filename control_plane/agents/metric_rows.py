@@ -1,15 +1,16 @@
-"""Rows of metrics: written by a sync, merged when they become many, and read exactly once.
+"""Rows of metrics: a sync writes small rows, and a merge replaces small rows by a large row.
 
-A stream is the reports of one group by one writer of an allocation. A row has some of its reports,
-in order; its key has the offset of one of them. A sync adds a row. Later the newest rows of the
-stream are merged into one, under the key of the last of them, in one commit that is guarded by the
-revisions they were read at. A reader that goes through the keys upwards meanwhile meets each report
-at least once, since a report is only ever moved to a later key; a report that it meets again has an
-offset that it has passed.
+A stream is the sequence of one group's reports by one writer of an allocation. A row contains
+consecutive reports of a stream, and its key contains the offset of one of them.
 
-A full row is never written again. Its reports, if they are not few, go into the object store, under
-the digest of their content: no object is ever replaced, and one that was stored for a commit that
-failed does no harm until it is deleted with the trial.
+A merge joins the newest rows of a stream under the key of the last row. The commit is conditional
+on the revisions of all rows. So a merge only moves a report to a later key. A reader that reads
+keys in ascending order therefore meets every report at least once. The reader recognizes a repeated
+report by its offset, which the reader has already passed.
+
+A full row is never written again. Its reports go into the object store, unless they are few, under
+the digest of their content. So no object is ever replaced. An object whose commit failed is deleted
+together with the trial.
 """
 
 import re
@@ -34,64 +35,73 @@ from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
 METRICS = "R#"
 METRICS_END = "R$"
-# What processes that are not the chief report; its keys have the rank before the group.
 RANK_METRICS = "W#"
+"""The prefix for metrics of processes other than the chief. The rank precedes the group."""
 RANK_METRICS_END = "W$"
-# A line has at most 256 KiB, so that a row of metrics always fits into the table.
+# A report line has at most 256 KiB, so a row with a single report fits into the state table.
 SEGMENT_BYTES_MAX = 320 * 1024
-# A row of this size, or with so many reports, is full.
+"""The maximum size of a row that has several reports."""
 FULL_BYTES = 64 * 1024
+"""The size from which a row is full."""
 FULL_REPORTS = 4096
-# About a page of full rows.
+"""The number of reports from which a row is full."""
+# About one page of full rows.
 PAGE_ROWS = 20
 MERGED_ROWS_MAX = 96
+"""The rows of a stream that one merge reads."""
 STREAMS_MAX = 64
-# Rows of this size or less are merged whatever the size of those after them.
+"""The streams of an allocation that a merge looks for, roughly."""
 SMALL_BYTES = 4 * 1024
+"""The size up to which a row is merged regardless of the sizes of the rows after it."""
 NAMESPACE = "metrics"
-# So many bytes in a row cost as much as an object in a store that charges for each object.
+# This many bytes in a row cost as much as the request that stores an object.
 OBJECT_BYTES_MIN = 8 * 1024
+"""The size from which the reports of a full row go into the object store."""
 
 StoreSegment = Callable[[Put], Put]
-"""Stores the reports of a full row in the object store, and returns the write of the row."""
+"""A function that stores a full row's reports in the object store and returns the row's write."""
 
 _GROUP = re.compile(r"[^.]{1,64}", re.DOTALL)
 
 
 class Stream(NamedTuple):
-    """The reports of one group by one writer of an allocation; with a `rank`, those that a process
-    that is not the chief keeps apart from its trial's.
-    """
+    """The reports of a group by a single writer of an allocation."""
 
     group: str
     epoch: int
     writer: str
     rank: int | None = None
+    """The rank of the process, if its metrics are kept apart from the trial's own. None otherwise.
+    """
 
     def sort_key(self, offset: int) -> str:
-        """The sort key of a row that holds the report at `offset`."""
+        """Return the sort key of the row that contains the report at `offset`."""
         return f"{self.range_start}{offset:014d}"
 
     @property
     def range_start(self) -> str:
-        """The begin of the sort keys of its rows."""
+        """The start of the range of the stream's sort keys, inclusive."""
         return f"{epoch_range(self.group, self.epoch, self.rank)[0]}{self.writer}#"
 
     @property
     def range_end(self) -> str:
-        """The sort key after all of its rows."""
+        """The end of the range of the stream's sort keys, exclusive."""
         return f"{self.range_start[:-1]}$"
 
 
 class Segment(NamedTuple):
-    """A row of a stream; `offset` is the one in its key."""
+    """A row of a stream."""
 
     stream: Stream
     offset: int
+    """The offset in the row's key."""
     row: Row
 
     def read_columns(self, objects: ObjectStore) -> Columns:
-        """Read the segment's reports; none if they are deleted. Raises OSError."""
+        """Read the row's reports, from the object store if necessary.
+
+        Return no reports if the object was deleted. Raises OSError if the store does not answer.
+        """
         digest = content_digest(self.row.body)
         if digest is None:
             return decode_segment(self.row.body, self.offset)
@@ -102,46 +112,54 @@ class Segment(NamedTuple):
         return decode_split_segment(self.row.body, content)
 
     def read_first_step(self, objects: ObjectStore) -> float:
-        """Read the steps of the first report; infinite if there is none that can be read."""
+        """Read the steps of the row's first report. Return infinity if no report is readable."""
         steps = self.read_columns(objects).steps
         return steps[0] if steps else float("inf")
 
 
 def is_group_name(name: object) -> bool:
-    """Whether a text can be the name of a group: 1 to 64 characters, none of them a dot."""
+    """Return whether `name` is a valid name of a group: 1 to 64 characters and no dot."""
     return isinstance(name, str) and bool(_GROUP.fullmatch(name)) and _is_unicode(name)
 
 
 def rank_range(rank: int | None) -> tuple[str, str]:
-    """The range of sort keys of what a rank keeps apart; without one, of the trial's own rows."""
+    """Return the start and the exclusive end of the sort keys of a rank's separate metrics.
+
+    Without a rank, return the range of the trial's own metrics.
+    """
     if rank is None:
         return METRICS, METRICS_END
     return f"{RANK_METRICS}{rank:05d}#", f"{RANK_METRICS}{rank:05d}$"
 
 
 def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
-    """The range of sort keys of a group's rows."""
-    # The quoted name has no character with a meaning in keys: neither "#" nor any before it.
+    """Return the start and the exclusive end of the sort keys of a group's rows."""
+    # The quoted name contains no "#", which separates the parts of a key, and no character that
+    # sorts before "#".
     name = quote(group, safe="").replace("~", "%7E")
     prefix = rank_range(rank)[0]
     return f"{prefix}{name}#", f"{prefix}{name}$"
 
 
 def epoch_range(group: str, epoch: int, rank: int | None = None) -> tuple[str, str]:
-    """The range of sort keys of the rows of an allocation's group."""
+    """Return the start and the exclusive end of the sort keys of a group's rows from one epoch."""
     first = group_range(group, rank)[0]
     return f"{first}{epoch:08d}#", f"{first}{epoch:08d}$"
 
 
 def to_segment(row: Row) -> Segment:
-    """Convert a row of metrics into a segment."""
+    """Decode the key of a row of metrics into a segment."""
     *apart, group, epoch, writer, offset = row.key.sort.split("#")[1:]
     rank = int(apart[0]) if apart else None
     return Segment(Stream(unquote(group), int(epoch), writer, rank), int(offset), row)
 
 
 def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport]) -> Iterator[Put]:
-    """The writes of new reports, given by ascending offset, in as few rows as can hold them."""
+    """Yield the writes of new reports in as few rows as possible.
+
+    Args:
+        reports: reports of the stream with ascending offsets, at least one.
+    """
     body = encode_segment(to_columns(reports))
     if len(body) > SEGMENT_BYTES_MAX and len(reports) > 1:
         middle = len(reports) // 2
@@ -153,8 +171,10 @@ def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport
 
 
 def store_full_segment(objects: ObjectStore, put: Put) -> Put:
-    """Store the reports of a full row in the object store, and return the write of the row without
-    them. Any other write is returned as it is. Raises OSError.
+    """Move the reports of a full row into the object store and return the write of the rest.
+
+    Return `put` unchanged if it is not a row of metrics, not full, or small. Raises OSError if the
+    store does not answer.
     """
     if not put.key.sort.startswith((METRICS, RANK_METRICS)) or _is_mergeable(put.body):
         return put
@@ -163,14 +183,16 @@ def store_full_segment(objects: ObjectStore, put: Put) -> Put:
         return put
     digest = content_digest(body)
     assert digest is not None
-    # A repeat finds its own object there, which not every store lets the API replace.
+    # A repeated call finds the same object, and some stores refuse to replace objects.
     objects.put(_object_key(put.key, digest), content, if_absent=True)
     return replace(put, body=body)
 
 
 def read_segments(table: StateTable, trial_id: int, first: str, last: str) -> Iterator[Segment]:
-    """Read the rows of a range, in order. The caller skips reports at offsets of a stream that it
-    has read before.
+    """Yield the rows with sort keys from `first` to before `last`, in ascending order.
+
+    Merges may repeat reports. The caller skips reports whose offsets it has already read in a
+    stream.
     """
     start: str | None = first
     while start is not None:
@@ -180,8 +202,9 @@ def read_segments(table: StateTable, trial_id: int, first: str, last: str) -> It
 
 
 def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) -> str:
-    """Find the sort key at which to start reading the reports after `offset`, since an earlier row
-    may contain some of them.
+    """Return the sort key at which to start reading the reports after `offset`.
+
+    The row before that offset may also contain later reports, so its key is returned if it exists.
     """
     behind = stream.sort_key(offset + 1)
     rows = table.query(
@@ -191,24 +214,37 @@ def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) ->
 
 
 def read_first_segment(table: StateTable, trial_id: int, first: str, last: str) -> Segment | None:
-    """Read the first row of a range, None if there is none."""
+    """Read the first row with a sort key from `first` to before `last`.
+
+    Return None without a row.
+    """
     rows = table.query(addresses.trial(trial_id), first, last, limit=1).rows
     return to_segment(rows[0]) if rows else None
 
 
 def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreSegment) -> int:
-    """Merge the newest rows of each of an allocation's streams; returns how many rows were merged
-    into another.
+    """Merge the newest rows of each stream of an allocation and return the number of removed rows.
 
-    Raises TableError; Conflict if another process was faster; whatever `store` raises.
+    Args:
+        store: moves the reports of a full row into the object store.
+
+    Raises:
+        Conflict: another process merged the rows meanwhile.
+        TableError: the state table failed.
+        Exception: any exception of `store`.
     """
     ranges = ((METRICS, METRICS_END), (RANK_METRICS, RANK_METRICS_END))
-    streams = chain.from_iterable(_read_streams(table, trial_id, epoch, *one) for one in ranges)
+    streams = chain.from_iterable(
+        _read_streams(table, trial_id, epoch, *sort_range) for sort_range in ranges
+    )
     return sum(merge_stream(table, trial_id, stream, store) for stream in streams)
 
 
 def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreSegment) -> int:
-    """Merge the newest rows of one stream, in a few commits at most."""
+    """Merge the newest rows of a stream, in a commit per merged row.
+
+    Return the number of removed rows. Raises like `merge_allocation`.
+    """
     address = addresses.trial(trial_id)
     rows = table.query(
         address, stream.range_start, stream.range_end, limit=MERGED_ROWS_MAX, descending=True
@@ -228,12 +264,12 @@ def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreS
 def _read_streams(
     table: StateTable, trial_id: int, epoch: int, first: str, last: str
 ) -> Iterator[Stream]:
-    """Read the streams of an allocation in a range, without the rows of other allocations."""
+    """Yield the streams of an allocation in a range, without reading rows of other allocations."""
     for _ in range(2 * STREAMS_MAX):
-        found = read_first_segment(table, trial_id, first, last)
-        if found is None:
+        segment = read_first_segment(table, trial_id, first, last)
+        if segment is None:
             return
-        stream = found.stream
+        stream = segment.stream
         if stream.epoch < epoch:
             first = epoch_range(stream.group, epoch, stream.rank)[0]
         elif stream.epoch > epoch:
@@ -244,24 +280,26 @@ def _read_streams(
 
 
 def _is_mergeable(body: bytes) -> bool:
-    """Whether a row may be merged with others: it is not full, and has its reports itself."""
+    """Return whether a row may be merged: the row is not full and contains the reports."""
     is_small = len(body) < FULL_BYTES and report_count(body) < FULL_REPORTS
     return is_small and content_digest(body) is None
 
 
 def _decode_row(row: Row) -> Columns:
+    """Decode the reports in a row with inline reports."""
     return decode_segment(row.body, to_segment(row).offset)
 
 
 def _object_key(key: Key, digest: str) -> ObjectKey:
+    """Return the key of a full row's reports in the object store."""
     return ObjectKey(f"{NAMESPACE}/{key.partition.partition('#')[2]}/{digest}")
 
 
 def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Divide consecutive rows into groups that are to be merged into one row each.
+    """Divide consecutive rows into groups, each to be merged into a single row.
 
-    Each group but the last makes a full row. In the last group a row joins those after it only if
-    it is not much larger than all of them, so that a report is rewritten a few times in all.
+    Every group but the last makes a full row. In the last group, a row is merged with later rows
+    only if its size is at most twice their total. So a report is rewritten only a few times in all.
     """
     group: list[Row] = []
     size = reports = 0
@@ -280,6 +318,7 @@ def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _is_unicode(text: str) -> bool:
+    """Return whether the text can be encoded in UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Report lines of trials and agents, converted into messages to trials. Lines may be hostile, so
-each is checked here.
+"""Conversion of report lines of trials and agents into messages to trials.
 
-The kinds of lines are in docs/trial-directory.md and docs/agent-protocol.md.
+User code writes the lines, so every line may be malformed or hostile and is checked here. The kinds
+of lines are described in docs/trial-directory.md and docs/agent-protocol.md.
 """
 
 import math
@@ -28,51 +28,63 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.searchers.method import ExitReason
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 
-# The time metric that a trial need not report: it is the number of steps.
 BATCHES = "batches"
+"""The time metric that trials need not report: its value is the number of completed steps."""
 TEXT_MAX = 4_000
+"""The characters of a message that are kept."""
 DAMAGE_CHARACTERS_MAX = 500
-# The writer of rank 0, which alone says that the trial's checkpoint is damaged.
+"""The characters of a damage's cause that are kept."""
 CHIEF = "0"
+"""The writer of rank 0. Reports of damaged checkpoints count only from the chief."""
+_LOAD_FAILURE = "checkpoint_load_failure"
+_UNUSABLE_KINDS = ("checkpoint_damage", _LOAD_FAILURE)
+"""The kinds of lines after which a trial may resume from an older checkpoint."""
 NOTICE_CHARACTERS_MAX = 200
+"""The characters of an interruption notice that are kept."""
 NAMES_CHARACTERS_MAX = 400
-# Longer metadata are only in the checkpoint's own files.
+"""The characters of metric names and values that an error quotes."""
 METADATA_BYTES_MAX = 16 * 1024
+"""The size up to which metadata are stored. Longer metadata of checkpoints stay in their files."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A line of an allocation's writer; `offset` is the byte after its newline."""
+    """A line that a writer of an allocation reported."""
 
     trial_id: int
     epoch: int
     writer: str
+    """The rank of the process, or "agent"."""
     offset: int
+    """The offset of the byte after the line's newline."""
     line: Mapping[str, Any]
 
 
 class ReportContext(NamedTuple):
-    """The context of an allocation's reports: the searcher's metric, its time metric ("" unless
-    trials are measured by time), and the agent's rank among the allocation's nodes. The search
-    `uses_progress` that trials report where no number of batches tells it. `fallbacks`: the
-    checkpoints that the trial may go on from in place of the one that its reports say is damaged.
-    """
+    """The facts about an allocation that decide how reports are converted."""
 
     metric: str
+    """The name of the searcher metric."""
     time_metric: str = ""
+    """The name of the search's time metric, or "" if trials are not measured by time."""
     node_rank: int = 0
+    """The rank of the agent among the allocation's nodes."""
     nodes: int = 1
+    """The number of the allocation's nodes."""
     uses_progress: bool = False
+    """Whether the search uses reported progress, because lengths in batches are unknown."""
     fallbacks: tuple[str, ...] = ()
+    """The UUIDs of checkpoints that can replace the one reported as damaged."""
 
 
 def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
-    """Convert a report line into a message to its trial; None if it has none or is malformed.
+    """Convert a report line into a message to the trial.
 
-    A validation without the searcher's metric is no message, unless the search also has a time
-    metric and so needs both of every validation.
+    Return None if the line is malformed or needs no message. A validation without the searcher
+    metric needs no message, unless the search has a time metric: then the message names the missing
+    metric.
     """
     by_agent = report.writer == "agent"
     kind = report.line.get("kind")
@@ -88,7 +100,9 @@ def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
 
 
 def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
-    """The UUID of the checkpoint whose upload a line announces, None for any other line."""
+    """Return the UUID of the checkpoint that a line announces before the upload. Return None for
+    other lines.
+    """
     uuid = line.get("uuid")
     if line.get("kind") != "checkpoint_intent" or not isinstance(uuid, str):
         return None
@@ -96,14 +110,20 @@ def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
 
 
 def damaged_checkpoint(report: Report) -> str | None:
-    """The UUID of the checkpoint that the chief reports to be damaged, None for any other line."""
+    """Return the UUID of the checkpoint that the chief reports as damaged or not loadable.
+
+    Return None for other lines and other writers.
+    """
     uuid = report.line.get("uuid")
-    is_damage = report.writer == CHIEF and report.line.get("kind") == "checkpoint_damage"
+    is_damage = report.writer == CHIEF and report.line.get("kind") in _UNUSABLE_KINDS
     return uuid if is_damage and isinstance(uuid, str) and _UUID.fullmatch(uuid) else None
 
 
 def trial_metadata(line: Mapping[str, Any]) -> Mapping[str, object] | None:
-    """The metadata of its trial that a line reports, None for any other line and for too many."""
+    """Return the trial metadata that a line reports.
+
+    Return None for other lines and for metadata above `METADATA_BYTES_MAX`.
+    """
     if line.get("kind") != "trial_metadata" or not isinstance(line.get("metadata"), Mapping):
         return None
     metadata: Mapping[str, object] = line["metadata"]
@@ -111,6 +131,11 @@ def trial_metadata(line: Mapping[str, Any]) -> Mapping[str, object] | None:
 
 
 def _to_validation(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a `metrics` line.
+
+    Return None for training metrics. Without a time metric in the search, also return None if the
+    searcher metric is missing.
+    """
     if report.line["group"] != "validation":
         return None
     metrics: Mapping[str, object] = report.line["metrics"]
@@ -127,10 +152,13 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
 def _to_timed_validation(
     epoch: int, steps: int, metrics: Mapping[str, object], context: ReportContext
 ) -> ValidationReported:
-    """The message of a validation in a search that needs both metrics of every validation."""
+    """Return the message of a validation in a search with a time metric.
+
+    If one of the two metrics is missing or not a number, the message contains the reason.
+    """
     values: list[float | None] = []
     for name in (context.metric, context.time_metric):
-        # Every report has its number of batches, as its steps.
+        # `steps_completed` is the number of batches, so "batches" need not be reported.
         value = metrics.get(name, steps if name == BATCHES else None)
         try:
             values.append(_parse_metric(value))
@@ -147,8 +175,13 @@ def _to_timed_validation(
 
 
 def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
+    """Return a sentence for users about a metric that is missing or not a number.
+
+    Args:
+        field: the setting in `searcher` that names the metric.
+    """
     place = f"the validation at batch {steps}"
-    # A metric may have a name of any length.
+    # A metric's name may have any length.
     shown = repr(name[:NAMES_CHARACTERS_MAX])
     if name in metrics:
         value = f"{metrics[name]!r:.80}"
@@ -158,6 +191,9 @@ def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str,
 
 
 def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a `progress` line. Return None if the search does not use progress or the value is
+    bad.
+    """
     share = _parse_number(report.line["value"])
     if not context.uses_progress or not 0 <= share <= 1:
         return None
@@ -165,6 +201,7 @@ def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
 
 
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert a `completed` line: a metric, another value, or a message about a missing metric."""
     length, metric = _parse_count(report.line["length"]), report.line["metric"]
     if metric is None and "value" in report.line:
         return _to_value_reported(report.epoch, length, report.line["value"], context)
@@ -177,7 +214,11 @@ def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
 def _to_value_reported(
     epoch: int, length: int, value: object, context: ReportContext
 ) -> LengthReached:
-    """The message of a length whose value is not one number; the searcher's metric in it counts."""
+    """Return the message of a reached length whose reported value is not a plain number.
+
+    If the value is a mapping with the searcher metric, the message also contains that metric.
+    Raises ValueError for a value above `VALUE_BYTES_MAX`.
+    """
     text = to_json(value).decode()
     if len(text) > VALUE_BYTES_MAX:
         raise ValueError(text[:NAMES_CHARACTERS_MAX])
@@ -189,9 +230,10 @@ def _to_value_reported(
 
 
 def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert a `checkpoint` line. Raises if the checkpoint's path is not the allocation's own."""
     line = report.line
     uuid = _parse_pattern(_UUID, line["uuid"])
-    # EXPERIMENT/TRIAL/EPOCH/UUID: a trial names only what it wrote itself.
+    # EXPERIMENT/TRIAL/EPOCH/UUID: an allocation may only report checkpoints of its own epoch.
     own_path = re.compile(rf"[1-9][0-9]*/{report.trial_id}/{report.epoch}/{uuid}")
     reference = CheckpointRef(
         uuid=uuid,
@@ -207,6 +249,7 @@ def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
 
 
 def _parse_metadata(value: object) -> Mapping[str, object]:
+    """Return the metadata, or an empty mapping if the value is no mapping or too large."""
     if not isinstance(value, Mapping):
         return {}
     try:
@@ -216,14 +259,17 @@ def _parse_metadata(value: object) -> Mapping[str, object]:
 
 
 def _to_checkpoint_damage(report: Report, context: ReportContext) -> TrialMessage | None:
+    """Convert a report of an unusable checkpoint. Return None unless the chief wrote the line."""
     uuid = damaged_checkpoint(report)
     if uuid is None:
         return None
     cause = _parse_text(report.line.get("message"), DAMAGE_CHARACTERS_MAX) or "no cause was given"
-    return CheckpointDamageReported(report.epoch, uuid, cause, context.fallbacks)
+    is_load_failure = report.line["kind"] == _LOAD_FAILURE
+    return CheckpointDamageReported(report.epoch, uuid, cause, context.fallbacks, is_load_failure)
 
 
 def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert an `early_exit` line. Raises ValueError for reasons that user code cannot request."""
     reason = ExitReason(report.line["reason"])
     if not (reason.is_invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
         raise ValueError(reason)
@@ -231,13 +277,15 @@ def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
 
 
 def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
+    """Convert the agent's line about the state of an allocation's container."""
     state = str(report.line["state"])[:32]
     return ContainerStateReported(report.epoch, state, context.node_rank, context.nodes)
 
 
 def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert an `exit` line into its message, even if the line is malformed: an exit that was
-    dropped would leave the trial's slots allocated.
+    """Convert the agent's `exited` line into a message, even if the line is malformed.
+
+    Without the message, the trial would keep its slots forever.
     """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
@@ -252,6 +300,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         nodes=context.nodes,
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
         notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
+        lasting=line.get("lasting") is True,
     )
 
 
@@ -261,37 +310,52 @@ _TRIAL_LINES = {
     "completed": _to_length_reached,
     "checkpoint": _to_checkpoint,
     "checkpoint_damage": _to_checkpoint_damage,
+    _LOAD_FAILURE: _to_checkpoint_damage,
     "early_exit": _to_early_exit,
 }
 _AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
+    """Return whether the value is an integer that a float represents exactly, and no boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
 
 
 def _parse_text(value: object, characters_max: int) -> str:
+    """Return at most `characters_max` characters of a text, or "" for another type."""
     return value[:characters_max] if isinstance(value, str) else ""
 
 
 def _parse_count(value: object) -> int:
+    """Return a non-negative integer. Raises ValueError for other values."""
     if not _is_whole(value) or value < 0:
         raise ValueError(value)
     return value
 
 
 def _parse_metric(value: object) -> float | None:
-    """Parse a metric; None for NaN and the infinities, which are reported by name."""
-    return None if value in ("NaN", "Infinity", "-Infinity") else _parse_number(value)
+    """Parse the value of a metric. Raises ValueError for other types.
+
+    Return None for a value that is not finite: the names of NaN and the infinities, and integers
+    beyond the range of floats.
+    """
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return None
+    try:
+        return _parse_number(value)
+    except OverflowError:
+        return None
 
 
 def _parse_number(value: object) -> float:
+    """Return a finite number as a float. Raises ValueError for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(value)
     return float(value)
 
 
 def _parse_pattern(pattern: re.Pattern[str], value: object) -> str:
+    """Return a text that matches the whole pattern. Raises ValueError for other values."""
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise ValueError(value)
     return value

@@ -1,4 +1,4 @@
-"""The trial that an agent runs, looked up by the allocation that the agent names."""
+"""Look-up of the trial that an agent runs, by the allocation that the agent names."""
 
 from dataclasses import dataclass
 
@@ -13,36 +13,42 @@ from control_plane.engine.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """The trial of an allocation, and the pool of the agent that runs it."""
+    """The trial of an allocation that runs on an agent."""
 
     trial: TrialState
     experiment: ExperimentState
     definition: Definition
+    """The definition of the trial's experiment."""
     pool: str
+    """The pool of the agent that runs the allocation."""
 
 
 def read_running_trial(
     engine: Engine, service: AgentService, agent: str, allocation: str
 ) -> RunningTrial:
-    """Read the trial of an allocation.
+    """Read the trial of an allocation that `agent` runs.
 
-    Raises CommandRefused: forbidden for an allocation that is not on the agent now.
+    Args:
+        allocation: the allocation's name, `TRIAL.EPOCH`.
+
+    Raises:
+        CommandRefused: "forbidden" unless the allocation is assigned to the agent, the agent is not
+            lost, and the allocation is the trial's current one.
     """
     trial_id, epoch = map(int, allocation.split("."))
     state = engine.read_state(addresses.agent(agent))
-    known = (trial_id, epoch)
     is_here = (
         isinstance(state, AgentState)
         and not state.lost
         and any(
-            (desired_allocation.trial_id, desired_allocation.epoch) == known
+            (desired_allocation.trial_id, desired_allocation.epoch) == (trial_id, epoch)
             for desired_allocation in state.desired
         )
     )
     if not isinstance(state, AgentState) or not is_here:
         raise CommandRefused("forbidden", f"allocation {allocation} is not one of agent {agent}")
     trial = service.read_trial(trial_id)
-    found = None if trial is None else service.read_experiment(trial.experiment_id)
-    if trial is None or found is None or trial.epoch != epoch:
+    defined = None if trial is None else service.read_experiment(trial.experiment_id)
+    if trial is None or defined is None or trial.epoch != epoch:
         raise CommandRefused("forbidden", f"allocation {allocation} is over")
-    return RunningTrial(trial, *found, state.pool)
+    return RunningTrial(trial, *defined, state.pool)

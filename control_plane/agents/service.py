@@ -1,7 +1,7 @@
-"""The service of an agent's two calls: enrol, and sync."""
+"""The service behind an agent's two calls, enrol and sync."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -24,12 +24,8 @@ from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
-from control_plane.agents.reports import (
-    Report,
-    ReportContext,
-    announced_checkpoint,
-    damaged_checkpoint,
-)
+from control_plane.agents.report_contexts import find_announcing_trials, read_report_contexts
+from control_plane.agents.reports import Report
 from control_plane.agents.sessions import (
     AcceptedReports,
     LogChunk,
@@ -41,7 +37,6 @@ from control_plane.agents.sessions import (
     read_metadata_of,
     session_write,
 )
-from control_plane.checkpoint_gc.checkpoint_inventory import fallback_uuids
 from control_plane.engine.engine import Engine
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import (
@@ -61,47 +56,60 @@ log = logging.getLogger(__name__)
 
 ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
-# Reports accepted in one commit, so that a trial's mail stays far below what a row can hold.
+# A trial's mail must stay far below the maximum size of a row.
 REPORTS_MAX = 1_000
+"""The reports that one commit accepts."""
 LOST_MAX = 30
+"""The lost allocations that one call reports."""
 
 StoreLog = Callable[[int, LogChunk], Put]
-"""Stores a chunk of a trial's log, and returns the write of its index row."""
+"""A function that stores a chunk of a trial's log and returns the write of the index row."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """The request of an agent's sync, as docs/agent-protocol.md describes it."""
+    """The request of an agent's sync. docs/agent-protocol.md describes the fields."""
 
     epoch: int
+    """The epoch of the agent's session."""
     known: tuple[str, ...] = ()
+    """The allocations that the agent has."""
     reports: tuple[Report, ...] = ()
     logs: tuple[LogChunk, ...] = ()
     call: int = 0
+    """The number of the call within the session, 0 from agents that do not count calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResponse:
-    """The response to a sync. `trials` are the states it was made from, None for a trial that does
-    not exist, and `experiments` theirs. `ends_ms`: the agent's machine is taken away then, as the
-    cluster was told.
-    """
+    """The response to an agent's sync."""
 
     acked: Mapping[str, Mapping[str, int]]
+    """For each allocation that the agent has, the bytes accepted of each writer's reports."""
     logs_acked: Mapping[str, int]
+    """For each allocation that the agent has, the bytes accepted of its log."""
     revision: int
+    """The revision of the agent's state."""
     desired: list[dict[str, Any]] = field(default_factory=list)
+    """The entries of the agent's desired state."""
     trials: Mapping[int, TrialState | None] = field(default_factory=dict)
+    """The states of the trials that the response was built from, None for a trial that does not
+    exist.
+    """
     experiments: Mapping[int, ExperimentState] = field(default_factory=dict)
+    """The experiments of `trials`, by id."""
     lease_ms: int = LEASE_MS
     ends_ms: int | None = None
+    """When the cloud takes the agent's machine away (epoch ms), None if unknown."""
 
 
 class AgentService:
-    """Serves the calls of agents.
+    """The implementation of the calls of agents.
 
-    `build_spec` builds a trial's spec, `store_log` stores chunks of logs, and `store_segment` the
-    reports of full rows of metrics.
+    Args:
+        build_spec: builds the spec of a trial.
+        store_log: stores a chunk of a log.
+        store_segment: stores the reports of a full row of metrics.
     """
 
     def __init__(
@@ -129,9 +137,18 @@ class AgentService:
         address: str = LOOPBACK,
         runtime: str = "",
     ) -> int:
-        """Begin a new session of the agent and return its epoch.
+        """Start a new session of the agent and return the session's epoch. An earlier session ends.
 
-        Raises CommandRefused: "forbidden" for an instance that the cluster has begun to end.
+        Args:
+            slots: for each slot its id, and the type, UUID and name of the device.
+            version: the version of the agent's code.
+            label: the label of the agent; only jobs with this label run on the agent.
+            address: the address at which trials on other agents reach this agent's trials.
+            runtime: "process" or "docker", "" from an agent that does not report the runtime.
+
+        Raises:
+            CommandRefused: "forbidden" if the cluster is terminating the agent's instance.
+                "unavailable" if the instance's row changed in every attempt.
         """
         message = AgentEnrolled(agent, pool, slots, version, label, address, runtime)
         key = Key(instances_partition(pool), agent)
@@ -139,12 +156,12 @@ class AgentService:
             row = self._engine.table.get(key)
             if row is not None and not is_active_row(row):
                 raise CommandRefused("forbidden", f"the cluster no longer needs instance {agent}")
-            # A process that ends an instance checks for a session first, so that one of the two
-            # sees the other.
-            seen = (Check(key, Expect.ABSENT if row is None else row.revision),)
+            # The provisioner looks for a session before a termination. This condition closes the
+            # race: either enrol sees the termination, or the provisioner sees the session.
+            checks = (Check(key, Expect.ABSENT if row is None else row.revision),)
             try:
                 epoch = self._engine.execute_command(
-                    addresses.agent(agent), message, extra_writes=partial(_fixed_writes, seen)
+                    addresses.agent(agent), message, extra_writes=partial(_fixed_writes, checks)
                 )
             except Conflict:
                 continue
@@ -153,10 +170,14 @@ class AgentService:
         raise CommandRefused("unavailable", f"instance {agent} changes too often; try again")
 
     def sync(self, agent: str, request: SyncRequest) -> SyncResponse:
-        """Accept what the agent reports, advance the trials concerned, and return what should run.
+        """Accept the agent's reports and logs, advance the trials, and return the desired state.
 
-        Raises CommandRefused: "not_found" for an unknown agent, "conflict" for an older epoch,
-        "invalid" or "too_large" for reports that no session can hold.
+        Also renews the agent's lease and merges rows of metrics if many were written.
+
+        Raises:
+            CommandRefused: "not_found" for an unknown agent. "conflict" for an older session or a
+                lost agent. "invalid" or "too_large" for reports that a session cannot store.
+                "unavailable" if concurrent calls of the agent conflict in every attempt.
         """
         session, state, states = self._accept_request(agent, request)
         known = set(request.known)
@@ -183,14 +204,16 @@ class AgentService:
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:
-        """The builder of these trials' specs, with the metadata that earlier runs have set, which
-        are read for all of them with the first: those that wait for others get no spec.
+        """Return a builder of specs that adds the metadata set by earlier runs of the trial.
+
+        The metadata of all `trial_ids` are read at once, when the first spec is built. An
+        allocation that must wait gets no spec, so that often no metadata are read.
         """
 
         @cache
         def read_metadata() -> dict[int, dict[str, Any]]:
-            found = read_metadata_of(self._engine.table, trial_ids)
-            return dict(zip(trial_ids, found, strict=True))
+            metadata = read_metadata_of(self._engine.table, trial_ids)
+            return dict(zip(trial_ids, metadata, strict=True))
 
         def build_spec(
             experiment: ExperimentState, definition: Definition, trial: TrialState
@@ -201,56 +224,70 @@ class AgentService:
         return build_spec
 
     def check_session(self, agent: str, epoch: int) -> None:
-        """Raise CommandRefused, as `sync` does, unless the agent has the session of this epoch."""
+        """Raise CommandRefused unless the agent's session has this epoch.
+
+        The codes are "not_found" for an unknown agent and "conflict" for another epoch.
+        """
         _check_agent_state(agent, self._engine.read_state(addresses.agent(agent)), epoch)
 
     def record_failed_sync(self) -> None:
-        """Note that a sync failed by an error that is none of its agent's."""
+        """Record that a sync failed because of an error in the cluster."""
         self._failed_syncs.record(self._engine.clock())
 
     def read_trial(self, trial_id: int) -> TrialState | None:
-        """Read a trial's state, None if there is no such trial."""
+        """Read a trial's state. Return None for an unknown trial."""
         state = self._engine.read_state(addresses.trial(trial_id))
         assert state is None or isinstance(state, TrialState)
         return state
 
     def read_trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
-        """Read the states of many trials, in their order; None for one that does not exist."""
+        """Read the states of trials, in the order of the ids. The entry is None for an unknown
+        trial.
+        """
         return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
     def read_experiment(self, experiment_id: int) -> Defined | None:
-        """Read an experiment's state and definition, None if it does not exist or is deleted."""
+        """Read an experiment's state and definition. Return None if unknown or deleted."""
         return self._with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
 
     def read_experiments(
         self, experiment_ids: Sequence[int], keys: Sequence[Key] = ()
     ) -> tuple[list[Defined | None], list[Row | None]]:
-        """Read the states and definitions of many experiments, in their order, None for one that
-        does not exist or is deleted; and other rows together with them.
+        """Read states and definitions of experiments together with the rows of `keys`.
+
+        Both lists keep the order of the arguments. The entry of an unknown or deleted experiment
+        and of a missing row is None.
         """
         names = [addresses.experiment(number) for number in experiment_ids]
         states, rows = self._engine.read_states_and_rows(names, keys)
         return self._definitions.with_definitions(states), rows
 
     def _with_definition(self, state: object) -> Defined | None:
+        """Return an experiment's state together with its definition.
+
+        Read the definition from the cache or the state table. Return None if the state is None, is
+        not an experiment's, belongs to a deleted experiment, or has no stored definition.
+        """
         return self._definitions.with_definitions([state])[0]
 
     def _accept_request(
         self, agent: str, request: SyncRequest
     ) -> tuple[Session, AgentState, ActorStates]:
-        """Accept a request in one commit, or in halves if one cannot hold it. Returns the agent's
-        session, its state, and those of its trials and their experiments afterwards.
+        """Accept a request in a single commit, or accept both halves of a large request.
+
+        Retry after conflicts with other calls of the agent. Return the new session, the agent's
+        state, and the states of the agent's trials and their experiments.
         """
         halves = _split_request(request)
         for _ in range(SYNC_TRIES_MAX):
-            (found,), (row,) = self._engine.read_states_and_rows(
+            (stored_state,), (row,) = self._engine.read_states_and_rows(
                 (addresses.agent(agent),), (Key(SESSIONS, agent),)
             )
-            state = _check_agent_state(agent, found, request.epoch)
+            state = _check_agent_state(agent, stored_state, request.epoch)
             try:
                 accepted = self._try_accept(agent, state, row, request)
             except Conflict:
-                # Another call of this agent was first: what it accepted stays accepted.
+                # Another call of this agent committed first; read the new offsets.
                 continue
             except InvalidCommit as refused:
                 if not halves:
@@ -263,15 +300,20 @@ class AgentService:
                 self._merge_metric_rows(accepted.allocations_to_merge)
                 return accepted.session, *self._read_heads(agent, state, request.epoch, accepted)
             for half in halves:
-                done = self._accept_request(agent, half)
-            return done
+                result = self._accept_request(agent, half)
+            return result
         raise CommandRefused("unavailable", f"agent {agent} is reporting from two places at once")
 
     def _read_heads(
         self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports
     ) -> tuple[AgentState, ActorStates]:
-        """The states of the agent, its trials and their experiments after its reports were
-        accepted.
+        """Read the states of the agent, of trials and of experiments after the commit.
+
+        If no trial got mail, the agent's state cannot have changed and is not read again.
+
+        Args:
+            before: the agent's state before the commit.
+            epoch: the epoch of the request, which is checked again.
         """
         ids = [desired.trial_id for desired in before.desired]
         if not accepted.receivers:
@@ -288,40 +330,54 @@ class AgentService:
     def _try_accept(
         self, agent: str, state: AgentState, row: Row | None, request: SyncRequest
     ) -> AcceptedReports | None:
+        """Accept a request in a single commit and renew the lease. Return None if the request must
+        be split.
+
+        A request is split if it has too many reports or writes, or two log chunks of one gang.
+        Raises Conflict or InvalidCommit if the commit fails.
+        """
         now_ms = self._engine.clock()
-        before = decode_session(row)
-        _check_epoch(agent, request.epoch, before.epoch)
-        reports = (*request.reports, *_lost_allocation_reports(state, before, request))
+        old_session = decode_session(row)
+        _check_epoch(agent, request.epoch, old_session.epoch)
+        reports = (*request.reports, *_lost_allocation_reports(state, old_session, request))
         lease = Key(leases_partition(state.pool), agent)
-        contexts, lease_row = self._read_report_contexts(state, reports, lease)
+        contexts, lease_row = read_report_contexts(
+            self._engine, self._state_reader, state, reports, lease
+        )
         renew_lease(self._engine.table, lease, lease_row, request.epoch, now_ms)
-        others = self._find_announcing_trials(reports, contexts)
-        accepted = accept_reports(agent, before, reports, contexts, now_ms, others)
+        other_trials = find_announcing_trials(self._engine, reports, contexts)
+        accepted = accept_reports(agent, old_session, reports, contexts, now_ms, other_trials)
         session, chunks = accept_logs(accepted.session, request.logs)
-        ours = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
-        session = forget_allocations(session, {*request.known, *ours})
+        assigned = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
+        session = forget_allocations(session, {*request.known, *assigned})
         too_long = (
             len(accepted.writes) + len(chunks) >= OPERATIONS_MAX or len(reports) > REPORTS_MAX
         )
-        if (too_long or _has_colliding_chunks(chunks, ours)) and _split_request(request):
+        if (too_long or _has_colliding_chunks(chunks, assigned)) and _split_request(request):
             return None
-        logged = [
-            self._store_log_chunk(chunk, ours[chunk.allocation], now_ms)
+        log_writes = [
+            self._store_log_chunk(chunk, assigned[chunk.allocation], now_ms)
             for chunk in chunks
-            if chunk.allocation in ours
+            if chunk.allocation in assigned
         ]
-        if session != before:
-            session = replace(session, call=max(before.call, request.call))
-            reported = [self._store_full_segment(write) for write in accepted.writes]
-            writes = [session_write(agent, session, row), *reported, *logged]
+        if session != old_session:
+            session = replace(session, call=max(old_session.call, request.call))
+            report_writes = [self._store_full_segment(write) for write in accepted.writes]
+            writes = [session_write(agent, session, row), *report_writes, *log_writes]
             self._engine.table.commit(writes)
         return accepted._replace(session=session)
 
     def _store_full_segment(self, write: Write) -> Write:
+        """Move the reports of a full row of metrics into the object store. Return other writes
+        unchanged.
+        """
         return self._store_segment(write) if isinstance(write, Put) else write
 
     def _merge_metric_rows(self, allocations: Iterable[str]) -> None:
-        """Merge rows of metrics. A merge that fails is made up for by the next one."""
+        """Merge the rows of metrics of allocations.
+
+        A failure is only logged, because a later merge includes the rows.
+        """
         for allocation in allocations:
             epoch = int(allocation.partition(".")[2])
             try:
@@ -332,68 +388,26 @@ class AgentService:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
     def _store_log_chunk(self, chunk: LogChunk, desired: DesiredAllocation, now_ms: int) -> Write:
-        # An older agent sends no times: the text counts as seen now.
+        """Store a log chunk with the node's rank and return the write of the index row."""
+        # Older agents send no times, so the text counts as seen now.
         marks = chunk.marks or ((chunk.offset, now_ms),)
         placed = replace(chunk, marks=marks, node_rank=desired.node_rank, nodes=desired.nodes)
         return self._store_log(desired.trial_id, placed)
 
     def _read_address(self, agent: str) -> str:
+        """Read the network address of an agent.
+
+        Return the loopback address for an unknown agent.
+        """
         state = self._engine.read_state(addresses.agent(agent))
         return state.address if isinstance(state, AgentState) else LOOPBACK
 
-    def _read_report_contexts(
-        self, state: AgentState, reports: Iterable[Report], other_key: Key
-    ) -> tuple[dict[str, ReportContext], Row | None]:
-        """Read the context of each allocation that reports and belongs on the agent, together with
-        another row.
-        """
-        reporting = {(report.trial_id, report.epoch) for report in reports}
-        damaged = {
-            report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))
-        }
-        ours = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
-        owners = self._state_reader.find_experiment_ids({entry.trial_id for entry in ours})
-        numbers = sorted(set(owners.values()))
-        states, (row,) = self._engine.read_states_and_rows(
-            [addresses.experiment(number) for number in numbers], (other_key,)
-        )
-        experiments = dict(zip(numbers, states, strict=True))
-        contexts: dict[str, ReportContext] = {}
-        for desired in ours:
-            head = experiments.get(owners.get(desired.trial_id, 0))
-            if isinstance(head, ExperimentState):
-                contexts[f"{desired.trial_id}.{desired.epoch}"] = ReportContext(
-                    head.metric,
-                    head.time_metric,
-                    desired.node_rank,
-                    desired.nodes,
-                    head.is_open_ended or head.counts_epochs,
-                    self._find_fallbacks(desired.trial_id, damaged),
-                )
-        return contexts, row
-
-    def _find_fallbacks(self, trial_id: int, damaged: Mapping[int, str]) -> tuple[str, ...]:
-        """Find the checkpoints that a trial may go on from whose own one is damaged."""
-        uuid = damaged.get(trial_id)
-        return () if uuid is None else fallback_uuids(self._engine.table, trial_id, uuid)
-
-    def _find_announcing_trials(
-        self, reports: Iterable[Report], contexts: Mapping[str, ReportContext]
-    ) -> Collection[int]:
-        """Find the trials for which runs announce checkpoints that do not belong on the agent any
-        more.
-        """
-        announced = {
-            report.trial_id
-            for report in reports
-            if f"{report.trial_id}.{report.epoch}" not in contexts
-            and announced_checkpoint(report.line) is not None
-        }
-        ids = sorted(announced)
-        return [number for number, found in zip(ids, self.read_trials(ids), strict=True) if found]
-
 
 def _check_agent_state(agent: str, state: object, epoch: int) -> AgentState:
+    """Return the agent's state, and check that the current session has this epoch.
+
+    Raises CommandRefused: "not_found" for an unknown agent, "conflict" for another epoch.
+    """
     if not isinstance(state, AgentState):
         raise CommandRefused("not_found", f"there is no agent {agent}; enrol first")
     _check_epoch(agent, epoch, state.epoch)
@@ -401,15 +415,19 @@ def _check_agent_state(agent: str, state: object, epoch: int) -> AgentState:
 
 
 def _fixed_writes(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:
+    """Return `writes` for any reply of the command."""
     return writes
 
 
 def _trial_id(allocation: str) -> int:
+    """Return the trial's id from the name of an allocation, `TRIAL.EPOCH`."""
     return int(allocation.partition(".")[0])
 
 
 def _split_request(request: SyncRequest) -> tuple[SyncRequest, ...]:
-    """Split a request into two; empty if it cannot be divided."""
+    """Split a request into two requests. Return no requests if it has at most one report and one
+    chunk.
+    """
     reports, logs = request.reports, request.logs
     if len(reports) > 1:
         middle = len(reports) // 2
@@ -422,17 +440,23 @@ def _split_request(request: SyncRequest) -> tuple[SyncRequest, ...]:
     return ()
 
 
-def _has_colliding_chunks(chunks: list[LogChunk], ours: Mapping[str, DesiredAllocation]) -> bool:
-    """Whether two chunks of a gang's log would get the same offset, at the log's end."""
-    shared = [
+def _has_colliding_chunks(
+    chunks: list[LogChunk], assigned: Mapping[str, DesiredAllocation]
+) -> bool:
+    """Return whether two chunks belong to the same gang.
+
+    A gang's chunks are appended to the shared log, so both would get the same offset.
+    """
+    gangs = [
         chunk.allocation
         for chunk in chunks
-        if (desired := ours.get(chunk.allocation)) is not None and desired.nodes > 1
+        if (desired := assigned.get(chunk.allocation)) is not None and desired.nodes > 1
     ]
-    return len(set(shared)) < len(shared)
+    return len(set(gangs)) < len(gangs)
 
 
 def _check_epoch(agent: str, epoch: int, current: int) -> None:
+    """Raise CommandRefused ("conflict") unless the session's epoch is the current epoch."""
     if epoch != current:
         raise CommandRefused(
             "conflict", f"agent {agent} has enrolled again: session {epoch} is over"
@@ -442,9 +466,12 @@ def _check_epoch(agent: str, epoch: int, current: int) -> None:
 def _lost_allocation_reports(
     state: AgentState, session: Session, request: SyncRequest
 ) -> list[Report]:
-    """Reports of exits for allocations that have reported and that the agent does not have any
-    more. Those too many for one call are found by the next. A call older than the last one that
-    changed the session says nothing about allocations started since.
+    """Return exit reports for allocations that the agent has lost.
+
+    A lost allocation has reported before, is assigned to the agent, has no accepted exit, and is
+    not among the allocations that the agent has. At most `LOST_MAX` are reported; the next call
+    finds the others. Return no reports for a call older than the last one that changed the session.
+    Such a call does not list allocations that started later.
     """
     if request.call < session.call:
         return []
@@ -458,7 +485,7 @@ def _lost_allocation_reports(
         )
         for desired in state.desired
         if (allocation := f"{desired.trial_id}.{desired.epoch}") in session.acked
-        # The agent may forget an allocation with a reported exit before the trial's state says so.
+        # The agent may delete an exited allocation before the trial's state records the exit.
         and allocation not in (*request.known, *session.exited)
     ]
     return lost[:LOST_MAX]

@@ -1,8 +1,8 @@
-"""The session of an agent: the offsets up to which its reports and logs were accepted, stored in
-the commit that accepted them.
+"""The session of an agent: the accepted offsets of the agent's reports and logs.
 
-A report counts once: the offset of a writer moves in the transaction that mails the messages, so a
-repeated call, a lost answer or a restarted agent changes nothing.
+A session is stored in the commit that accepts the reports. Each report counts once, because the
+writer's offset advances in the transaction that mails the messages. So repeated calls, lost answers
+and restarted agents have no further effect.
 """
 
 import re
@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import SESSIONS
+from control_plane.actors.content_revision import content_revision
 from control_plane.actors.metadata_edits import METADATA_EDITS, decode_edit
 from control_plane.actors.step import CommandRefused
 from control_plane.adapters import lazy_adapter
@@ -27,80 +28,93 @@ from control_plane.agents.reports import (
 )
 from control_plane.engine import mailbox
 from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
+from control_plane.json_gate import readable
 from control_plane.metrics.columns import MetricReport, parse_report
 from control_plane.state.table import GET_MAX, Expect, Key, Put, Row, StateTable, Write
 
 ENVIRONMENT = "E#"
+"""The prefix of rows with the environment of a writer, in a trial's partition."""
 TRIAL_METADATA = "U#"
+"""The row with the metadata that a trial's code reported."""
 INTENTS = "I#"
+"""The prefix of rows that announce the upload of a checkpoint."""
 LOGS = "L#"
-# The line of metrics that a process which is not the chief keeps apart; its writer is its rank.
+"""The prefix of index rows of log chunks."""
 RANK_METRICS_KIND = "rank_metrics"
+"""The kind of lines with metrics of a process other than the chief. Its writer is its rank."""
 RANK = re.compile(r"[0-9]{1,5}")
-# An allocation's rows of metrics are merged when so many were written; at its exit, earlier.
+"""A writer that is a rank."""
 MERGE_FROM_ROWS = 48
+"""The number of new rows of metrics from which an allocation's rows are merged."""
 MERGE_FROM_ROWS_AT_EXIT = 16
-# Writers of one allocation on a node, which are ranks, beside the agent itself. A session is one
-# row, which this bounds.
+"""The same for an allocation that has just exited."""
 WRITERS_MAX = 256
+"""The writers (ranks) of an allocation on one node, without the agent. Bounds the session's row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An agent's session, as stored.
-
-    `acked` are the bytes accepted by allocation and writer, `logs` those of each allocation's log;
-    `exited` are allocations whose exit was accepted; `sent` is the last row mailed for each
-    allocation, `rows` the number of its rows of metrics written since they were last merged.
-    `call` is the number of the latest call that changed the session.
+    """An agent's session, as stored. Its mappings have names of allocations (`TRIAL.EPOCH`) as
+    keys.
     """
 
     epoch: int = 0
+    """The number of the session. Each enrolment of the agent increases the number."""
     clock: int = 0
+    """The hybrid clock of the last mail that the session sent."""
     call: int = 0
+    """The number of the last call that changed the session."""
     acked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """For each allocation, the bytes accepted of each writer's reports."""
     logs: Mapping[str, int] = field(default_factory=dict)
+    """The bytes accepted of each allocation's log."""
     exited: tuple[str, ...] = ()
+    """The allocations whose exit was accepted."""
     sent: Mapping[str, str] = field(default_factory=dict)
+    """The sort key of the last mail sent for each allocation."""
     rows: Mapping[str, int] = field(default_factory=dict)
+    """The rows of metrics written for each allocation since the last merge."""
 
 
 class AcceptedReports(NamedTuple):
-    """The outcome of accepting reports: the session after them, their writes, the addresses of the
-    trials that have mail, and the allocations whose rows of metrics are to be merged.
-    """
+    """The outcome of accepting reports."""
 
     session: Session
+    """The session with the new offsets."""
     writes: list[Write]
+    """The writes to commit together with the session."""
     receivers: tuple[str, ...]
+    """The addresses of the trials that get mail."""
     allocations_to_merge: tuple[str, ...]
+    """The allocations whose rows of metrics the caller merges after the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Text of an allocation's log from byte `offset` on, in the log of its node of rank `node_rank`
-    among `nodes`. `marks` are offsets and the times (epoch ms) at which bytes from there on were
-    first seen.
-    """
+    """Consecutive bytes of an allocation's log from a single node."""
 
     allocation: str
     offset: int
+    """The offset of the first byte in the node's log."""
     text: bytes
     marks: tuple[tuple[int, int], ...] = ()
+    """Offsets, each with the time (epoch ms) at which the bytes from there on were first seen."""
     node_rank: int = 0
+    """The rank of the node among the allocation's nodes."""
     nodes: int = 1
+    """The number of nodes of the allocation."""
 
 
 _SESSION = lazy_adapter(Session)
 
 
 def decode_session(row: Row | None) -> Session:
-    """Decode a stored session; an empty one for no row."""
+    """Decode a stored session. Return an empty session without a row."""
     return Session() if row is None else _SESSION().validate_json(row.body)
 
 
 def session_write(agent: str, session: Session, row: Row | None) -> Put:
-    """The write of a session, guarded by the revision it was read at."""
+    """Return the write of a session, conditional on the revision of the `row` that was read."""
     revision = row.revision if row else 0
     body = _SESSION().dump_json(session)
     return Put(Key(SESSIONS, agent), revision + 1, body, revision or Expect.ABSENT)
@@ -114,17 +128,22 @@ def accept_reports(
     now_ms: int,
     other_trials: Collection[int] = (),
 ) -> AcceptedReports:
-    """Accept reports: convert them into messages and rows, and move the session's offsets.
+    """Convert reports into messages and rows, and advance the session's offsets.
 
-    `contexts` has the allocations that belong to the agent; lines of others are acknowledged and
-    dropped, but for the checkpoints that they announce for `other_trials`, which exist: a run that
-    went on after its trial was given to another agent left files, which are removed by this row.
-    Lines at or before an acknowledged offset were accepted before.
+    Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Lines of
+    allocations without a context are acknowledged and discarded, except announcements of
+    checkpoints for `other_trials`. A run may continue after its trial moved to another agent. The
+    row of the announcement lets the garbage collector find the files of such a run.
 
-    Raises CommandRefused: invalid, for an allocation with too many writers.
+    Args:
+        contexts: the contexts of the reporting allocations that are assigned to the agent.
+        other_trials: ids of existing trials that other allocations announce checkpoints for.
+
+    Raises:
+        CommandRefused: "invalid" if an allocation has too many writers.
     """
     if not reports:
-        # Nearly every call of an agent has none.
+        # Nearly all calls of an agent contain no reports.
         return AcceptedReports(session, [], (), ())
     acked = {allocation: dict(writers) for allocation, writers in session.acked.items()}
     mail: dict[str, list[EncodedMessage]] = {}
@@ -138,10 +157,10 @@ def accept_reports(
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
-        is_ours = allocation in contexts
-        if put := _stored_line_write(report, is_ours=is_ours, other_trials=other_trials):
+        is_assigned = allocation in contexts
+        if put := _stored_line_write(report, is_assigned=is_assigned, other_trials=other_trials):
             stored_lines[put.key] = put
-        if not is_ours:
+        if not is_assigned:
             continue
         message = to_message(report, contexts[allocation])
         if message is not None:
@@ -164,7 +183,10 @@ def accept_reports(
 
 
 def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, list[LogChunk]]:
-    """Accept log chunks; returns the session after them, and the new part of each chunk."""
+    """Accept log chunks and advance the session's log offsets.
+
+    Return the new session and the new part of each chunk. A chunk after a gap is not accepted.
+    """
     if not chunks:
         return session, []
     logs = dict(session.logs)
@@ -180,7 +202,7 @@ def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, 
 
 
 def forget_allocations(session: Session, known: Iterable[str]) -> Session:
-    """Drop from the session all allocations but the `known` ones, which the agent still has."""
+    """Return the session without the allocations that are not in `known`."""
     kept = set(known)
     if kept.issuperset((*session.acked, *session.logs, *session.sent, *session.rows)):
         return session
@@ -197,6 +219,13 @@ def forget_allocations(session: Session, known: Iterable[str]) -> Session:
 def _mail_messages(
     agent: str, session: Session, mail: Mapping[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Session, list[Put]]:
+    """Return the session after mailing messages to trials, and the writes of the mail.
+
+    The session remembers the last mail of each allocation, which the next mail names.
+
+    Args:
+        mail: the messages of each allocation.
+    """
     clock, writes, sent = session.clock, list[Put](), dict(session.sent)
     sender = addresses.agent(agent)
     for allocation, messages in mail.items():
@@ -213,7 +242,7 @@ def _mail_messages(
 def _add_metric_report(
     report: Report, streams: dict[tuple[int, Stream], list[MetricReport]]
 ) -> None:
-    """Add a line of metrics to the reports of its stream, unless it is malformed."""
+    """Add a line of metrics to the reports of the matching stream. Skip a malformed line."""
     rank = None
     if report.line.get("kind") == RANK_METRICS_KIND:
         if not RANK.fullmatch(report.writer):
@@ -228,8 +257,12 @@ def _add_metric_report(
 def _take_allocations_to_merge(
     rows: dict[str, int], exited: Iterable[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Remove the allocations with so many rows that they are to be merged from the counts; returns
-    the other counts and these allocations, which the caller merges after its commit.
+    """Split the counts of new rows of metrics by whether the allocation's rows must be merged.
+
+    Return the counts that stay below the limit, and the allocations to merge.
+
+    Args:
+        exited: the allocations that have just exited.
     """
     ended = set(exited)
     to_merge = tuple(
@@ -241,13 +274,18 @@ def _take_allocations_to_merge(
 
 
 def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
-    """Acknowledge a line; False if it was acknowledged before. Raises CommandRefused if the
-    allocation has too many writers.
+    """Set the writer's offset in `writers` to the end of the reported line.
+
+    Return False, without a change, if the offset is not above the stored offset. Raises
+    CommandRefused if a new writer would exceed WRITERS_MAX. The writer `agent` is always accepted.
+
+    Args:
+        writers: the acknowledged offset of each writer of the allocation, changed in place.
     """
     if report.offset <= writers.get(report.writer, 0):
         return False
-    known = report.writer in writers or report.writer == "agent"
-    if not known and len(writers) >= WRITERS_MAX:
+    is_known = report.writer in writers or report.writer == "agent"
+    if not is_known and len(writers) >= WRITERS_MAX:
         text = f"allocation {report.trial_id}.{report.epoch} has more than {WRITERS_MAX} writers"
         raise CommandRefused("invalid", text)
     writers[report.writer] = report.offset
@@ -255,18 +293,19 @@ def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
 
 
 def _stored_line_write(
-    report: Report, *, is_ours: bool, other_trials: Collection[int]
+    report: Report, *, is_assigned: bool, other_trials: Collection[int]
 ) -> Put | None:
-    """The write of a line that is stored in a row of its own: the writer's environment and the
-    trial's metadata, of which the last one counts, and a checkpoint's announcement, by which its
-    files are found. None for any other line.
+    """Return the write of a line that is stored in a separate row. Return None for other lines.
+
+    - A writer's environment and a trial's metadata: the last line replaces earlier ones.
+    - The announcement of a checkpoint: the row lets the garbage collector find the files.
     """
     checkpoint_uuid = announced_checkpoint(report.line)
-    if is_ours and report.line.get("kind") == "environment":
+    if is_assigned and report.line.get("kind") == "environment":
         sort, fields = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
-    elif is_ours and (metadata := trial_metadata(report.line)) is not None:
+    elif is_assigned and (metadata := trial_metadata(report.line)) is not None:
         sort, fields = TRIAL_METADATA, metadata
-    elif checkpoint_uuid is not None and (is_ours or report.trial_id in other_trials):
+    elif checkpoint_uuid is not None and (is_assigned or report.trial_id in other_trials):
         sort = f"{INTENTS}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
         fields = {"uuid": checkpoint_uuid}
     else:
@@ -275,7 +314,16 @@ def _stored_line_write(
 
 
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read the metadata of trials in their order: what their code has set, as users edited it."""
+    """Read the metadata of trials, in the order of the ids. Users' edits replace the code's values.
+
+    Values that the JSON gate now refuses are replaced, because an agent's call with such a value
+    would fail.
+    """
+    return [readable(metadata)[0] for metadata in read_stored_metadata(table, trial_ids)]
+
+
+def read_stored_metadata(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Read metadata like `read_metadata_of`, but keep values that the JSON gate refuses."""
     sorts = (TRIAL_METADATA, METADATA_EDITS)
     keys = [Key(addresses.trial(trial_id), sort) for trial_id in trial_ids for sort in sorts]
     rows = [
@@ -291,6 +339,11 @@ def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[s
     ]
 
 
-def read_trial_metadata(table: StateTable, trial_id: int) -> dict[str, Any]:
-    """Read the metadata of a trial; empty where neither its code nor a user has set any."""
-    return read_metadata_of(table, (trial_id,))[0]
+def read_trial_metadata(table: StateTable, trial_id: int) -> tuple[dict[str, Any], str, str]:
+    """Read a trial's reported metadata, with the users' edits merged in. Without any, read {}.
+
+    Return the metadata, a description of values that were replaced because they are not valid JSON
+    for an answer ("" without any), and the content revision before the replacement.
+    """
+    (stored,) = read_stored_metadata(table, (trial_id,))
+    return *readable(stored), content_revision(stored)

@@ -1,4 +1,4 @@
-"""The contents of an allocation's `in/spec.json`, built from its experiment and its trial."""
+"""The content of an allocation's `in/spec.json`, built from the experiment and the trial."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,19 +17,21 @@ from control_plane.config.storage import CheckpointStorage
 
 
 def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder:
-    """Build the builder of specs. `checkpoints` is the store of checkpoints unless the experiment's
-    configuration names one.
+    """Return a function that builds the specs of trials.
+
+    Args:
+        checkpoints: the checkpoint store of experiments whose configuration names no store.
     """
 
     def build_spec(
         experiment: ExperimentState, definition: Definition, trial: TrialState
     ) -> dict[str, Any]:
         config = parse_stored_config(definition)
-        own = trial.checkpoint
-        checkpoint = own or trial.inherited or definition.warm_start
+        own_checkpoint = trial.checkpoint
+        start = own_checkpoint or trial.inherited or definition.warm_start
         workloads = _workload_fields(config, definition, trial)
         return {
-            # An older harness, which would take epochs for batches, refuses the newer version.
+            # An older harness would read epochs as batches. Version 2 makes that harness fail.
             "version": 2 if _counts_epochs(trial, workloads) else 1,
             "cluster_id": cluster_id,
             "experiment_id": experiment.experiment_id,
@@ -37,18 +39,21 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "trial_seed": trial.seed,
             "hparams": dict(trial.hparams),
             "config": config.trial_values(),
-            # Separate and unmasked, since user code may print its configuration.
+            # Secrets in `config` are masked, because user code may print the configuration.
             "environment_variables": config.environment.environment_variables.reveal(),
             "registry_auth": _registry_auth(config),
+            "packages": config.environment.declared_packages(),
+            "owner": experiment.owner,
             "image": images_to_run(config.environment.image),
             "era": "steps" if config.era is Era.STEP else "length",
             "entrypoint": _entrypoint(config),
-            "latest_checkpoint": _checkpoint_reference(checkpoint) if checkpoint else None,
+            "latest_checkpoint": _checkpoint_reference(start) if start else None,
             "storage": storage_fields(config.checkpoint_storage, checkpoints),
             "data_layer": _data_layer(config),
             "damaged_checkpoint": _damaged_checkpoint(trial),
-            "steps_completed": own.steps_completed if own else 0,
+            "steps_completed": own_checkpoint.steps_completed if own_checkpoint else 0,
             "validated_steps": trial.metric_steps,
+            "discarded_from": trial.discarded_from,
             "threads": max(1, trial.settings.slots),
             **workloads,
             "perform_initial_validation": config.perform_initial_validation,
@@ -61,30 +66,37 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
 
 
 def parse_stored_config(definition: Definition) -> ExperimentConfig:
-    """Parse the configuration that an experiment was created with."""
+    """Parse the experiment configuration in a definition. Recent results are cached."""
     return _parse_config(definition.config)
 
 
 @lru_cache(maxsize=32)
 def _parse_config(text: str) -> ExperimentConfig:
+    """Parse a stored configuration, with a cache."""
     return ExperimentConfig.from_json(text.encode())
 
 
 def _entrypoint(config: ExperimentConfig) -> str | list[str]:
+    """Return the entrypoint as a text or a list of arguments, "" without one."""
     entrypoint = config.entrypoint or ""
     return entrypoint if isinstance(entrypoint, str) else list(entrypoint)
 
 
 def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
+    """Return the configuration's registry login including the password. Return None without a
+    login.
+    """
     login = config.environment.registry_auth
     return login.model_dump(mode="json", context=REVEAL) if login else None
 
 
 def _data_layer(config: ExperimentConfig) -> dict[str, Any]:
+    """Return the settings of the data layer, secrets included."""
     return config.data_layer.model_dump(mode="json", context=REVEAL, exclude_none=True)
 
 
 def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
+    """Return the fields of a spec that refer to a checkpoint."""
     return {
         "uuid": checkpoint.uuid,
         "trial_id": checkpoint.trial_id,
@@ -95,8 +107,10 @@ def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
 
 
 def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
-    """The damaged checkpoint that the trial cannot start from, so that it starts from an older one
-    or from the beginning.
+    """Describe the last damage, if the trial starts from the replacement of the damaged checkpoint.
+
+    The replacement is an older checkpoint or the beginning. Return None if the trial has recorded
+    no damage or has saved a newer checkpoint since.
     """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None
@@ -108,8 +122,11 @@ def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
 def _workload_fields(
     config: ExperimentConfig, definition: Definition, trial: TrialState
 ) -> dict[str, Any]:
-    """The spec's fields about workloads: their length, the periods of validations and checkpoints
-    in batches, or in epochs that the trial alone can convert, and the checkpoint policy.
+    """Return the fields of the spec that describe the trial's workloads.
+
+    The fields are the length of a workload, the minimum periods of validations and checkpoints, and
+    the checkpoint policy. Periods are in batches. A period in epochs that only the trial can
+    convert gets a field of its own. In test mode all periods are minimal.
     """
     if definition.test_mode:
         return {
@@ -122,7 +139,7 @@ def _workload_fields(
         validation = config.min_validation_batches(trial.hparams)
         checkpoint = config.min_checkpoint_batches(trial.hparams)
     except ValueError:
-        # Hyperparameters without a usable batch size: the trial says so itself when it starts.
+        # The hyperparameters have no usable batch size. The trial reports the error at its start.
         validation = checkpoint = 0
     epochs = {
         "min_validation_epochs": config.trial_epochs("min_validation_period"),
@@ -138,4 +155,5 @@ def _workload_fields(
 
 
 def _counts_epochs(trial: TrialState, workloads: Mapping[str, Any]) -> bool:
+    """Return whether the spec has a length or period in epochs."""
     return trial.counts_epochs or any(name.endswith("_epochs") for name in workloads)

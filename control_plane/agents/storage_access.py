@@ -1,8 +1,8 @@
-"""Access of one allocation of a trial to the bucket of checkpoints, for an hour at most.
+"""Access of an allocation to the bucket of checkpoints, for at most an hour.
 
-A trial writes below its own epoch and where its files for TensorBoard are, and reads below its own
-folder and the checkpoint it starts from. The credentials themselves are limited to that, whatever
-else their role allows.
+An allocation may write below the folder of its own epoch and below the trial's TensorBoard folder.
+The allocation may read below the trial's folder and below the checkpoint that the run starts from.
+The credentials enforce these limits, even if the role behind the credentials allows more.
 """
 
 from control_plane.actors.step import CommandRefused
@@ -18,7 +18,13 @@ from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 def issued_scope(
     issuer: CredentialIssuer | None, fields: StorageFields | None
 ) -> CredentialScope | None:
-    """The scope of the credentials that are issued to trials with that `storage`, None for none."""
+    """Return the bucket and prefix for which `issuer` gives trials credentials.
+
+    Return None without an issuer, without `fields`, or if `fields` describe another type of store.
+
+    Args:
+        fields: the `storage` of the trial's spec.
+    """
     if issuer is None or fields is None or fields["type"] != issuer.store_type:
         return None
     return credential_scope(fields)
@@ -27,9 +33,13 @@ def issued_scope(
 def allowed_access(
     running: RunningTrial, allocation: str, own: CheckpointStorage, issuer: CredentialIssuer
 ) -> StorageAccess:
-    """The access that a running trial may have; `own` is the cluster's store of checkpoints.
+    """Return the access to checkpoints that an allocation of a running trial may have.
 
-    Raises CommandRefused: not_found for one whose storage needs no credentials from here.
+    Args:
+        own: the cluster's checkpoint store, for experiments whose configuration names no store.
+
+    Raises:
+        CommandRefused: "not_found" if `issuer` issues no credentials for the trial's storage.
     """
     trial, definition = running.trial, running.definition
     config = parse_stored_config(definition)

@@ -1,8 +1,7 @@
-"""Access that a cloud gives a trial besides its checkpoints: to data that the deployment names, and
-to the registry that has its image.
+"""Access that a cloud grants to trials in addition to checkpoints.
 
-Either is asked for by the agent that runs the trial, lasts an hour at most, and has nothing to do
-with the keys of checkpoints.
+A grant opens the data that the deployment names, or the registry of the trial's image. The agent
+requests a grant for a trial that runs on the agent. A grant lasts at most an hour.
 """
 
 from dataclasses import dataclass, field
@@ -11,41 +10,54 @@ from typing import Any, Literal, Protocol
 from control_plane.agents.storage_credentials import StorageCredentials, StorageToken
 
 DataForm = Literal["given", "google"]
-"""What the code of trials gets: keys of AWS, or tokens of a service account of Google."""
+"""The form of data credentials in a spec: "given" for AWS keys, "google" for Google tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """A login at a registry, good for the pull that it was asked for."""
+    """A login at an image registry, for a single pull."""
 
     username: str
     password: str = field(repr=False)
 
 
 class TrialGrants(Protocol):
-    """Gives trials access to what is a cloud's. Issuing raises OSError if the cloud does not
-    answer.
+    """An issuer of a cloud's grants to trials.
+
+    The methods that issue grants raise OSError if the cloud does not answer.
     """
 
     @property
     def data_form(self) -> DataForm:
-        """The form of what `issue_data_keys` issues, as specs name it."""
+        """The form of the credentials that `issue_data_keys` issues, as in specs."""
 
     def gives_data_keys(self, pool: str) -> bool:
-        """Whether the code of a pool's trials gets keys."""
+        """Return whether the training code of this pool's trials gets data credentials."""
 
     def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
-        """Issue keys or a token for the code of a pool's trial, for a session called `name`."""
+        """Issue keys or a token for the training code of a trial in `pool`.
+
+        Args:
+            name: the name of the session, which the cloud shows in its audit logs.
+        """
 
     def gives_login(self, image: str) -> bool:
-        """Whether the image is in a registry that is logged in to."""
+        """Return whether pulling `image` needs a login that this cloud can issue."""
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
-        """Issue a login that pulls the image and nothing else, for a session called `name`."""
+        """Issue a login that can only pull `image`.
+
+        Args:
+            name: the name of the session, which the cloud shows in its audit logs.
+        """
 
 
 def grant_fields(grants: TrialGrants, spec: dict[str, Any], pool: str) -> dict[str, str]:
-    """The fields of a spec that tell the agent what it may ask for."""
+    """Return the fields of a spec that list the grants that the agent may request.
+
+    `data_credentials` is set if trials of `pool` get data credentials. `registry_credentials` is
+    set if the pull of an image of the spec needs a login.
+    """
     images = (spec.get("image") or {}).values()
     may_log_in = any(image is not None and grants.gives_login(image) for image in images)
     return {

@@ -1,1 +1,1 @@
-"""The HTTPS API: one ASGI application for uvicorn, Lambda and Cloud Run alike."""
+"""The HTTPS API: an ASGI application that runs on uvicorn, Lambda and Cloud Run."""

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with tokens, signatures and logins taken out."""
+"""Structured logs: a JSON object in each line, with tokens, signatures and logins redacted."""
 
 import json
 import logging
@@ -13,8 +13,10 @@ _SECRETS = (
 
 
 class JsonLines(logging.Formatter):
-    """A formatter that writes a record with its `fields` (a dict given by `extra`) as one redacted
-    line.
+    """A log formatter that writes a record as a single line of redacted JSON.
+
+    The line has the time in epoch ms, the level, the logger, the message, and the traceback of an
+    exception. The dict `fields`, which the caller passes with `extra`, adds further keys.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -31,7 +33,11 @@ class JsonLines(logging.Formatter):
 
 
 def redact(text: str) -> str:
-    """Take our tokens, bearer credentials, signatures and logins in URLs out of a text."""
+    """Return a text with `REDACTED` in place of secrets, otherwise unchanged.
+
+    Secrets are detcloud tokens, bearer credentials, signatures, and the logins in URLs. The words
+    around a secret stay, such as `Bearer` or the prefix of a token.
+    """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

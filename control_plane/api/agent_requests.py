@@ -1,19 +1,22 @@
-"""The request bodies of agents, checked: a trial may have written any of it."""
+"""Models of agents' request bodies, and the conversion to requests for the agent service.
+
+Training code may have written any part of a body. Limits therefore apply to all fields.
+"""
 
 import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import to_json
 
 from control_plane.actors.messages.agent import LOOPBACK
 from control_plane.agents.reports import Report
 from control_plane.agents.service import SyncRequest
 from control_plane.agents.sessions import LogChunk
 from control_plane.errors import invalid
+from control_plane.json_gate import JsonRefused, storable_line
 from control_plane.text_forms import text_form
-from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +24,11 @@ ALLOCATIONS_MAX = 30
 KNOWN_MAX = 2_000
 LINES_MAX = 20_000
 LINE_BYTES_MAX = 256 * 1024
-# Reports of one trial become one row, and a row holds 400 KiB.
+# The reports of a trial in a portion become a single row, and a row holds at most 400 KiB.
 PORTION_BYTES_MAX = 320 * 1024
+CACHED_MAX = 100
 SLOTS_MAX = 1024
-# Of the descriptions of an agent's slots: they are in one row with the allocations that it has.
+# The descriptions of an agent's slots share a row with the agent's allocations.
 SLOTS_BYTES_MAX = 256 * 1024
 MARKS_MAX = 1024
 
@@ -47,18 +51,23 @@ Writer = Annotated[
     str, Field(pattern=text_form(r"^[A-Za-z0-9_-]{1,32}$", "1 to 32 letters, digits, - and _"))
 ]
 Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
+ExperimentNumber = Annotated[int, Field(ge=1, le=_COUNT_MAX)]
 LogMark = Annotated[list[Offset], Field(min_length=2, max_length=2)]
 ShortText = Annotated[str, Field(max_length=200)]
 
 
 class AgentBody(BaseModel):
-    """A body that an agent sends. Unknown fields are ignored, so that an agent may be newer."""
+    """The base of the models of agents' request bodies.
+
+    Unknown fields are ignored, so that an agent may be newer than the cluster. A value of a wrong
+    type is refused.
+    """
 
     model_config = ConfigDict(strict=True)
 
 
 class Slot(AgentBody):
-    """A device of the agent."""
+    """A slot of the agent: a GPU or CPU device."""
 
     id: Annotated[int, Field(ge=0, le=1_000_000)]
     type: Literal["cpu", "cuda"]
@@ -67,7 +76,7 @@ class Slot(AgentBody):
 
 
 class Enrolment(AgentBody):
-    """The body of `POST /agents`."""
+    """The body of `POST /agents`; docs/agent-protocol.md describes the fields."""
 
     name: Annotated[str, Field(pattern=AGENT_NAME)]
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
@@ -79,10 +88,10 @@ class Enrolment(AgentBody):
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:
-    """The id, type, UUID and name of each slot of an enrolment.
+    """Return the id, type, UUID and name of each slot of an enrolment.
 
     Raises:
-        RequestError: invalid, for slots that together say more than a row can keep.
+        RequestError: invalid, if the slots together have more than SLOTS_BYTES_MAX bytes as JSON.
     """
     slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in enrolment.slots)
     size = len(to_json(slots))
@@ -92,7 +101,11 @@ def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:
 
 
 class ReportLine(AgentBody):
-    """A line that a writer of an allocation reported; `offset`: the byte after it."""
+    """A line that a writer of an allocation reported.
+
+    `writer` is the rank of a process, or `agent`. `offset` is the offset of the byte after the line
+    in the writer's reports.
+    """
 
     allocation: AllocationName
     writer: Writer
@@ -101,8 +114,10 @@ class ReportLine(AgentBody):
 
 
 class LogText(AgentBody):
-    """A piece of an allocation's log. `offset`: the byte of its first character; `marks`: offsets
-    and when they were first seen.
+    """A piece of an allocation's log.
+
+    `offset` is the offset of the first byte of `text`. Each of `marks` is an offset and the time
+    (epoch ms) at which the agent first saw the bytes from the offset on.
     """
 
     allocation: AllocationName
@@ -112,13 +127,17 @@ class LogText(AgentBody):
 
 
 class MachineNotice(AgentBody):
-    """A notice of the cloud: the machine ends then (epoch ms); None: it may be soon."""
+    """A notice of the cloud that the agent's machine will end.
+
+    `deadline_ms` is the end in epoch ms. Null is a recommendation to leave the machine, which may
+    end soon.
+    """
 
     deadline_ms: Offset | None = None
 
 
 class SyncBody(AgentBody):
-    """The body of `POST /agents/{id}/sync`; see docs/agent-protocol.md."""
+    """The body of `POST /agents/{id}/sync`; docs/agent-protocol.md describes the fields."""
 
     epoch: Annotated[int, Field(ge=1, le=_COUNT_MAX)]
     seen: Offset = 0
@@ -130,14 +149,21 @@ class SyncBody(AgentBody):
     more: bool = False
     incarnation: ShortText = ""
     notice: MachineNotice | None = None
+    cached: Annotated[list[ExperimentNumber], Field(max_length=CACHED_MAX)] = []
+    """The experiments with packages in the agent's cache. The answer names the ended experiments.
+    """
 
 
 def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
-    """The requests of a call: portions whose rows fit into the table, mostly one. A line that
-    cannot be kept is acknowledged and dropped, and never stops the others.
+    """Convert the body of a sync call to requests for the agent service, which run in order.
+
+    Divide the reports into portions of at most PORTION_BYTES_MAX bytes, a request each, so that a
+    portion's rows fit into the table. A call without reports becomes a single request. The last
+    request also has the logs. A line that cannot be stored is logged, and replaced by an empty line
+    or an exit without details. The agent then does not send the line again.
 
     Raises:
-        RequestError: invalid, for too many allocations.
+        RequestError: invalid, if reports and logs name more than ALLOCATIONS_MAX allocations.
     """
     names = {line.allocation for line in body.reports} | {text.allocation for text in body.logs}
     if len(names) > ALLOCATIONS_MAX:
@@ -149,7 +175,7 @@ def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
     requests = [
         SyncRequest(body.epoch, known, tuple(reports), call=body.call) for reports in former
     ]
-    # A trial's exit is its last report, and its log is complete by then.
+    # The logs accompany the last reports: an exit is a trial's last report, after the whole log.
     return (*requests, SyncRequest(body.epoch, known, tuple(last), logs, body.call))
 
 
@@ -157,7 +183,7 @@ def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     portions: list[list[Report]] = [[]]
     size = 0
     for one in lines:
-        line, bytes_of_line = _encodable_line(one)
+        line, bytes_of_line = _storable_line(one)
         if size + bytes_of_line > PORTION_BYTES_MAX and portions[-1]:
             portions.append([])
             size = 0
@@ -167,31 +193,25 @@ def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     return portions
 
 
-def _encodable_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
-    """A line as JSON can hold it, with NaN and infinities as text, and its size in bytes; an empty
-    one, which says nothing, in place of one that cannot be kept.
+def _storable_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
+    """Return a line in a form that a row can store, and the size as JSON in bytes.
+
+    For a line that cannot be stored, log the reason, and return an empty line with the size 0. An
+    empty line reports nothing. Return `{"kind": "exited"}` with the size 0 in place of an exit that
+    the agent reported.
     """
-    problem = f"is nested more than {JSON_DEPTH_MAX} levels deep" if is_too_deep(one.line) else ""
-    encoded = b""
-    if not problem:
-        try:
-            encoded = to_json(one.line, inf_nan_mode="strings")
-        except PydanticSerializationError:
-            problem = "contains text that is not valid Unicode"
-    if len(encoded) > LINE_BYTES_MAX:
-        problem = f"has {len(encoded)} bytes, the limit is {LINE_BYTES_MAX}"
-    if problem:
+    try:
+        return storable_line(one.line, LINE_BYTES_MAX)
+    except JsonRefused as refused:
         place = f"the line of {one.allocation}'s writer {one.writer} before byte {one.offset}"
-        log.warning("%s was dropped: it %s", place, problem)
-        # Without its exit a trial would hold its slots for ever.
+        log.warning("%s was dropped: it %s", place, refused.message)
+        # Without the exit, the trial would hold slots for ever.
         is_exit = one.writer == "agent" and one.line.get("kind") == "exited"
         return ({"kind": "exited"} if is_exit else {}), 0
-    is_plain = b"NaN" not in encoded and b"Infinity" not in encoded
-    return (one.line if is_plain else dict(from_json(encoded))), len(encoded)
 
 
 def _log_chunk(piece: LogText) -> LogChunk:
-    # Half of a surrogate pair, which only a hostile agent sends, must not stop the call.
+    # Half of a surrogate pair, which only a hostile agent sends, must not fail the call.
     text = piece.text.encode("utf-8", "surrogatepass")
     marks = tuple((offset, time_ms) for offset, time_ms in piece.marks)
     return LogChunk(piece.allocation, piece.offset, text, marks)

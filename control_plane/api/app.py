@@ -1,4 +1,4 @@
-"""The application: the routes of all nouns behind one boundary."""
+"""The ASGI application of the API: all routes behind the request boundary."""
 
 from functools import partial
 
@@ -9,14 +9,16 @@ from control_plane.api.boundary import RequestBoundary
 from control_plane.api.page_origins import PageOrigins
 from control_plane.api.request_bounds import RequestBounds
 from control_plane.api.routes import RouteLoader
+from control_plane.api.sign_in_limits import SignInLimits
 from control_plane.services import Services
 
 
 def create_app(services: Services) -> FastAPI:
-    """Create the ASGI application over `services`.
+    """Create the ASGI application that answers requests with `services`.
 
-    The application starts no threads and needs no lifespan events, so that a function host that
-    freezes between two requests can run it as well as a server.
+    The application starts no threads and needs no lifespan events. A function host that freezes
+    between requests can therefore run the application. The first request for a noun loads the
+    noun's routes.
     """
     app = FastAPI(
         title="detcloud",
@@ -28,6 +30,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.request_bounds = RequestBounds()
+    app.state.sign_in_limits = SignInLimits()
     errors.install_handlers(app)
     app.add_middleware(RouteLoader, router=app.router)
     app.add_middleware(PageOrigins, read_allowed=partial(_read_page_origins, services))
@@ -36,8 +39,8 @@ def create_app(services: Services) -> FastAPI:
 
 
 def _read_page_origins(services: Services) -> frozenset[str]:
-    # Imported by the first page elsewhere that asks: with it come the models of configurations
-    # (bench/cold_starts.py).
+    # Imported by the first request from a page of another origin: the module imports the models of
+    # configurations, which would lengthen every cold start (bench/cold_starts.py).
     from control_plane.queries.cluster_configuration import page_origins
 
     return page_origins(services.table)

@@ -1,4 +1,4 @@
-"""The token of a request, in a header or as the halves of a browser's session, and its holder."""
+"""Authentication of requests: by the token in a header, or by a browser session."""
 
 from fastapi import Request
 
@@ -9,19 +9,21 @@ from control_plane.api.session_cookie import read_cookie
 from control_plane.errors import Code, RequestError
 
 SESSION_KEY_HEADER = "X-Session-Key"
-"""The half of a session that the page keeps. No other site's page can send such a header, so that a
-session does nothing for one, reads included.
+"""The header with the half of a session that the web page keeps; a cookie is the other half.
+
+Pages of other sites cannot send this header. A session therefore authorizes no request of another
+site, reads included.
 """
 
 _TOKEN_CHARACTERS_MAX = 256
 
 
 def authenticate(tokens: TokenStore, token: str) -> Principal:
-    """Return the holder of a request's token. May block.
+    """Return the principal of a token. May block.
 
     Raises:
-        RequestError: unauthenticated, in the same words whether the token is unknown, expired or
-            revoked.
+        RequestError: unauthenticated, if the token is unknown, expired or revoked. The message is
+            the same in all three cases.
     """
     principal = tokens.find_principal(token_digest(token))
     if principal is None:
@@ -31,20 +33,36 @@ def authenticate(tokens: TokenStore, token: str) -> Principal:
 
 
 def request_token(request: Request, cluster_id: str) -> str:
-    """The token of a request: of its Authorization header, else its session's. Raises
-    RequestError: unauthenticated.
+    """Return the token of a request, without checking that the token is valid.
+
+    A request with SESSION_KEY_HEADER and without an Authorization header has the token of a
+    session, as `session_token` returns. Other requests have the token in the Authorization header.
+
+    Args:
+        request: the request.
+        cluster_id: the cluster's id, on which the name of the session cookie depends.
+
+    Raises:
+        RequestError: unauthenticated, as `session_token` or `bearer_token`, and also for a request
+            with several Authorization headers.
     """
     headers = request.headers.getlist("authorization")
     key = request.headers.get(SESSION_KEY_HEADER)
     if key is not None and not headers:
         return session_token(request, cluster_id)
-    # With two headers, a proxy before us may have checked the other one.
+    # A proxy may have checked only one of two Authorization headers, so that neither is accepted.
     return bearer_token(headers[0] if len(headers) == 1 else None)
 
 
 def session_token(request: Request, cluster_id: str) -> str:
-    """The token of a request's session. Raises RequestError: unauthenticated, without both halves
-    of one, or with them from a page of another origin.
+    """Return the token of a request's browser session, joined from the cookie and the header.
+
+    The token is not looked up, so that the session may have ended. The name of the cookie depends
+    on `cluster_id`.
+
+    Raises:
+        RequestError: unauthenticated, if the cookie or the header is missing, if the two have 256
+            characters or more together, or if the request comes from a page of another origin.
     """
     if is_cross_origin(request):
         text = "a session is of the cluster's own page; a page elsewhere sends a token"
@@ -58,7 +76,12 @@ def session_token(request: Request, cluster_id: str) -> str:
 
 
 def bearer_token(authorization: str | None) -> str:
-    """The token in an Authorization header. Raises RequestError: unauthenticated."""
+    """Return the token in the value of an Authorization header, `Bearer TOKEN`.
+
+    Raises:
+        RequestError: unauthenticated, if the value is None or has another form, or if the token
+            has more than 256 characters.
+    """
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""The outermost layer: each request gets an id, a host check, headers, a log line, an answer."""
+"""The outermost layer of the API: ids, Host checks, security headers, log lines, last errors."""
 
 import logging
 import secrets
@@ -25,10 +25,13 @@ _HEADERS = {
 
 
 class RequestBoundary:
-    """ASGI middleware around everything, the handlers of errors included.
+    """ASGI middleware around the whole application, handlers of errors included.
 
-    An unexpected exception is logged with the request's id and answered as `internal`;
-    the client sees the id and nothing else of it. A header that a handler set stays as it is.
+    Each HTTP request gets an id and a line in the log. Each answer gets the id in `X-Request-Id`,
+    security headers that the handler did not set, and headers for pages of allowed origins. A
+    request for a host that is not in `hosts`, or with an ambiguous length, is refused here. An
+    unexpected exception is logged and answered as `internal`, which shows only the id. If the
+    answer has begun, the exception is raised again. ASGI events other than HTTP pass unchanged.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -46,14 +49,18 @@ class RequestBoundary:
         except Exception:
             log.exception("request failed", extra={"fields": exchange.fields()})
             if exchange.status:
-                raise  # Half an answer is out: only a broken connection tells the client.
+                raise  # The answer has begun: only a broken connection shows the error.
             text = f"internal error; the server's log has the details under {exchange.request_id}"
             answer = error_response(RequestError(Code.INTERNAL, text))
             await answer(scope, receive, exchange.send)
         log.info("request", extra={"fields": exchange.fields()})
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
-        """The answer to a request that is refused whatever it asks for, None for any other."""
+        """Return the answer to a request that is refused without reading the path.
+
+        Return `forbidden` if the Host header names no host of the cluster. Return `invalid` for
+        both Content-Length and Transfer-Encoding. Return None for other requests.
+        """
         if not is_host_allowed(scope, self._hosts):
             text = "the Host header does not name a host of this cluster"
             return error_response(RequestError(Code.FORBIDDEN, text))
@@ -64,7 +71,11 @@ class RequestBoundary:
 
 
 class _Exchange:
-    """One request and what has been answered so far; `status` is 0 before that."""
+    """A request with a random id, and the progress of the answer.
+
+    `status` is the HTTP status of the answer, or 0 while the answer has not begun. Creating an
+    exchange adds the key `state` to `scope`, if absent.
+    """
 
     def __init__(self, scope: Scope, send: Send) -> None:
         scope.setdefault("state", {})
@@ -75,6 +86,11 @@ class _Exchange:
         self._began_seconds = time.perf_counter()
 
     async def send(self, message: Message) -> None:
+        """Send a message of the answer. Note the status at the start, and add headers to `message`.
+
+        The headers are the request's id, missing security headers, and headers for the page of an
+        allowed origin.
+        """
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
@@ -85,7 +101,11 @@ class _Exchange:
         await self._send(message)
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the log line. The query is left out: it may hold a signature."""
+        """Return the fields of the request's log line.
+
+        The query is left out, because a query may contain a signature. `user` and `role` are None
+        for a request without a caller. `duration_ms` runs from the creation of the exchange.
+        """
         principal = self._scope["state"].get("principal")
         return {
             "request_id": self.request_id,

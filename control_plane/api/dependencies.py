@@ -1,4 +1,4 @@
-"""Parameters of handlers that are read from the request, by the type of the parameter."""
+"""Types of handlers' parameters, for values that FastAPI reads from the request."""
 
 import hashlib
 from typing import Annotated
@@ -50,13 +50,20 @@ async def _idempotent_request(
 
 
 ServicesParameter = Annotated[Services, Depends(_services)]
-"""The services of the application."""
+"""The type of a handler's parameter that receives the services of the application."""
 
 PageParameters = Annotated[PageRequest, Depends(_page_request)]
-"""The page of a list that is asked for."""
+"""The requested page of a list, from the query parameters `limit` and `cursor`."""
 
 IdempotencyParameter = Annotated[IdempotentRequest, Depends(_idempotent_request)]
-"""A mutation's Idempotency-Key, the digest of what it asks for, and the user."""
+"""A mutation: the Idempotency-Key, the digest of method, path and body, and the user.
+
+The key is None for a request without the header. RequestError invalid for a key that is empty, too
+long or not printable.
+"""
 
 ExperimentId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 """The id of an experiment in a path."""
+
+TrialId = Annotated[int, Path(ge=1, le=10**12 - 1)]
+"""The id of a trial in a path."""

@@ -1,4 +1,4 @@
-"""`python -m control_plane.api.describe`: print the OpenAPI document, for programs made from it."""
+"""`python -m control_plane.api.describe`: print the OpenAPI document, for code generators."""
 
 import json
 

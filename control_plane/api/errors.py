@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: the status of each code, the body, and what other exceptions become."""
+"""Error answers: the HTTP status of each code, the body, and the handling of all exceptions."""
 
 import errno
 import logging
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from control_plane.api.original_routes import DETCLOUD_SENTENCE, is_original_route
 from control_plane.errors import Code, Detail, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.state.table import Unavailable
@@ -34,7 +35,7 @@ STATUS_BY_CODE: Mapping[Code, int] = {
 }
 
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-# The framework's phrases, and this API's in their place.
+# Phrases of the framework's messages, and the words of this API for each.
 _PHRASES = (
     ("Input should be", "must be"),
     ("Input should", "must"),
@@ -46,7 +47,11 @@ _PHRASES = (
 
 
 class DetailAnswer(Answer):
-    """One thing that is wrong, as it is answered."""
+    """A single problem of a request.
+
+    `path` is the wrong field or parameter, or "" for the whole request. `line` is the line in the
+    sent configuration. An unknown `line` and a missing `hint` are left out.
+    """
 
     path: str
     message: str
@@ -55,7 +60,7 @@ class DetailAnswer(Answer):
 
 
 class ErrorFields(Answer):
-    """The code of an error, its message, and each thing that is wrong."""
+    """An error: the code, the message, and all single problems of the request."""
 
     code: Code
     message: str
@@ -63,15 +68,16 @@ class ErrorFields(Answer):
 
 
 class ErrorAnswer(Answer):
-    """The body of every answer that is no success."""
+    """The body of every answer with an error status."""
 
     error: ErrorFields
 
 
 class BodyError(HTTPException):
-    """A RequestError raised while a body is read.
+    """A RequestError that is raised while the body of a request is read.
 
-    An HTTPException, since FastAPI answers every other exception there as a body it cannot parse.
+    The class is an HTTPException, because FastAPI answers all other exceptions during the reading
+    as a body that cannot be parsed.
     """
 
     def __init__(self, error: RequestError) -> None:
@@ -80,7 +86,10 @@ class BodyError(HTTPException):
 
 
 def error_response(error: RequestError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The HTTP answer to a request that ended with `error`."""
+    """Return the HTTP answer to a request that failed with `error`.
+
+    The answer gets `headers`, and for the code `unauthenticated` also `WWW-Authenticate`.
+    """
     details = [
         {name: value for name, value in vars(detail).items() if value is not None}
         for detail in error.details
@@ -92,7 +101,11 @@ def error_response(error: RequestError, headers: Mapping[str, str] | None = None
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Make `app` answer every error it knows in the form of the contract."""
+    """Add handlers to `app` that convert exceptions to the API's error answers.
+
+    The handlers convert RequestError, the framework's HTTPException and RequestValidationError,
+    Unavailable (the state table), and OSError if a disk or a bucket failed.
+    """
     app.add_exception_handler(HTTPException, _answer_http_exception)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(RequestError, _answer_request_error)
@@ -106,13 +119,20 @@ async def _answer_request_error(request: Request, error: Exception) -> JSONRespo
 
 
 async def _answer_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Answer what the framework raises: an unknown route or method, a body it cannot read."""
+    """Return the answer for an exception that the framework raises before or in place of a handler.
+
+    Return `not_found` for an unknown route, with advice on a route of Determined's. Return
+    `method_not_allowed` for a known route with another method, with the allowed methods. Return the
+    error inside a BodyError. Return `invalid` otherwise, because the body cannot be read.
+    """
     assert isinstance(error, HTTPException)
     if isinstance(error, BodyError):
         return error_response(error.error)
     route = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        return error_response(RequestError(Code.NOT_FOUND, f"there is no route {route}"))
+        is_of_original = is_original_route(request.url.path)
+        text = DETCLOUD_SENTENCE if is_of_original else f"there is no route {route}"
+        return error_response(RequestError(Code.NOT_FOUND, text))
     if error.status_code == 405:
         allowed = _allowed_methods(request)
         text = f"{route} is not supported; this path accepts {allowed}"
@@ -123,21 +143,25 @@ async def _answer_http_exception(request: Request, error: Exception) -> JSONResp
 
 async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    details = [_fault_detail(fault) for fault in error.errors()]
+    # A faulty field that a dependency and the handler both read is reported twice.
+    details = list(dict.fromkeys(_fault_detail(fault) for fault in error.errors()))
     listed = "; ".join(f"{d.path}: {d.message}" if d.path else d.message for d in details)
     text = f"the request is not valid: {listed}"
     return error_response(RequestError(Code.INVALID, text, details))
 
 
 async def answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
-    """Answer a fault of the state table as one to try again."""
+    """Log a fault of the state table, and return the answer `unavailable`."""
     log.warning("the state table is not available: %s", error)
     text = f"the state table is unavailable now: {error}"
     return error_response(RequestError(Code.UNAVAILABLE, text))
 
 
 async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer a fault of the disk or of a bucket as one to try again; anything else is ours."""
+    """Log a fault of a bucket, or a full, failing or read-only disk; return `unavailable`.
+
+    Raise any other error again, because such an error is a bug.
+    """
     assert isinstance(error, OSError)
     if isinstance(error, BucketError):
         log.warning("a bucket failed: %s", error)
@@ -151,7 +175,10 @@ async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> str:
-    """The methods of every route with the request's path; the framework knows those of one."""
+    """Return the methods of all loaded routes that match the request's path, joined by commas.
+
+    The framework itself knows the methods of only one of the routes.
+    """
     scope = {**request.scope, "method": ""}
     methods = set[str]()
     for route in request.app.routes:
@@ -161,10 +188,11 @@ def _allowed_methods(request: Request) -> str:
 
 
 def _fault_detail(fault: Mapping[str, Any]) -> Detail:
-    """A fault that the framework found in a request. The value itself is never repeated: it may be
-    a secret.
+    """Convert a fault that the framework found in a request to a detail with this API's words.
+
+    The detail does not contain the wrong value, because the value may be a secret.
     """
-    # The first element of a location says where the value was sent; the rest is its path.
+    # A location begins with the part of the request, such as `body`; the value's path follows.
     place, *rest = fault["loc"]
     if fault["type"] == "json_invalid":
         return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")

@@ -1,6 +1,5 @@
-"""Metadata in requests: objects of JSON that are kept, and filters that find them."""
+"""Metadata in requests: checks of JSON objects to store, and filters of lists by metadata."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -11,28 +10,33 @@ from control_plane.actors.metadata_terms import parse_term
 from control_plane.agents.reports import METADATA_BYTES_MAX
 from control_plane.api.request_body import RequestBody
 from control_plane.errors import invalid
-from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
+from control_plane.json_gate import JsonRefused, check_size, check_value
 
 FILTERS_MAX = 5
-# Of an experiment: lists answer it for each.
+# The limit for an experiment is low, because lists contain the metadata of every experiment.
 EXPERIMENT_METADATA_BYTES_MAX = 4 * 1024
 
-# Of a trial or a checkpoint: as much as code may set.
+# The limit for a trial or a checkpoint, equal to the limit for metadata from training code.
 OWN_METADATA_BYTES_MAX = METADATA_BYTES_MAX
 
 MetadataFilters = Annotated[list[str] | None, Query(max_length=FILTERS_MAX)]
 
 
 class MetadataBody(RequestBody):
-    """The body that sets the metadata of a trial or a checkpoint, all of it."""
+    """The body that replaces all metadata of a trial or a checkpoint.
+
+    With `revision`, the metadata are replaced only if they still have this revision.
+    """
 
     metadata: dict[str, Any]
     revision: Annotated[str, Field(max_length=64)] | None = None
 
 
 def parse_metadata_filters(filters: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the terms of filters `key=value`; RequestError invalid for one that is not a
-    filter.
+    """Return the terms of filters such as `key=value`, each term once. Empty for None.
+
+    Raises:
+        RequestError: invalid, for a text that is not a filter.
     """
     terms = []
     for text in filters or ():
@@ -44,14 +48,13 @@ def parse_metadata_filters(filters: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check_metadata(metadata: Mapping[str, Any], bytes_max: int) -> None:
-    """Raise RequestError invalid for metadata that cannot be kept in so many bytes."""
-    if is_too_deep(metadata):
-        raise invalid("metadata", f"is nested more than {JSON_DEPTH_MAX} levels deep")
+    """Check that metadata can be stored, and have at most `bytes_max` bytes as JSON.
+
+    Raises:
+        RequestError: invalid, for other metadata.
+    """
     try:
-        size = len(json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode())
-    except (ValueError, UnicodeEncodeError):
-        raise invalid(
-            "metadata", "contains a number or a text that JSON cannot represent"
-        ) from None
-    if size > bytes_max:
-        raise invalid("metadata", f"has {size} bytes as JSON; the limit is {bytes_max}")
+        check_value(metadata, at=("metadata",))
+        check_size(metadata, bytes_max, "metadata")
+    except JsonRefused as refused:
+        raise invalid(refused.place, refused.message) from None

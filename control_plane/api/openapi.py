@@ -10,7 +10,10 @@ from control_plane.api.route_guards import GuardedRoute
 
 
 def openapi_document(title: str, version: str, routes: Iterable[BaseRoute]) -> dict[str, Any]:
-    """The document that describes the routes, which are completed for it."""
+    """Return the OpenAPI document that describes the routes.
+
+    Complete each guarded route that is not complete. `title` and `version` are the API's.
+    """
     listed = list(routes)
     for route in listed:
         if isinstance(route, GuardedRoute):

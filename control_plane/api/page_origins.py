@@ -1,7 +1,7 @@
-"""Pages of other origins: which of them may ask the API, and the headers that tell browsers so.
+"""Requests from pages of other origins: the allowed origins, and the headers for browsers.
 
-Such a page sends its token itself. Nothing here tells a browser to send cookies along, so that
-no page elsewhere acts by a session of the page that the API serves.
+A page of another origin sends a token. No header here makes a browser add cookies. A page of
+another origin therefore cannot use a session of the page that the API serves.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,24 @@ from control_plane.errors import Code, RequestError
 from control_plane.state.table import Unavailable
 
 _METHODS = "GET, POST, PUT, PATCH, DELETE"
-# No X-Session-Key among them: a session is of the page that the API serves.
+# X-Session-Key is not allowed: sessions belong to the page that the API serves.
 _REQUEST_HEADERS = "Authorization, Content-Type, Idempotency-Key"
 _ANSWER_HEADERS = "Retry-After, X-Request-Id"
-# How long a browser asks no more for a route: an origin that is taken out works no longer.
+# For this time a browser does not ask again for a route, even if the origin was removed.
 _PREFLIGHT_SECONDS = 300
-# What a browser says of requests of the page itself, and of those that a person makes.
+# Sec-Fetch-Site in requests of the API's own page, and in requests that a person typed.
 _OWN_SITES = frozenset({"same-origin", "none"})
 
 
 class PageOrigins:
-    """ASGI middleware that answers browsers which ask on behalf of a page of another origin, and
-    notes for all behind it that an allowed one asks. `read_allowed` returns the allowed origins;
-    it may block.
+    """ASGI middleware for requests that browsers send for pages of other origins.
+
+    Store an allowed origin in the state of the request, for `page_origin`. Answer a preflight
+    request: 204 for an allowed origin, otherwise `forbidden`. Pass on all other requests, also from
+    origins that are not allowed. Answer `unavailable` if the allowed origins cannot be read.
+
+    Args:
+        read_allowed: returns the allowed origins. May block, and may raise Unavailable.
     """
 
     def __init__(self, app: ASGIApp, read_allowed: Callable[[], frozenset[str]]) -> None:
@@ -60,18 +65,25 @@ class PageOrigins:
 
 
 def page_origin(request: Request) -> str | None:
-    """The origin of the allowed page elsewhere that asks; None for all others."""
+    """Return the allowed other origin whose page sent the request. Return None otherwise."""
     return cast("str | None", getattr(request.state, "page_origin", None))
 
 
 def is_cross_origin(request: Request) -> bool:
-    """Whether a browser sends the request for a page of another origin, allowed or not."""
+    """Return whether a browser sends the request for a page of another origin, allowed or not.
+
+    Return False for the API's own page, requests that a person typed, and other clients. Without
+    the header Sec-Fetch-Site, only pages of allowed origins are recognized.
+    """
     site = request.headers.get("sec-fetch-site")
     return page_origin(request) is not None or (site is not None and site not in _OWN_SITES)
 
 
 def add_origin_headers(scope: Scope, headers: MutableHeaders) -> None:
-    """Add the headers that let a page of an allowed origin read the answer."""
+    """Add headers to `headers` that let a page of an allowed other origin read the answer.
+
+    Add nothing if the request in `scope` has no allowed origin.
+    """
     if origin := scope.get("state", {}).get("page_origin"):
         headers["Access-Control-Allow-Origin"] = origin
         headers["Access-Control-Expose-Headers"] = _ANSWER_HEADERS
@@ -79,7 +91,7 @@ def add_origin_headers(scope: Scope, headers: MutableHeaders) -> None:
 
 
 def _is_own(origin: str, headers: Headers) -> bool:
-    """Whether the origin is the address that the request itself names."""
+    """Return whether an origin is the host of the Host header, with HTTP or HTTPS."""
     scheme, separator, place = origin.partition("://")
     return bool(separator) and scheme in ("http", "https") and place == headers.get("host")
 

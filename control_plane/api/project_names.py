@@ -7,13 +7,19 @@ from pydantic import Field
 from control_plane.actors.projects import NAME_CHARACTERS_MAX, find_name_problem
 from control_plane.errors import invalid
 
-# What else is wrong with one is said by the experiment that is to have it.
+# The experiment that gets the name checks the other rules for names.
 GroupName = Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 
 
 def check_group_name(kind: str, name: str | None) -> None:
-    """Raise RequestError invalid for what can be no name of a workspace or project; None is no
-    name.
+    """Check the name of a workspace or project. None passes.
+
+    Args:
+        kind: `workspace` or `project`, the path of the error.
+        name: the name.
+
+    Raises:
+        RequestError: invalid, for a name that breaks a rule.
     """
     if name is not None and (problem := find_name_problem(name)):
         raise invalid(kind, f"{name!a:.140} {problem}")

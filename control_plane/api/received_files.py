@@ -1,4 +1,4 @@
-"""Bodies of requests that are written to files of this machine."""
+"""Storage of request bodies in local files."""
 
 import hashlib
 import tempfile
@@ -17,8 +17,14 @@ from control_plane.errors import invalid
 async def received_body(
     request: Request, new_hash: Callable[[], Any] = hashlib.sha256
 ) -> AsyncIterator[tuple[Path, str]]:
-    """Keep the body in a file of its own for the length of the block; its path and digest. Raises
-    as `receive_file`.
+    """Store the body of a request in a temporary file, which is deleted at the end of the context.
+
+    The context gets the path and the digest of the body in hexadecimal. `new_hash` creates the hash
+    of the digest, by default SHA-256.
+
+    Raises:
+        RequestError: invalid, if the connection ended before the body.
+        BodyError: in a guarded route, too_large or unavailable, as `limit_body`.
     """
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         path = Path(folder) / "content"
@@ -29,11 +35,19 @@ async def received_body(
 async def receive_file(
     request: Request, path: Path, new_hash: Callable[[], Any] = hashlib.sha256
 ) -> tuple[str, int]:
-    """Write the body to `path`, and return its digest and its size in bytes. The guard of the route
-    has bounded it.
+    """Write the body of a request to `path`; return the digest and the size in bytes.
+
+    The digest is hexadecimal. The route's guard limits the size. After an error, an incomplete file
+    remains.
+
+    Args:
+        request: the request.
+        path: the file to create or replace.
+        new_hash: creates the hash of the digest, by default SHA-256.
 
     Raises:
-        RequestError: invalid, where the connection ended before the body did.
+        RequestError: invalid, if the connection ended before the body.
+        BodyError: in a guarded route, too_large or unavailable, as `limit_body`.
     """
     digest, size = new_hash(), 0
     with path.open("wb") as file:

@@ -4,10 +4,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class RequestBody(BaseModel):
-    """The fields that a request may have, and no others.
+    """The base of the models of request bodies. Unknown fields and wrong types are refused.
 
-    Not deferred: FastAPI names the body after a parameter. Pydantic warns of that when the schema
-    is built, and FastAPI silences the warning only while it builds the route.
+    Schemas are not deferred as in `Answer`. FastAPI names the body after a parameter, and pydantic
+    warns about the name when pydantic builds the schema. FastAPI silences the warning only while
+    FastAPI builds the route.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

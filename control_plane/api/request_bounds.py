@@ -1,7 +1,7 @@
-"""Bounds on concurrent requests: of each caller, and of all callers other than agents together.
+"""Limits on concurrent requests: of each caller, and of all callers except agents together.
 
-A request counts until its whole answer was sent, so that a download counts while it is read, and a
-call that is held while it waits. A client with too many is refused; agents always have room.
+A request counts until the whole answer is sent. Running downloads and waiting long polls therefore
+count. Agents do not count against the common limit, so that other callers never block an agent.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from control_plane.errors import Code, RequestError
 from control_plane.objects.store import ObjectKey
 
 CALLER_REQUESTS_MAX = 100
-"""The requests of one caller: more than any honest client makes at once."""
+"""The most concurrent requests of a caller, more than an honest client sends."""
 
 OTHERS_REQUESTS_MAX = 256
-"""The requests of all who are no agents. With a file for each, they take half of the descriptors
-that a process has by default.
+"""The most concurrent requests of all callers except agents. If each request has a connection and a
+file, the requests use half of the file descriptors that a process has by default.
 """
 
 _AGENT_ROLES = frozenset({Role.AGENT, Role.JOIN})
@@ -26,24 +26,39 @@ _AGENT_ROLES = frozenset({Role.AGENT, Role.JOIN})
 
 @dataclass
 class RequestBounds:
-    """The requests that are being answered, counted by caller; used from one event loop."""
+    """The numbers of concurrent requests. All calls must come from the same event loop."""
 
     caller_max: int = CALLER_REQUESTS_MAX
+    """The most concurrent requests of a caller."""
     others_max: int = OTHERS_REQUESTS_MAX
+    """The most concurrent requests of all callers except agents."""
     counts: Counter[str] = field(default_factory=Counter)
+    """The number of requests in progress of each caller that has any."""
     others: int = 0
+    """The number of requests in progress of all callers except agents."""
 
     @contextmanager
     def count_principal(self, principal: Principal) -> Iterator[None]:
-        """Count a request of `principal` in the block. Raises RequestError: rate_limited."""
+        """Count a request of `principal` for the duration of the context.
+
+        The common limit does not apply to an agent or to the holder of a join token.
+
+        Raises:
+            RequestError: rate_limited, if a limit is reached.
+        """
         name = f"{principal.role} {principal.subject or principal.user}"
         with self._count(name, principal.role in _AGENT_ROLES):
             yield
 
     @contextmanager
     def count_signed(self, key: ObjectKey) -> Iterator[None]:
-        """Count a request by a signature, which names no caller: those on one folder are one's.
-        Raises RequestError: rate_limited.
+        """Count a request with a signature for `key`, for the duration of the context.
+
+        A signature names no caller. Requests for keys with the same first two parts count together
+        as the requests of a caller. The common limit applies, too.
+
+        Raises:
+            RequestError: rate_limited, if a limit is reached.
         """
         with self._count("/".join(key.parts[:2]), is_agent=False):
             yield

@@ -1,36 +1,44 @@
-"""Limits on what a stranger can send: the size of a body and its time, and the host it names."""
+"""Limits on requests of strangers: size and time of the body, path, query and Host header."""
 
 import asyncio
 import re
 import time
 from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
 from starlette.types import Message, Scope
 
 from control_plane.api.errors import BodyError
+from control_plane.api.json_requests import GatedRequest
 from control_plane.errors import Code, RequestError, invalid
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
-"""The default limit: twice the agent's largest call, whose JSON escapes may double it."""
+"""The default limit of a body. JSON escapes may double the size of a text of half the limit."""
 
 BODY_SECONDS_MAX = 30.0
-"""The time that a small body may take; a larger one has the time that this rate needs."""
+"""The time that a body may take. Each received byte adds time at BODY_BYTES_PER_SECOND."""
 BODY_BYTES_PER_SECOND = 16 * 1024
 
-# The whole header is matched: what stands behind a name that is ours would be another's.
+# Matches the whole header, because text behind an allowed name would make a name of another host.
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 
-def limit_body(request: Request, bytes_max: int) -> Request:
-    """A copy of the request with a body that ends with `too_large` behind `bytes_max` bytes, and
-    with `unavailable` when it comes too slowly or not to its end: that may be for want of time on
-    either side, and says nothing about what it holds.
+def limit_body(request: Request, bytes_max: int, *, has_lines: bool = False) -> Request:
+    """Return a copy of the request that limits the body, and parses JSON with the gate.
 
-    A body that announces its length is refused before a byte of it is read.
+    Reading the copy's body raises BodyError too_large after more than `bytes_max` bytes. It raises
+    BodyError unavailable if the body arrives too slowly or is incomplete, because the server may be
+    the cause.
+
+    Args:
+        request: the request, which must not be read any more.
+        bytes_max: the most bytes of the body.
+        has_lines: whether the body has report lines of trials, as in `GatedRequest`.
 
     Raises:
-        BodyError: as said, here or while the body is read; invalid for a senseless length.
+        BodyError: too_large, if Content-Length is more than `bytes_max`; invalid, if Content-Length
+            is not a number. No byte of the body is read before.
     """
     announced = request.headers.get("content-length")
     if announced is not None:
@@ -42,7 +50,7 @@ def limit_body(request: Request, bytes_max: int) -> Request:
 
     async def receive() -> Message:
         nonlocal received, is_complete
-        # After the body only the end of the connection is waited for, however long.
+        # After the body, wait for the end of the connection without a limit.
         deadline_seconds = began_seconds + BODY_SECONDS_MAX + received / BODY_BYTES_PER_SECOND
         left_seconds = None if is_complete else deadline_seconds - time.monotonic()
         try:
@@ -58,11 +66,33 @@ def limit_body(request: Request, bytes_max: int) -> Request:
         _check_size(received, bytes_max)
         return message
 
-    return Request(request.scope, receive)
+    return GatedRequest(request.scope, receive, has_lines=has_lines)
+
+
+def check_target(scope: Scope) -> None:
+    """Check the encoded bytes in the path and the query of a request.
+
+    Raises:
+        RequestError: invalid, for a NUL character, or for bytes that are not UTF-8. The framework
+            would decode bad bytes into other characters.
+    """
+    for place, raw in (("path", scope.get("raw_path")), ("query", scope["query_string"])):
+        if not raw or b"%" not in raw:
+            continue
+        try:
+            text = unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise invalid(place, "is not UTF-8") from None
+        if "\0" in text:
+            raise invalid(place, "contains a NUL character")
 
 
 def is_host_allowed(scope: Scope, hosts: Iterable[str]) -> bool:
-    """Whether there is exactly one Host header and it names one of `hosts`, with any port."""
+    """Return whether the request has a single Host header that names one of `hosts`.
+
+    Any port is allowed. Upper case and a dot at the end of the name are accepted. `hosts` are in
+    lower case.
+    """
     host_headers = [value for name, value in scope["headers"] if name == b"host"]
     if len(host_headers) != 1:
         return False
@@ -71,7 +101,10 @@ def is_host_allowed(scope: Scope, hosts: Iterable[str]) -> bool:
 
 
 def has_ambiguous_length(scope: Scope) -> bool:
-    """True for a request whose end a proxy before us may have seen elsewhere than we do."""
+    """Return whether a request has both Content-Length and Transfer-Encoding headers.
+
+    A proxy could see the end of the request at another place than this server.
+    """
     names = {name for name, _ in scope["headers"]}
     return b"content-length" in names and b"transfer-encoding" in names
 

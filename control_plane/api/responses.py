@@ -1,6 +1,4 @@
-"""Responses with JSON that is encoded already, with the content of an object or a file, or with the
-URL where its store has it.
-"""
+"""Responses with encoded JSON, with the content of an object, or with a redirect to a store."""
 
 from collections.abc import Generator, Iterator
 
@@ -15,38 +13,47 @@ from control_plane.usecases.idempotency import StoredAnswer
 
 
 def json_response(content: bytes, status: int = 200) -> Response:
-    """The response with this JSON."""
+    """Return a response with the JSON text `content`."""
     return Response(content, status, media_type="application/json")
 
 
 def answer_response(answer: StoredAnswer) -> Response:
-    """The response to a mutation, whether it was carried out now or before."""
+    """Return the HTTP response with the status and JSON text of a mutation's answer."""
     return json_response(answer.content, answer.status)
 
 
 def download_or_redirect(
     objects: ObjectStore, key: ObjectKey, media_type: str, now_ms: int, redirect_status: int = 307
 ) -> Response:
-    """The object, or a redirect to the store's own host where it has one: answers are limited
-    there. A `redirect_status` of 303 is for requests that are no GET, and are one there.
+    """Return an object as a download, or a redirect to the store if clients can reach the store.
+
+    The redirect avoids the size limit that a function host has for answers.
+
+    Args:
+        objects: the object store.
+        key: the key of the object.
+        media_type: the media type of a download. A redirect ignores it.
+        now_ms: the current time in epoch ms. The URL of a redirect is valid for VALIDITY_MS_MAX.
+        redirect_status: the HTTP status of a redirect. 303 makes the client send a GET, for
+            requests with another method.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the object does not exist.
     """
     if objects.size(key) is None:
         raise _missing_object_error(key)
     signed = objects.signed_url("GET", key, expires_ms=now_ms + VALIDITY_MS_MAX)
     if signed.url.startswith("/"):
         return object_download(objects, key, media_type)
-    # The URL is good for a while only, and for this caller only.
+    # The URL expires soon, and is for this caller only.
     return RedirectResponse(signed.url, redirect_status, {"Cache-Control": "no-store"})
 
 
 def object_download(objects: ObjectStore, key: ObjectKey, media_type: str) -> StreamingResponse:
-    """The object as a download.
+    """Return an object as a download with Content-Length, which browsers save and never display.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the object does not exist.
     """
     size = objects.size(key)
     try:
@@ -57,7 +64,16 @@ def object_download(objects: ObjectStore, key: ObjectKey, media_type: str) -> St
 
 
 def download(blocks: Iterator[bytes], size: int | None, media_type: str) -> StreamingResponse:
-    """The blocks as a download, never shown in place, since the content is a stranger's."""
+    """Return blocks of bytes as a download, which browsers save and never display.
+
+    The content may be another user's, and displaying it would be unsafe. After the response,
+    `blocks` is closed if it is a generator.
+
+    Args:
+        blocks: the content.
+        size: the number of bytes for the Content-Length header. None omits the header.
+        media_type: the media type of the content.
+    """
     headers = {"Content-Disposition": "attachment"}
     if size is not None:
         headers["Content-Length"] = str(size)
@@ -65,8 +81,9 @@ def download(blocks: Iterator[bytes], size: int | None, media_type: str) -> Stre
 
 
 class _Download(StreamingResponse):
-    """A download that lets go of what it reads from, whether its answer was taken to the end or
-    the caller left: a generator that was left in the middle would keep its file open.
+    """A download that closes the generator of its blocks, even if the client disconnects early.
+
+    An unfinished generator would keep a file open.
     """
 
     def __init__(self, blocks: Iterator[bytes], media_type: str, headers: dict[str, str]) -> None:

@@ -1,8 +1,9 @@
-"""Routes that cannot be declared without saying who may call them.
+"""Guarded routes, which cannot be declared without a rule for access.
 
-Above each handler, below its route, stands one of `require_role(roles)`, `require_signature` and
-`allow_anyone`. The check runs before a byte of the body is read, and the body is bounded by the
-same declaration.
+Each handler has a decorator below the route: `require_role(roles)`, `require_signature` or
+`allow_anyone`. The check of the caller runs before the body is read. The same declaration limits
+the body. A route by which users change objects also declares the changed objects, and
+access/ownership.py decides which users may change them.
 """
 
 from collections.abc import Callable, Coroutine
@@ -17,11 +18,12 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from control_plane.access.ownership import Action, FindOwned, check_may_change
 from control_plane.access.principals import Principal, Role
 from control_plane.api.authentication import authenticate, request_token
 from control_plane.api.errors import ErrorAnswer
 from control_plane.api.request_bounds import RequestBounds
-from control_plane.api.request_limits import BODY_BYTES_MAX, limit_body
+from control_plane.api.request_limits import BODY_BYTES_MAX, check_target, limit_body
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import Grant, InvalidSignature
 from control_plane.objects.store import InvalidKey, Method, ObjectKey
@@ -33,45 +35,84 @@ _KEY_PARAMETER = {"name": "key", "in": "path", "required": True, "schema": {"typ
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
+Changes = Callable[..., FindOwned]
+"""A dependency of FastAPI that returns a function, which finds the objects that a request changes.
+
+api/owned_objects.py has the dependencies that several nouns use.
+"""
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
 
 @dataclass(frozen=True)
 class AccessRule:
-    """The requirement of a route: one of `roles`, a signature, or nothing.
-
-    A signed route's body is bounded by the signature instead of by `body_bytes_max`.
-    """
+    """The rule of a route for access. Without roles and signature, the route allows everyone."""
 
     roles: frozenset[Role] = frozenset()
+    """The roles that may call the route. Empty for a route that needs no token."""
     is_signed: bool = False
+    """Whether a request needs a signature, which then limits the body's size."""
     body_bytes_max: int = BODY_BYTES_MAX
+    """The most bytes of the body, for a route without signatures."""
+    has_lines: bool = False
+    """Whether the body has report lines of trials. The gate then checks each line separately, so
+    that a faulty line does not refuse the others.
+    """
+    changes: Changes | None = None
+    """The dependency that finds the objects which a request changes. The caller must be allowed to
+    change them. None for a route by which users only read, or that no user may call.
+    """
+    action: Action | None = None
+    """The action on the changed objects. None stands for a deletion if the method is DELETE, and
+    for a change otherwise.
+    """
 
 
 def require_role(
-    *roles: Role, body_bytes_max: int = BODY_BYTES_MAX
+    *roles: Role,
+    body_bytes_max: int = BODY_BYTES_MAX,
+    has_lines: bool = False,
+    changes: Changes | None = None,
+    action: Action | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Allow callers with one of `roles`; the handler may have a `Caller` parameter."""
+    """Return a decorator that declares a handler for callers with one of `roles`.
+
+    The decorator stores the rule in the handler and returns the handler, which may have a `Caller`
+    parameter. The other arguments are those of `AccessRule`. The route refuses a caller who may
+    not do `action` to each object that `changes` finds, before the handler runs.
+
+    Raises:
+        TypeError: no role is given.
+    """
     if not roles:
         raise TypeError("name at least one role, or say allow_anyone")
-    return lambda handler: _declare(handler, AccessRule(frozenset(roles), False, body_bytes_max))
+    rule = AccessRule(frozenset(roles), False, body_bytes_max, has_lines, changes, action)
+    return lambda handler: _declare(handler, rule)
 
 
 def require_signature(handler: Handler) -> Handler:
-    """Allow requests with a signature of the path's `{key}`; the handler may have a
-    `GrantParameter`.
+    """Declare a handler for requests with a valid signature for the path's `{key}`.
+
+    Store the rule in the handler, and return the handler, which may have a `GrantParameter`.
     """
     return _declare(handler, AccessRule(is_signed=True))
 
 
 def allow_anyone(handler: Handler) -> Handler:
-    """Allow all requests, without a token."""
+    """Declare a handler for all requests, with or without a token.
+
+    Store the rule in the handler, and return the handler.
+    """
     return _declare(handler, AccessRule())
 
 
 class GuardedRoute(APIRoute):
-    """A route that enforces its handler's declaration, and refuses a handler without one.
+    """A route that enforces the handler's rule for access.
 
-    Until its first request, or until the API is described, only its path and methods exist: the
-    checks of its parameters and of its answer take as long to make as a hundred requests.
+    The constructor raises TypeError for a handler without a rule, and for a handler by which users
+    change something without `changes`. Until the first request or the API's description, only path
+    and methods exist. Building the checks of parameters and answer takes as long as a hundred
+    requests.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -80,31 +121,47 @@ class GuardedRoute(APIRoute):
             text = "put require_role(...), require_signature or allow_anyone above its handler"
             raise TypeError(f"{path}: {text}")
         self.access_rule = rule
+        methods = set(options["methods"])
+        if rule.changes is not None:
+            action = rule.action or (Action.DELETE if "DELETE" in methods else Action.CHANGE)
+            check = Depends(_owner_check(rule.changes, action))
+            options["dependencies"] = [check, *(options.get("dependencies") or ())]
+        elif Role.USER in rule.roles and methods - _READING:
+            text = "say what it `changes` in require_role(...): api/owned_objects.py lists choices"
+            raise TypeError(f"{path}: {text}")
         if rule.roles:
             options["openapi_extra"] = {"security": [{"bearer": []}]}
         elif rule.is_signed:
             options["openapi_extra"] = {"parameters": [_KEY_PARAMETER]}
         Route.__init__(self, path, endpoint)
-        self.methods = set(options["methods"])
+        self.methods = methods
         self._build: Callable[[], None] | None = partial(
             super().__init__, path, endpoint, **options
         )
 
     def complete(self) -> None:
-        """Build the rest of the route, unless it was built before."""
+        """Build the rest of the route. Do nothing if the route is already complete."""
         if build := self._build:
             build()
             self._build = None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that matches."""
+        """Answer a request that matches the route. The first request builds the rest of the route.
+
+        The request counts against the limits of concurrent requests until the whole answer is sent.
+        """
         self.complete()
-        # A request counts as its caller's until the last byte of its answer was sent.
         with ExitStack() as counted:
             scope.setdefault("state", {})["counted"] = counted
             await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return a function that checks the caller and the path, limits the body, and answers.
+
+        The function stores `principal` or `grant` in the request's state, and counts the request as
+        the caller's. It raises RequestError unauthenticated, forbidden, rate_limited or invalid for
+        a refused request, and BodyError for a refused body.
+        """
         handle = super().get_route_handler()
         rule = self.access_rule
 
@@ -119,13 +176,18 @@ class GuardedRoute(APIRoute):
                 grant = request.state.grant = _verify_grant(request)
                 counted.enter_context(bounds.count_signed(grant.key))
                 bytes_max = grant.size or 0
-            return await handle(limit_body(request, bytes_max))
+            # Check the target last, so that callers without a token learn nothing from the answer.
+            check_target(request.scope)
+            return await handle(limit_body(request, bytes_max, has_lines=rule.has_lines))
 
         return check_and_handle
 
 
 def guarded_router(tag: str) -> APIRouter:
-    """A router for one noun, below the API's path, of guarded routes only."""
+    """Return a router for a noun's guarded routes below API_PATH.
+
+    `tag` groups the routes in the OpenAPI document, which also shows error answers for each route.
+    """
     responses: dict[int | str, dict[str, Any]] = {
         "4XX": {"model": ErrorAnswer, "description": "The request is refused."},
         "5XX": {"model": ErrorAnswer, "description": "The cluster cannot answer."},
@@ -142,10 +204,26 @@ def _grant(request: Request) -> Grant:
 
 
 Caller = Annotated[Principal, Depends(_principal)]
-"""The type of a handler's parameter that receives the principal who calls."""
+"""The type of a handler's parameter that receives the caller's principal."""
 
 GrantParameter = Annotated[Grant, Depends(_grant)]
-"""The type of a handler's parameter that receives what the signature allows."""
+"""The type of a handler's parameter that receives the request which the signature permits."""
+
+
+def _owner_check(changes: Changes, action: Action) -> Callable[..., None]:
+    """Return a dependency that refuses a caller who may not do `action` to the changed objects.
+
+    The dependency raises RequestError forbidden for the first such object, and passes on errors of
+    `changes`. Admins pass without a search for the objects.
+    """
+
+    def check_owners(caller: Caller, find: Annotated[FindOwned, Depends(changes)]) -> None:
+        # An admin may change everything, so that the search would be wasted.
+        if caller.role is not Role.ADMIN:
+            for owned in find():
+                check_may_change(caller, owned, action)
+
+    return check_owners
 
 
 def _declare(handler: Handler, rule: AccessRule) -> Handler:
@@ -181,5 +259,8 @@ def _verify_grant(request: Request) -> Grant:
 
 
 def _parse_number(text: str | None) -> int | None:
-    """Parse a query parameter; None for one that is no plain number, which fits no signature."""
+    """Parse a number in a query parameter.
+
+    Return None for a missing parameter, and for text other than 1 to 16 ASCII digits.
+    """
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 16 else None

@@ -1,4 +1,4 @@
-"""The cookie with a browser's half of a session."""
+"""The session cookie, which contains half of a browser session's token."""
 
 import hashlib
 
@@ -8,23 +8,30 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def cookie_name(request: Request, cluster_id: str) -> str:
-    """The name of the cookie. Browsers share cookies among all ports of a machine, so that each
-    cluster has one of its own; away from this machine it is one that only an answer over TLS for
-    just this host can set.
+    """Return the name of the cluster's session cookie for the host of a request.
+
+    Browsers share cookies among all ports of a host, so that the name depends on the cluster's id.
+    Except for a loopback address, the name has the prefix `__Host-`: only an answer over TLS from
+    exactly this host can set the cookie.
     """
     mark = hashlib.sha256(cluster_id.encode()).hexdigest()[:12]
     return f"detcloud-{mark}" if _is_loopback(request) else f"__Host-detcloud-{mark}"
 
 
 def read_cookie(request: Request, cluster_id: str) -> str | None:
-    """The value of the cookie, None where the request has none."""
+    """Return the value of the session cookie. Return None if the request has no such cookie."""
     return request.cookies.get(cookie_name(request, cluster_id))
 
 
 def set_cookie(
     response: Response, request: Request, cluster_id: str, value: str, seconds: int
 ) -> None:
-    """Make the browser keep `value` for `seconds`; for 0 it forgets it."""
+    """Add the session cookie to `response`, with a lifetime in seconds.
+
+    0 seconds delete the cookie in the browser. Scripts cannot read the cookie, and browsers send
+    the cookie only with requests from pages of the same site. Except for a loopback host, browsers
+    also require TLS.
+    """
     response.set_cookie(
         cookie_name(request, cluster_id),
         value,

@@ -1,4 +1,4 @@
-"""Contents of requests that become objects, once nothing is wrong with them."""
+"""Storage of received files as objects, after a check of the content."""
 
 import hashlib
 from collections.abc import Iterator
@@ -18,18 +18,26 @@ from detcloud.shared.archive_limits import ArchiveInvalid
 _BLOCK_BYTES = 256 * 1024
 
 archive_checks = LoopLimiter("archive checks", 1)
-"""Archives are checked one at a time and beside the threads that answer: a check takes seconds
-where an archive was made to be dear, and no other request waits for it.
+"""The limit of archive checks: a single check at a time, apart from the threads of other requests.
+
+A check of a maliciously built archive takes seconds. Other requests do not wait meanwhile.
 """
 
 
 def check_and_store(path: Path, key: ObjectKey, sha256: str, objects: ObjectStore) -> None:
-    """Store the file at `path`, whose digest is `sha256`, under its key; model code is checked.
-    Storing the same twice is no error.
+    """Store a local file as the object `key`, after checking an archive of model code.
+
+    Storing the same content again changes nothing and is not an error.
+
+    Args:
+        path: the file.
+        key: the key. Files in the namespace of model code must be valid archives.
+        sha256: the SHA-256 of the file in hexadecimal, which is not checked here.
+        objects: the object store.
 
     Raises:
-        RequestError: invalid, for an archive with a fault; conflict, where the key has another
-            content.
+        RequestError: invalid, if an archive of model code breaks a rule; conflict, if the object
+            exists with other content or the store cannot write the key.
     """
     if key.namespace == MODEL_CODE_NAMESPACE:
         try:

@@ -1,3 +1,3 @@
-"""AWS's part of the control plane: its state table, object store, instance identities, credentials
-and catalogue of instance types.
+"""The parts of the control plane that are specific to AWS: state table, object store, instance
+identities, credentials and catalogue of instance types.
 """

@@ -1,8 +1,8 @@
-"""The verifier of instances in AWS: it sends a GetCallerIdentity request that the instance has
-signed to AWS's token service (STS), which answers with the instance's role and id.
+"""The verifier of instances in AWS, by a GetCallerIdentity request that the instance has signed.
 
-The request is built here from the fields it must have; only the signature and its parameters come
-from the proof. So a signature that was made for any other request is refused.
+The verifier sends the request to AWS's token service (STS), which returns the role and the id of
+the instance. The verifier builds the request itself: only the signature and its parameters are from
+the proof. STS therefore rejects a signature that was made for another request.
 """
 
 import re
@@ -36,12 +36,15 @@ _ARN = re.compile(
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(?:[\w+=,.@-]+/)*([\w+=,.@-]+)")
 
 Send = Callable[[urllib.request.Request], bytes]
-# The characters that a header may have: none that ends it.
+"""Sends a request and returns the body of the response. Raises OSError, of which HTTPError is a
+subclass.
+"""
+# Only printable characters, so that no line break ends a header.
 HeaderText = Annotated[str, Field(pattern=PRINTABLE_TEXT, max_length=4096)]
 
 
 class AwsProof(BaseModel):
-    """The fields of a proof; docs/agent-protocol.md has them."""
+    """The fields of a proof, as documented in docs/agent-protocol.md."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -53,14 +56,22 @@ class AwsProof(BaseModel):
 
 
 class AwsIdentityVerifier:
-    """Verifies proofs of instances that have the ARN `role`, with the token service at `url`.
-
-    Raises ValueError for a `role` that is not the ARN of a role.
-    """
+    """The IdentityVerifier of EC2 instances with a given role."""
 
     cloud = "AWS"
 
     def __init__(self, cluster: str, role: str, url: str, send: Send | None = None) -> None:
+        """Create a verifier.
+
+        Args:
+            cluster: the id of the cluster, which proofs must name.
+            role: the ARN of the role of the instances.
+            url: the URL of AWS's token service.
+            send: sends requests; None stands for HTTP without proxies and redirects.
+
+        Raises:
+            ValueError: `role` is not the ARN of a role.
+        """
         match = _ROLE.fullmatch(role)
         if match is None:
             raise ValueError(f"{role!r} is not the ARN of a role")
@@ -70,10 +81,13 @@ class AwsIdentityVerifier:
         self._send = send or _send_request
 
     def verify_proof(self, proof: Proof) -> str:
-        """The id of the instance that signed a proof.
+        """Verify a proof by a request to AWS, and return the id of the instance that signed.
 
-        Raises ValidationError for fields that are not those of AwsProof, InvalidProof, and OSError
-        if AWS does not answer.
+        Raises:
+            pydantic.ValidationError: the fields do not have the form of AwsProof.
+            InvalidProof: the signature does not cover all required headers, AWS rejects the
+                signature, or the signer is not an instance with the role.
+            OSError: AWS does not answer, or answers with another error.
         """
         fields = AwsProof.model_validate(proof.fields)
         field = _SIGNED_HEADERS_FIELD.search(fields.authorization)
@@ -92,6 +106,7 @@ class AwsIdentityVerifier:
         return arn[4].decode()
 
     def _request(self, proof: Proof, fields: AwsProof) -> urllib.request.Request:
+        """Build the request that the instance must have signed, with the proof's signature."""
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": urllib.parse.urlsplit(self._url).netloc,
@@ -105,7 +120,11 @@ class AwsIdentityVerifier:
 
 
 def _send_request(request: urllib.request.Request) -> bytes:
-    # No proxy and no redirect: the answer decides which instances are admitted.
+    """Send a request and return at most ANSWER_BYTES_MAX bytes of the response's body.
+
+    Raises HTTPError for a status other than success, redirects included, and other OSErrors.
+    """
+    # Proxies and redirects are not used, because the response decides which instances are admitted.
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}),
         urllib.request.HTTPSHandler(context=ssl.create_default_context()),
@@ -117,5 +136,7 @@ def _send_request(request: urllib.request.Request) -> bytes:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A handler that follows no redirect: each redirect raises HTTPError."""
+
     def redirect_request(self, *_: object, **__: object) -> None:
         return None

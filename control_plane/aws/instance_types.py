@@ -1,11 +1,13 @@
-"""The catalogue of EC2's instance types: their GPUs, and dollars an hour.
+"""The GPUs and the prices of EC2's instance types.
 
-The configuration counts slots by it before anything is launched, when nobody can be asked;
-`detcloud deploy check aws` compares them with what EC2 says (DescribeInstanceTypes), and a launch
-does for types that are not here. The
-table is of 2025-06, and of types announced since the GPUs alone. Also the provisioner estimates
-costs by it. Prices are Linux on demand in us-east-1 as listed in 2025-06, so an estimate elsewhere;
-a `price_per_hour` in the configuration takes precedence. A price of 0 is not known here.
+The configuration counts slots with this catalogue before anything is launched, when no cloud can be
+asked. `detcloud deploy check aws` compares the slots with EC2's description
+(DescribeInstanceTypes). A launch compares the slots of types that the catalogue lacks. The table is
+of 2025-06; for types announced later, only the GPUs are listed.
+
+The provisioner estimates costs with the prices: dollars for an hour of Linux, on demand, in
+us-east-1, as of 2025-06. In other regions the prices are estimates. A `price_per_hour` in the
+configuration takes precedence. A price of 0 means that the price is unknown.
 """
 
 from collections.abc import Mapping
@@ -14,24 +16,25 @@ from typing import Final, NamedTuple
 
 
 class InstanceType(NamedTuple):
-    """The GPUs of an instance type, and its dollars an hour on demand."""
+    """The GPUs and the price of an instance type."""
 
     gpus: int
     price_per_hour: float = 0.0
+    """The on-demand price in dollars; 0 if unknown."""
 
 
 class NetworkCards(NamedTuple):
-    """The network cards of an instance type, and the Elastic Fabric Adapters it may have: one on
-    each card, or where there is one card more, on all but the first.
-    """
+    """The network cards of an instance type that supports Elastic Fabric Adapters (EFA)."""
 
     adapters: int
+    """The largest number of adapters: one on each card, or one on each card but the first."""
     cards: int = 1
 
 
 def _sizes(
     family: str, *sizes: tuple[str, int] | tuple[str, int, float]
 ) -> dict[str, InstanceType]:
+    """Return the instance types of a family by name; each size is a size name, GPUs and a price."""
     return {f"{family}.{size}": InstanceType(*rest) for size, *rest in sizes}
 
 
@@ -120,7 +123,7 @@ GPU_TYPES: Final[Mapping[str, InstanceType]] = MappingProxyType(
         **_sizes("p6-b300", ("48xlarge", 8)),
     }
 )
-# The types with an Elastic Fabric Adapter (EFA).
+# The sizes that support a single Elastic Fabric Adapter (EFA), by family.
 _ONE_ADAPTER_SIZES: Final = {
     "g4dn": "8xlarge 12xlarge 16xlarge metal",
     "g5": "8xlarge 12xlarge 16xlarge 24xlarge 48xlarge",
@@ -153,7 +156,7 @@ NETWORK_CARDS: Final[Mapping[str, NetworkCards]] = MappingProxyType(
         "p6-b300.48xlarge": NetworkCards(16, 17),
     }
 )
-# Families of which no size has an accelerator of any kind.
+# The families in which no size has an accelerator.
 _CPU_FAMILY_NAMES: Final = (
     "t2 t3 t3a t4g m4 m5 m5a m5ad m5d m5dn m5n m5zn m6a m6g m6gd m6i m6id m6idn m6in m7a m7g m7gd "
     "m7i m7i-flex m8a m8g m8gd m8i m8i-flex c4 c5 c5a c5ad c5d c5n c6a c6g c6gd c6gn c6i c6id c6in "
@@ -165,8 +168,14 @@ CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
 
 
 def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
-    """The slots of one instance, None for an unknown type. `configured`, the user's own number,
-    takes precedence. An instance without GPUs has one slot if `cpu_slots_allowed`.
+    """Return the number of slots of an instance: the number of its GPUs.
+
+    A type of a family without GPUs has 0 slots. Return None for an unknown type without a
+    configured number.
+
+    Args:
+        configured: the user's number of slots, which takes precedence; None if absent.
+        cpu_slots_allowed: whether 0 slots become 1, also if 0 is configured.
     """
     known = GPU_TYPES.get(instance_type)
     slots = configured if configured is not None else known.gpus if known is not None else None
@@ -176,6 +185,6 @@ def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool
 
 
 def on_demand_price(instance_type: str) -> float:
-    """Dollars an hour of a type on demand, 0 if not known here."""
+    """Return the on-demand price of an instance type in dollars per hour; 0 if unknown."""
     known = GPU_TYPES.get(instance_type)
     return 0.0 if known is None else known.price_per_hour

@@ -4,4 +4,4 @@ from control_plane.objects.bucket_store import BucketObjectStore
 
 
 class S3ObjectStore(BucketObjectStore):
-    """An ObjectStore in a `detcloud.shared.s3.Bucket`."""
+    """An ObjectStore whose bucket is a `detcloud.shared.s3.Bucket`."""

@@ -24,7 +24,8 @@ from control_plane.findings import Loc, nearest_name_hint, value_text
 from control_plane.text_forms import text_form
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
-# The instance reads its tags from its metadata, which allows these characters in keys.
+# The characters that an instance's metadata allows in keys, because an instance reads its tags from
+# the metadata.
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
 _LOG_NAME = re.compile(r"[A-Za-z0-9._/-]{1,512}")
 _RESERVATION: Final = re.compile(
@@ -34,6 +35,7 @@ TAGS_MAX: Final = 40
 
 
 def _check_tag_key(key: str) -> str:
+    """Return a tag's key unchanged. Raise PydanticCustomError for an invalid or reserved key."""
     if not _TAG_KEY.match(key):
         refuse(
             "must be 1 to 128 letters, digits and +-=.,_:@, and begin neither with aws: nor with"
@@ -47,7 +49,7 @@ TagValue = Annotated[str, Field(max_length=256)]
 
 
 class NetworkInterface(Section):
-    """How an EC2 instance is connected."""
+    """The network connection of an EC2 instance."""
 
     public_ip: bool = True
     """Whether an instance gets a public address; without one it reaches the cluster through a NAT
@@ -86,7 +88,7 @@ MountName = Annotated[
 
 
 class FileSystem(Section):
-    """A file system that EC2 instances mount as they boot."""
+    """A file system that EC2 instances mount at boot."""
 
     id: FileSystemId
     """The id of the file system, fs-..., in the region of the pool."""
@@ -216,7 +218,10 @@ class AwsProvider(Provider):
 
     @model_validator(mode="after")
     def _check_disk(self) -> AwsProvider:
-        """Refuse what EC2 makes no gp3 disk with."""
+        """Raise ValidationError for a root disk that EC2 does not accept as a gp3 disk.
+
+        EC2 limits the operations to 500 per GiB, and the throughput to a quarter of the operations.
+        """
         operations, throughput = self.root_volume_iops, self.root_volume_throughput
         if operations > 500 * self.root_volume_size:
             text = f"must be at most 500 for each of {self.root_volume_size} GiB"
@@ -233,8 +238,11 @@ class AwsProvider(Provider):
 
     @model_validator(mode="after")
     def _check_types(self) -> AwsProvider:
-        """Give every offering the slots of its type; refuse an unknown type without slots, and
-        slots that are not the GPUs of a known one.
+        """Return a copy in which every offering has the slots of its type.
+
+        Raise ValidationError for an unknown type without configured slots, and for slots that
+        differ from the slots of a known type. Without offerings, check the section's own type in
+        the same way. Also raise ValidationError for a capacity block without a reservation.
         """
         if self.capacity_block and not self.capacity_reservation:
             text = "needs the reservation of the block"
@@ -247,20 +255,29 @@ class AwsProvider(Provider):
         return self.model_copy(update={"offerings": tuple(offerings)})
 
     def slots_offered(self) -> tuple[int, ...]:
-        """The sizes of the instances it may launch, in slots."""
+        """Return the sizes in slots of the instances that the pool may launch, in ascending order.
+
+        Without offerings, return the size of the section's own instance type.
+        """
         return super().slots_offered() or (self._slots or 0,)
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders from which trials may mount paths."""
+        """The folders of an instance from which trials may mount paths, file systems included."""
         return (*self.allowed_mounts, *(file_system.folder for file_system in self.file_systems))
 
     @property
     def _slots(self) -> int | None:
+        """The slots of an instance without offerings; None for an unknown type."""
         return slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
 
     def _check_slots(self, loc: Loc, name: str, slots: int) -> None:
-        """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+        """Raise ValidationError if an agent on an instance of type `name` offers other slots.
+
+        The agent offers each GPU as a slot. An instance of a family without GPUs offers 1 slot with
+        `cpu_slots_allowed` and no slot without; 0 is accepted in both cases. Any number is accepted
+        for an unknown type. `loc` is the path of the value in the section.
+        """
         known = GPU_TYPES.get(name)
         if known is not None and known.gpus != slots:
             text = f"must be {known.gpus}, the GPUs of {name}, not {slots}: its agent offers each"
@@ -271,6 +288,11 @@ class AwsProvider(Provider):
             refuse_at(loc, f"{text} with cpu_slots_allowed and none without", "leave it out", slots)
 
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
+        """Return an offering whose slots are set from the type or from the configured number.
+
+        Raise ValidationError for an unknown type without configured slots, and for wrong slots.
+        `place` is the index of the offering.
+        """
         said = offering.slots if "slots" in offering.model_fields_set else None
         if said is not None:
             self._check_slots(("offerings", place, "slots"), offering.instance_type, said)
@@ -282,6 +304,10 @@ class AwsProvider(Provider):
 
 
 def _refuse_type(loc: Loc, name: str, setting: str) -> NoReturn:
+    """Raise ValidationError for an unknown instance type at `loc`.
+
+    The hint names a similar known type, and `setting`, the option for the type's slots.
+    """
     hint = nearest_name_hint(name, GPU_TYPES)
     remedy = f"set its {setting}, the GPUs that `aws ec2 describe-instance-types` tells"
     hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy

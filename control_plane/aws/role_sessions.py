@@ -1,4 +1,4 @@
-"""Sessions of AWS's roles, for trials: keys that end, each with a policy of its own at most."""
+"""Sessions of AWS roles for trials: keys that expire, optionally limited by a session policy."""
 
 import json
 from collections.abc import Mapping
@@ -12,8 +12,17 @@ from control_plane.agents.storage_credentials import StorageCredentials
 def assume_role(
     client: Any, role: str, name: str, seconds: int, policy: Mapping[str, Any] | None = None
 ) -> StorageCredentials:
-    """Return the keys of a session called `name`, which `policy` narrows, if there is one. `client`
-    is boto3's client of STS. Raises OSError if AWS issues none.
+    """Create a session of a role and return the session's keys.
+
+    Args:
+        client: boto3's client of STS.
+        role: the ARN of the role.
+        name: the name of the session, which AWS shows in its audit logs.
+        seconds: the validity of the keys.
+        policy: the policy document that limits the session; None for the role's full access.
+
+    Raises:
+        OSError: AWS issues no keys or does not answer.
     """
     narrowed = {"Policy": json.dumps(policy, separators=(",", ":"))} if policy else {}
     try:
@@ -31,6 +40,6 @@ def assume_role(
 
 
 def error_reason(error: Exception) -> str:
-    """The code of AWS's answer, or the kind of the error where there was no answer."""
+    """Return the error code of AWS's response, or the name of the error's type without a code."""
     code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else ""
     return str(code or type(error).__name__)

@@ -1,12 +1,13 @@
 """The StateTable in a table of DynamoDB.
 
-The attributes of an item are the partition `p`, the sort key `s`, the revision `r`, the body `b`,
-and for rows that are due `d` (epoch ms) and `h` (shard), the keys of the sparse index `due`.
+The attributes of an item are the partition `p`, the sort key `s`, the revision `r` and the body
+`b`. A due row also has `d` (epoch ms) and `h` (shard), the keys of the sparse index `due`.
 
-Reads are strongly consistent but for the index. A commit of one operation is a conditional write,
-which costs half of a transaction; any other is a transaction with a token, so that it may be sent
-again as it is. A request that was throttled, or conflicted with another transaction, is sent again
-after a random pause between 0 and a ceiling that doubles ("full jitter").
+Reads are strongly consistent, except reads of the index. A commit of a single operation is a
+conditional write, which costs half as much as a transaction. Every other commit is a transaction
+with a token, so that the same request may be sent again. After throttling or a conflict with
+another transaction, the request is sent again after a random pause between 0 and a ceiling that
+doubles ("full jitter").
 """
 
 import time
@@ -52,7 +53,7 @@ INDEX = "due"
 CONNECT_SECONDS_MAX = 2.0
 READ_SECONDS_MAX = 5.0
 
-# Errors after which nothing was done, and the same request may succeed later.
+# Errors after which nothing was written, and the same request may succeed later.
 _RETRYABLE = frozenset(
     {
         "LimitExceededException",
@@ -65,7 +66,7 @@ _RETRYABLE = frozenset(
         "TransactionConflictException",
     }
 )
-# Errors after which it is unknown whether the request was done: its answer may have been lost.
+# Errors after which the request may have been executed, with a lost response.
 _UNKNOWN_OUTCOME = frozenset(
     {
         "InternalFailure",
@@ -84,15 +85,18 @@ Item = Mapping[str, Any]
 
 
 class _RetryableError(Exception):
-    """Nothing was done: the request can safely be sent again."""
+    """The request was not executed and can safely be sent again."""
 
 
 class _UnknownOutcome(Exception):
-    """The request may have been done or not."""
+    """The request may have been executed or not."""
 
 
 def table_definition(name: str) -> dict[str, Any]:
-    """The arguments of CreateTable for a state table: on demand, with a stream of keys."""
+    """Return the arguments of CreateTable for a state table.
+
+    The table is billed per request and encrypted. It has the index `due` and a stream of keys.
+    """
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return {
         "TableName": name,
@@ -114,20 +118,28 @@ def table_definition(name: str) -> dict[str, Any]:
 
 
 def create_client() -> Any:
-    """Create a client for DynamoDbTable, with the environment's region and credentials."""
+    """Create botocore's client of DynamoDB for DynamoDbTable; the client never retries.
+
+    Region and credentials are those of the environment. Raises botocore's NoRegionError without a
+    region.
+    """
     config = Config(
         retries={"total_max_attempts": 1},
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         tcp_keepalive=True,
-        # Requests are built here; validating each item again would take as long as signing it.
+        # This module builds valid requests; validating an item takes as long as signing it.
         parameter_validation=False,
     )
     return new_session().create_client("dynamodb", config=config)
 
 
 def read_raw_items(name: str, partition: str) -> Iterator[Item]:
-    """Read a partition's items as DynamoDB stores them, for tools only. Raises Unavailable."""
+    """Yield the items of a partition in DynamoDB's own form, for tools only.
+
+    `name` is the name of the table. A new client with the environment's credentials is used. Raises
+    Unavailable if a request fails.
+    """
     request: dict[str, Any] = {
         "TableName": name,
         "KeyConditionExpression": "p = :p",
@@ -148,11 +160,13 @@ def read_raw_items(name: str, partition: str) -> Iterator[Item]:
 class DynamoDbTable:
     """A StateTable in the DynamoDB table `name`.
 
-    `client` must not retry requests by itself, since only this class knows which retry is harmless.
-    `sleep` waits for seconds.
+    Every method raises Unavailable if DynamoDB denies access or does not answer after several
+    attempts, and TableError for an invalid request. `client` must not retry requests by itself,
+    because only this class decides which retry is harmless. `sleep` waits for the given number of
+    seconds.
     """
 
-    # Rows of one page may be of different moments.
+    # The rows of a page may be from different moments.
     snapshot_queries = False
 
     def __init__(
@@ -167,14 +181,14 @@ class DynamoDbTable:
         self._client.close()
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         found = self._send_read(
             "get_item", TableName=self._name, Key=_key_attributes(key), ConsistentRead=True
         ).get("Item")
         return _to_row(found) if found else None
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows by their keys, in their order; None for a row that does not exist."""
+        """Read rows in the order of `keys`. Return None for a missing row."""
         found: dict[Key, Row] = {}
         left: Sequence[Item] = [_key_attributes(key) for key in dict.fromkeys(keys)]
         pauses = RetryPauses(self._sleep)
@@ -191,10 +205,14 @@ class DynamoDbTable:
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read rows with `first` <= sort < `last`: at most `limit` rows and about 1 MiB.
+
+        The rows of a page may be from different moments. To read the next page, pass `next_sort` as
+        `first`, or as `last` if the query is `descending`. Return an empty page for an empty range.
+        """
         if first >= last:
             return Page((), None)
-        # A range includes both its ends, and an end may not be empty.
+        # DynamoDB's ranges include both ends, and an end must not be empty.
         condition = "p = :p and s between :first and :last" if first else "p = :p and s < :last"
         values = {":p": {"S": partition}, ":last": {"S": last}}
         request: dict[str, Any] = {
@@ -203,7 +221,7 @@ class DynamoDbTable:
             "ExpressionAttributeValues": values | ({":first": {"S": first}} if first else {}),
             "ScanIndexForward": not descending,
             "ConsistentRead": True,
-            # One more shows whether there are more, and one may be `last` itself.
+            # A further row shows whether the range continues, and another may be `last` itself.
             "Limit": limit + 2,
         }
         rows: list[Row] = []
@@ -216,13 +234,17 @@ class DynamoDbTable:
         return page_of(rows, limit, descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return all shards, since one query cannot read several."""
+        """Return all `shards`, because a query of DynamoDB cannot read several shards."""
         return tuple(shards)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of due rows of a shard, earliest first."""
+        """Read at most `limit` keys of a shard that are due after `after_ms` and at or before
+        `until_ms`, earliest first.
+
+        The index may lag behind the rows: a returned row may be deleted or no longer due.
+        """
         answer = self._send_read(
             "query",
             TableName=self._name,
@@ -238,7 +260,11 @@ class DynamoDbTable:
         return tuple(Key(item["p"]["S"], item["s"]["S"]) for item in answer["Items"])
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically: either all writes or no write.
+
+        Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown or all
+        attempts failed, and InvalidCommit if a limit is exceeded.
+        """
         check_limits(writes)
         effective = [write for write in writes if not is_unconditional_check(write)]
         if len(effective) == 1 and not isinstance(effective[0], Check):
@@ -247,8 +273,10 @@ class DynamoDbTable:
             self._write_transaction(effective)
 
     def _write_one(self, write: Put | Delete) -> None:
-        """Make one conditional write. It has no token, so after an attempt with a lost answer,
-        which may have happened, no other is made.
+        """Execute a single conditional write; retry after throttling.
+
+        The write has no token and is therefore never repeated after a lost response. Raises
+        Conflict, InvalidCommit, and Unavailable, also for a lost response.
         """
         operation = "put_item" if isinstance(write, Put) else "delete_item"
         request = self._operation_request(write)
@@ -264,12 +292,16 @@ class DynamoDbTable:
                 return
 
     def _write_transaction(self, writes: Sequence[Write]) -> None:
+        """Execute writes as a transaction; retry after throttling and after a lost response.
+
+        Raises Conflict, InvalidCommit, and Unavailable after the last attempt.
+        """
         kinds = {Put: "Put", Delete: "Delete", Check: "ConditionCheck"}
         request = {
             "TransactItems": [
                 {kinds[type(write)]: self._operation_request(write)} for write in writes
             ],
-            # With it the transaction happens once, however often it is sent.
+            # The token lets DynamoDB execute the transaction once, even if it is sent again.
             "ClientRequestToken": uuid.uuid4().hex,
         }
         pauses = RetryPauses(self._sleep)
@@ -282,6 +314,10 @@ class DynamoDbTable:
                 return
 
     def _send_read(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """Send a reading request and return the response; repeat after errors that may pass.
+
+        Raises Unavailable after the last attempt, and TableError if DynamoDB refuses the request.
+        """
         pauses = RetryPauses(self._sleep)
         while True:
             try:
@@ -292,7 +328,14 @@ class DynamoDbTable:
     def _send_once(
         self, operation: str, request: Mapping[str, Any], writes: Sequence[Write]
     ) -> Mapping[str, Any]:
-        """Send a request once. Raises a final TableError, _RetryableError or _UnknownOutcome."""
+        """Send a request once and return the response.
+
+        Raises _RetryableError, _UnknownOutcome, or a TableError that no retry can avoid.
+
+        Args:
+            operation: the name of the client's method.
+            writes: the writes in the request, in order; empty for reads.
+        """
         try:
             answer: Mapping[str, Any] = getattr(self._client, operation)(**request)
         except ClientError as error:
@@ -302,11 +345,12 @@ class DynamoDbTable:
         except HTTPClientError as error:
             raise _UnknownOutcome(str(error)) from None
         except BotoCoreError as error:
-            # For example missing credentials: nothing was sent, and no retry will be.
+            # Nothing was sent, for example without credentials, so a retry would fail as well.
             raise Unavailable(str(error)) from None
         return answer
 
     def _operation_request(self, write: Write) -> dict[str, Any]:
+        """Return the arguments of the request that executes a write with its condition."""
         request = {"TableName": self._name, **_condition_expression(write.expect)}
         if isinstance(write, Put):
             return {**request, "Item": _to_item(write)}
@@ -314,7 +358,13 @@ class DynamoDbTable:
 
 
 def _to_exception(error: ClientError, writes: Sequence[Write]) -> Exception:
-    """The exception that an error response means for the caller."""
+    """Return the exception for an error response.
+
+    A failed condition is a Conflict with the failed write's key. Return InvalidCommit for an
+    invalid write, TableError for an invalid read, _RetryableError or _UnknownOutcome for errors
+    that may pass, and Unavailable otherwise. `writes` are the writes of the request; empty for a
+    read.
+    """
     fields = error.response.get("Error", {})
     code, text = fields.get("Code", ""), f"{fields.get('Code')}: {fields.get('Message')}"
     if code == _CANCELED:
@@ -334,8 +384,14 @@ def _to_exception(error: ClientError, writes: Sequence[Write]) -> Exception:
 def _cancellation_exception(
     reasons: Sequence[Mapping[str, Any]], writes: Sequence[Write], text: str
 ) -> Exception:
-    """The exception for a cancelled transaction, which has one reason for each of its operations,
-    in their order.
+    """Return the exception for a cancelled transaction.
+
+    Return a Conflict for the first failed condition, InvalidCommit for an invalid operation, and
+    _RetryableError otherwise.
+
+    Args:
+        reasons: DynamoDB's reason for each operation, in the order of `writes`.
+        text: the text of the error.
     """
     codes = [reason.get("Code", "None") for reason in reasons]
     for code, write in zip(codes, writes, strict=False):
@@ -347,6 +403,7 @@ def _cancellation_exception(
 
 
 def _condition_expression(expect: Expected) -> dict[str, Any]:
+    """Return the arguments of a request that state a write's condition; empty for no condition."""
     match expect:
         case Expect.ANYTHING:
             return {}

@@ -1,4 +1,4 @@
-"""AWS credentials for a trial's storage: sessions of one role, each narrowed by its own policy."""
+"""AWS credentials for a trial's storage: sessions of a role, each limited by a session policy."""
 
 from typing import Any
 
@@ -7,28 +7,36 @@ from control_plane.aws.role_sessions import assume_role
 
 
 class StsCredentialIssuer:
-    """Issues credentials with AWS's token service (STS).
-
-    `client` is boto3's client of it; `role` is the ARN of a role that allows all that any trial may
-    do; `key` is that of a key of one's own which encrypts the bucket, where there is one.
-    """
+    """The CredentialIssuer of AWS, which uses AWS's token service (STS)."""
 
     store_type = "s3"
 
     def __init__(self, client: Any, role: str, key: str = "") -> None:
+        """Configure the role and the key.
+
+        Args:
+            client: boto3's client of STS.
+            role: the ARN of a role with the access of all trials together.
+            key: the ARN of the customer's KMS key that encrypts the bucket; "" for no such key.
+        """
         self._client = client
         self._role = role
         self._key = key
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
-        """Issue credentials for a session called `name`; OSError if AWS does not issue them."""
+        """Issue an hour's credentials that allow `access` only, for a session with this `name`.
+
+        Raises OSError if AWS issues no credentials.
+        """
         policy = session_policy(access, self._key)
         return assume_role(self._client, self._role, name, SECONDS_MAX, policy)
 
 
 def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:
-    """The policy document of a session that has this access and no other, to objects that S3
-    encrypts with `key` where there is one.
+    """Return the policy document of a session that allows `access` only.
+
+    The session may write and abort uploads below the write folders, and read and list below the
+    read folders. If `key` is the ARN of a KMS key, the session may also use the key through S3.
     """
     objects = f"arn:aws:s3:::{access.bucket}"
     reads = [f"{place}/*" for place in access.reads]
@@ -57,7 +65,7 @@ def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:
 
 
 def _key_statement(key: str) -> dict[str, Any]:
-    """The statement that lets a session use the key through S3, for the objects of its access."""
+    """Return the policy statement that allows to use a KMS key, only in requests through S3."""
     return {
         "Effect": "Allow",
         "Action": ["kms:Decrypt", "kms:GenerateDataKey"],

@@ -1,5 +1,6 @@
-"""AWS's part of what trials may use besides their checkpoints: sessions of the role of a pool's
-code, and logins at private registries of ECR.
+"""Grants to trials on AWS, in addition to checkpoints.
+
+A grant is a session of the role of a pool's training code, or a login at a private registry of ECR.
 """
 
 import base64
@@ -13,7 +14,7 @@ from control_plane.agents.trial_grants import DataForm, RegistryLogin
 from control_plane.aws.role_sessions import assume_role, error_reason
 from detcloud.shared.registries import EcrRepository, ecr_repository
 
-# STS gives no session less than 15 minutes; ECR's token is good for as long as its session.
+# The shortest validity of an STS session. ECR's token is valid as long as the session.
 PULL_SECONDS = 900
 PULL_ACTIONS = (
     "ecr:BatchCheckLayerAvailability",
@@ -23,14 +24,7 @@ PULL_ACTIONS = (
 
 
 class StsTrialGrants:
-    """Gives access by roles that the API may assume.
-
-    `token_service` is boto3's client of STS, and `make_registry_client` makes one of ECR in a
-    region with the keys of a session. `data_role` is the role of the code of trials in pools that
-    have none in `pool_roles`, "" where that code gets no keys. `pull_role` may pull from
-    `repositories`, names of repositories with their registries, of which `*` at the end of one
-    stands for the rest.
-    """
+    """The TrialGrants of AWS, through roles that the API may assume."""
 
     data_form: DataForm = "given"
 
@@ -44,6 +38,17 @@ class StsTrialGrants:
         pull_role: str = "",
         repositories: tuple[str, ...] = (),
     ) -> None:
+        """Configure the roles, each named by its ARN.
+
+        Args:
+            token_service: boto3's client of STS.
+            make_registry_client: creates boto3's client of ECR from a region and a session's keys.
+            data_role: the role for the code of trials in pools without an entry in `pool_roles`.
+                "": this code gets no keys.
+            pool_roles: the role for the code of trials in a pool, by the name of the pool.
+            pull_role: the role that may pull from `repositories`.
+            repositories: patterns of repositories, as in `matches_repository`.
+        """
         self._token_service = token_service
         self._make_registry_client = make_registry_client
         self._data_role = data_role
@@ -52,23 +57,29 @@ class StsTrialGrants:
         self._repositories = repositories
 
     def gives_data_keys(self, pool: str) -> bool:
-        """Whether the code of a pool's trials gets keys."""
+        """Return whether the training code of this pool's trials gets keys."""
         return bool(self._role_of(pool))
 
     def issue_data_keys(self, name: str, pool: str) -> StorageCredentials:
-        """Issue keys of the pool's role; OSError if AWS does not."""
+        """Issue an hour's keys of the pool's own role or else the data role, with full access.
+
+        `name` is the name of the session. Raises OSError if AWS issues no keys. Call only if
+        `gives_data_keys` returns True.
+        """
         return assume_role(self._token_service, self._role_of(pool), name, SECONDS_MAX)
 
     def gives_login(self, image: str) -> bool:
-        """Whether the image is in one of the repositories."""
+        """Return whether the image is in a private ECR repository that matches a pattern."""
         repository = ecr_repository(image)
         return repository is not None and any(
             matches_repository(repository, pattern) for pattern in self._repositories
         )
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
-        """Issue a login at the image's registry that pulls from its repository alone; OSError if
-        AWS does not.
+        """Issue a login at the image's ECR registry, valid for PULL_SECONDS.
+
+        The login can only pull from the image's repository. `name` is the name of the session.
+        Raises OSError if AWS issues no login. The image must be in an ECR repository.
         """
         repository = ecr_repository(image)
         assert repository is not None, image
@@ -76,7 +87,8 @@ class StsTrialGrants:
         keys = assume_role(self._token_service, self._pull_role, name, PULL_SECONDS, policy)
         try:
             client = self._make_registry_client(repository.region, keys)
-            # Of one's own registry; it is good for all that the session may pull from.
+            # The token is of the account's own registry, but valid for every repository that the
+            # session may pull from.
             [found] = client.get_authorization_token()["authorizationData"]
         except (BotoCoreError, ClientError) as error:
             raise OSError(f"cannot log in to {repository.host}: {error_reason(error)}") from error
@@ -85,17 +97,22 @@ class StsTrialGrants:
         return RegistryLogin(username, password)
 
     def _role_of(self, pool: str) -> str:
+        """Return the ARN of the role for the code of a pool's trials, or "" for no role."""
         return self._pool_roles.get(pool) or self._data_role
 
 
 def matches_repository(repository: EcrRepository, pattern: str) -> bool:
-    """Whether a pattern, such as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/*, matches it."""
+    """Return whether a repository matches a pattern.
+
+    A pattern is HOST/NAME, such as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/*. A `*` at the
+    end matches any rest. Without `*`, the repository must equal the pattern.
+    """
     name = f"{repository.host}/{repository.name}"
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
 def pull_policy(repository: EcrRepository) -> dict[str, Any]:
-    """The policy document of a session that pulls from the repository alone."""
+    """Return the policy document of a session that can only pull from this repository."""
     return {
         "Version": "2012-10-17",
         "Statement": [

@@ -1,10 +1,10 @@
-"""The quotas of vCPUs that EC2 counts instances against, by family and market.
+"""The quotas of EC2 for vCPUs, by instance family and market.
 
-Codes and names are those of Service Quotas (service code `ec2`), the same in every region; each
-quota holds for one account in one region, and a new account begins with 0 of most of them.
+The codes and names are those of Service Quotas (service code `ec2`) and the same in every region.
+Each quota applies to an account in a region. A new account has most of these quotas at 0.
 
-Source: Amazon EC2 user guide, "Amazon EC2 instance type quotas", its tables of on-demand and spot
-quotas. Its table of spot quotas names P2 to P5 and no P6, so that none is told for those.
+Source: Amazon EC2 user guide, "Amazon EC2 instance type quotas", the tables of on-demand and spot
+quotas. The table of spot quotas names P2 to P5 but not P6, so P6 has no spot quota here.
 """
 
 from collections.abc import Iterable
@@ -14,17 +14,20 @@ from control_plane.fleet.records import Market
 
 
 class VcpuQuota(NamedTuple):
-    """A quota as Service Quotas names it."""
+    """A quota in the words of Service Quotas."""
 
     code: str
+    """The code, such as L-417A185B."""
     name: str
+    """The name, such as "Running On-Demand P instances"."""
 
 
 def _by_family(families: Iterable[str], code: str, name: str) -> dict[str, VcpuQuota]:
+    """Return a dict with the same quota for each family."""
     return dict.fromkeys(families, VcpuQuota(code, name))
 
 
-# A family is counted by the letters before its generation.
+# The families of the standard quota: the letters before the generation's digit.
 _STANDARD: Final = tuple("acdhimrtz")
 _QUOTAS: Final = {
     Market.ON_DEMAND: {
@@ -54,17 +57,20 @@ _QUOTAS: Final = {
     },
 }
 
-# Codes of EC2's errors that begin so are about quotas of other services.
+# The beginnings of EC2's error codes that concern quotas of other services, with these services.
 _OTHER_SERVICES: Final = (("Volume", "ebs"), ("MaxIOPS", "ebs"), ("NetworkInterface", "vpc"))
 
 
-# Of the networks in a region, and with them of internet gateways (VPC user guide, "Amazon VPC
-# quotas"): 5 at first.
+# The quota of VPCs in a region, which also limits internet gateways. A new account has 5 (VPC user
+# guide, "Amazon VPC quotas").
 VPC_QUOTA: Final = "L-F678F1CE"
 
 
 def vcpu_quota(instance_type: str, market: Market) -> VcpuQuota | None:
-    """The quota that instances of a type count against in a market; None for an unknown family."""
+    """Return the quota that counts the vCPUs of an instance type in a market.
+
+    Return None for an unknown family, and for P6 on the spot market.
+    """
     family = instance_type.partition(".")[0]
     letters = family[
         : next((n for n, character in enumerate(family) if character.isdigit()), len(family))
@@ -75,7 +81,10 @@ def vcpu_quota(instance_type: str, market: Market) -> VcpuQuota | None:
 
 
 def quota_advice(instance_type: str, market: Market, region: str) -> str:
-    """Which quota to raise for a type, and where; "" for an unknown family."""
+    """Return the advice for users which quota to raise for an instance type, with a link.
+
+    Return "" if `vcpu_quota` knows no quota.
+    """
     quota = vcpu_quota(instance_type, market)
     if quota is None:
         return ""
@@ -84,19 +93,24 @@ def quota_advice(instance_type: str, market: Market, region: str) -> str:
 
 
 def quota_url(quota: VcpuQuota, region: str) -> str:
-    """The page of the console on which more of a quota is asked for."""
+    """Return the URL of the console's page on which users request an increase of a quota."""
     return f"{quotas_url('ec2', region)}/{quota.code}"
 
 
 def quotas_advice(code: str, region: str) -> str:
-    """The advice for a quota that is none of vCPUs: the console's page of those that EC2 means with
-    an error's code.
+    """Return the advice for an error about a quota other than of vCPUs, with a link.
+
+    The link leads to the quotas of the service that EC2's error code `code` concerns: EBS, VPC, or
+    else EC2. `region` may be "".
     """
     service = next((name for start, name in _OTHER_SERVICES if code.startswith(start)), "ec2")
     return f"the quotas are at {quotas_url(service, region)}"
 
 
 def quotas_url(service: str, region: str) -> str:
-    """The page of the console with the quotas of a service."""
+    """Return the URL of the console's page with the quotas of a service.
+
+    `region` may be "": then the URL names no region.
+    """
     host = f"{region}.console.aws.amazon.com" if region else "console.aws.amazon.com"
     return f"https://{host}/servicequotas/home/services/{service}/quotas"

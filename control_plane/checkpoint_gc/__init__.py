@@ -1,1 +1,1 @@
-"""The collection of checkpoints that nobody needs any more, and of deleted experiments' data."""
+"""The deletion of checkpoints that are no longer needed, and of the data of deleted experiments."""

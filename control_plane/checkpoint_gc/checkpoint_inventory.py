@@ -1,9 +1,7 @@
-"""The inventory of an experiment's checkpoints, read trial by trial so that the reader may
-pause.
-"""
+"""The inventory of an experiment's checkpoints; the reader may pause after each trial."""
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 
 from control_plane.actors import addresses
@@ -28,17 +26,18 @@ _OTHERS = {CheckpointState.DAMAGED, CheckpointState.PARTIALLY_DELETED}
 
 @dataclass
 class CheckpointInventory:
-    """The complete checkpoints by trial; `newest`: those that unfinished trials would continue
-    from.
+    """The complete checkpoints of an experiment.
 
-    It is not of one moment: what is decided upon it is checked again before it is done.
+    The inventory is not a snapshot, so decisions are checked again before they are executed.
     """
 
     by_trial: dict[int, tuple[CheckpointCandidate, ...]] = field(default_factory=dict)
+    """The checkpoints by trial id, without trials that have no checkpoint."""
     newest: set[str] = field(default_factory=set)
+    """The UUIDs of the checkpoints from which unfinished trials would continue."""
 
     def candidates(self) -> Iterator[CheckpointCandidate]:
-        """All checkpoints of the inventory."""
+        """Yield all checkpoints of the inventory, grouped by trial."""
         for found in self.by_trial.values():
             yield from found
 
@@ -46,8 +45,13 @@ class CheckpointInventory:
 def inventory_checkpoints(
     engine: Engine, experiment: ExperimentState, *, everything: bool = False
 ) -> Generator[CollectionStep, None, CheckpointInventory]:
-    """Read everything, yielding after each trial, and return the inventory; `everything` as in
-    `completed_checkpoints`.
+    """Read the checkpoints of all trials of an experiment and return the inventory.
+
+    Yield a step after each trial. `newest` is empty for an experiment that has ended. Raises
+    TableError.
+
+    Args:
+        everything: include uploaded, damaged and partially deleted checkpoints.
     """
     found = CheckpointInventory()
     for trial_id in trial_ids(engine, experiment):
@@ -60,8 +64,9 @@ def inventory_checkpoints(
 
 
 def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
-    """The ids of all trials of an experiment, by number; they are read as the iteration reaches
-    them.
+    """Yield the ids of all trials of an experiment, in the order of the trials' numbers.
+
+    Each part with ids is read when the iteration reaches the part. Raises TableError.
     """
     address = addresses.experiment(experiment.experiment_id)
     for index in range(-(-experiment.trials // SUMMARIES_PER_PART)):
@@ -73,8 +78,10 @@ def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
 def completed_checkpoints(
     table: StateTable, trial_id: int, *, everything: bool = False
 ) -> tuple[CheckpointCandidate, ...]:
-    """The complete checkpoints that the trial stored itself or, with `everything`, also those that
-    users uploaded for it, those that were found damaged, and those with some of their files.
+    """Return the complete checkpoints that a trial stored itself.
+
+    With `everything`, also return uploaded, damaged and partially deleted checkpoints. Checkpoints
+    that are deleted or being deleted are never returned. Raises TableError.
     """
     states = {CheckpointState.COMPLETED} | (_OTHERS if everything else set())
     return tuple(
@@ -93,13 +100,18 @@ def completed_checkpoints(
 
 
 def newest_checkpoint(candidates: Iterable[CheckpointCandidate]) -> CheckpointCandidate | None:
-    """The checkpoint that its trial would continue from."""
+    """Return the checkpoint from which the trial would continue, or None without candidates.
+
+    This is the candidate with the most steps; of equal candidates, the last created.
+    """
     return max(candidates, key=_order_of_use, default=None)
 
 
 def fallback_uuids(table: StateTable, trial_id: int, damaged_uuid: str) -> tuple[str, ...]:
-    """The complete checkpoints that a trial would go on from if one is damaged, the newest first,
-    at most FALLBACKS_MAX.
+    """Return the checkpoints from which a trial could continue instead of a damaged checkpoint.
+
+    Return the UUIDs of at most FALLBACKS_MAX complete checkpoints, those with the most steps first.
+    Uploaded checkpoints are excluded. Raises TableError.
     """
     others = (one for one in completed_checkpoints(table, trial_id) if one.uuid != damaged_uuid)
     newest = nlargest(FALLBACKS_MAX, others, key=_order_of_use)
@@ -107,17 +119,23 @@ def fallback_uuids(table: StateTable, trial_id: int, damaged_uuid: str) -> tuple
 
 
 def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
-    """The records of all checkpoints of the trial, in any state."""
+    """Yield the records of all checkpoints of a trial, in any state, sorted by UUID.
+
+    An unreadable record is yielded as DAMAGED, without files. Raises TableError.
+    """
     address = addresses.trial(trial_id)
     kind, first = actor_type_at(address), PARTS + CHECKPOINT_PARTS
     for row in read_rows(table, address, first, f"{first}~"):
         record = kind.decode_part(row.key.sort.removeprefix(PARTS), row.body)
         assert isinstance(record, CheckpointRecord)
-        yield record
+        yield record if record.checkpoint.trial_id else _with_trial(record, trial_id)
 
 
 def read_rows(table: StateTable, partition: str, first: str, last: str) -> Iterator[Row]:
-    """Yield the rows of a range, a page at a time."""
+    """Yield the rows of a partition with `first` <= sort key < `last`, reading page by page.
+
+    Raises TableError.
+    """
     start: str | None = first
     while start is not None:
         page = table.query(partition, start, last)
@@ -125,12 +143,18 @@ def read_rows(table: StateTable, partition: str, first: str, last: str) -> Itera
         start = page.next_sort
 
 
+def _with_trial(record: CheckpointRecord, trial_id: int) -> CheckpointRecord:
+    """Return a copy of an unreadable record with the trial id from the row's key."""
+    return replace(record, checkpoint=replace(record.checkpoint, trial_id=trial_id))
+
+
 def _order_of_use(one: CheckpointCandidate) -> tuple[int, tuple[int, int, int, str]]:
-    """The order in which a trial prefers its checkpoints to go on from, the best one last."""
+    """Return a sort key that puts the checkpoint from which the trial would continue last."""
     return one.steps, one.age
 
 
 def _newest_uuids(engine: Engine, experiment: ExperimentState, trial_id: int) -> Iterator[str]:
+    """Yield the UUID of the checkpoint from which an unfinished trial would continue, if any."""
     if experiment.status.is_final:
         return
     state = engine.read_state(addresses.trial(trial_id))

@@ -1,7 +1,8 @@
-"""The execution of one experiment's collection request, in steps that may be repeated.
+"""The execution of an experiment's collection request, in steps that may be repeated.
 
-Progress is in the table alone: a checkpoint is marked for deletion by its trial, which leaves a row
-that names it; its files are removed; its trial deletes the row. A repeated step does nothing.
+Progress is stored only in the table. First the trial marks a checkpoint as DELETING and writes a
+removal row. Then the collector removes the files. Finally the trial deletes the row. A repeated
+step does nothing.
 """
 
 from collections.abc import Generator
@@ -20,6 +21,7 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     newest_checkpoint,
 )
 from control_plane.checkpoint_gc.erasure import erase_experiment
+from control_plane.checkpoint_gc.package_archives import remove_package_archives
 from control_plane.checkpoint_gc.pins import is_pinned
 from control_plane.checkpoint_gc.ranking import CheckpointCandidate, unwanted_checkpoints
 from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep, Steps
@@ -31,7 +33,7 @@ from control_plane.engine.engine import Engine
 from control_plane.state.table import Check, Row
 
 SENDER = "collector"
-# Surveys of a collection in which trials went on to change what had been decided upon.
+# The most surveys of a collection. A survey is repeated if a trial's checkpoints changed meanwhile.
 SURVEYS_MAX = 3
 
 _NOTHING = Retention(0, 0, 0)
@@ -39,16 +41,21 @@ _NOTHING = Retention(0, 0, 0)
 
 @dataclass(frozen=True)
 class CollectionRequest:
-    """A row of `collections`: keep what `retention` says or, with `delete`, nothing at all."""
+    """A request in a row of `collections`: delete checkpoints that the retention does not keep."""
 
     row: Row
     generation: int
+    """The number of the request, which the report of the end repeats."""
     retention: Retention
+    """The numbers of checkpoints to keep; all 0 if the experiment is deleted."""
     delete: bool
+    """Whether the experiment is deleted with all its data."""
 
 
 def decode_request(row: Row) -> CollectionRequest:
-    """Decode a row of `collections`."""
+    """Decode a request's row of `collections`; `retention` is all 0 for the deletion of an
+    experiment.
+    """
     fields = parse_json(row.body)
     retention = _NOTHING if fields["delete"] else Retention(*fields["retention"])
     return CollectionRequest(row, fields["generation"], retention, fields["delete"])
@@ -57,11 +64,17 @@ def decode_request(row: Row) -> CollectionRequest:
 def execute_request(
     stores: Stores, experiment: ExperimentState, request: CollectionRequest
 ) -> Steps:
-    """Execute a request and report its end, in short steps.
+    """Execute a request in short steps and report its end to the experiment.
+
+    Mark the checkpoints that the retention does not keep, and remove the files of all marked
+    checkpoints. If the experiment has ended, also remove incomplete uploads and archives of
+    packages. For a deletion, also remove unrecorded checkpoints and erase the experiment's data.
 
     Raises:
-        CollectionFailed: something cannot be removed.
-        Conflict: the request was replaced by a later one.
+        CollectionFailed: a checkpoint must stay, or something cannot be removed.
+        Conflict: a later request replaced this request.
+        CommandRefused: a trial refuses a command.
+        TableError: the state table failed.
     """
     yield from _mark_unwanted(stores.engine, experiment, request)
     yield from remove_marked_files(
@@ -69,6 +82,7 @@ def execute_request(
     )
     if experiment.status.is_final:
         yield from remove_incomplete_uploads(stores, experiment, delete=request.delete)
+        yield from remove_package_archives(stores, experiment.experiment_id)
     if request.delete:
         yield from remove_unrecorded(stores, experiment)
         yield from erase_experiment(stores, experiment)
@@ -78,7 +92,12 @@ def execute_request(
 def report_end(
     engine: Engine, experiment_id: int, request: CollectionRequest, failure: str = ""
 ) -> None:
-    """Report the end of its collection to the experiment."""
+    """Mail the end of a collection to the experiment, and advance the experiment.
+
+    Raises TableError.
+
+    `failure` is the reason for the user why the collection failed; "" means success.
+    """
     ended = CollectionEnded(request.generation, failure)
     engine.post_message(addresses.experiment(experiment_id), ended, sender=SENDER)
 
@@ -90,11 +109,18 @@ def list_unwanted(
     *,
     delete_experiment: bool = False,
 ) -> Generator[CollectionStep, None, tuple[CheckpointInventory, list[CheckpointCandidate]]]:
-    """Survey an experiment's checkpoints and those that a collection with that retention would
-    delete, by trial. With `delete_experiment`, its own trials pin nothing, and damaged checkpoints
-    go as well, which otherwise count for nothing and stay.
+    """List the checkpoints of an experiment that a collection with this retention would delete.
+
+    Yield a step after each trial. Return the inventory of the experiment's checkpoints, and the
+    checkpoints to delete, grouped by trial. Pinned checkpoints and the newest checkpoints of
+    running trials are never in the list. Nothing is written. Raises TableError.
+
+    Args:
+        delete_experiment: whether the whole experiment is to be deleted. Then damaged, partially
+            deleted and uploaded checkpoints count as well, and the experiment's own pins do not.
     """
-    # What users uploaded is no training's: no rule counts it, and it goes with the experiment.
+    # Uploaded checkpoints belong to no training run: the rules ignore uploads, and only the
+    # deletion of the experiment deletes uploads.
     inventory = yield from inventory_checkpoints(engine, experiment, everything=delete_experiment)
     deleted_experiment = experiment.experiment_id if delete_experiment else 0
 
@@ -108,7 +134,17 @@ def list_unwanted(
 def _mark_unwanted(
     engine: Engine, experiment: ExperimentState, request: CollectionRequest
 ) -> Steps:
-    """Make the trials mark for deletion what the retention does not keep."""
+    """Command the trials to mark the checkpoints for deletion that the retention does not keep.
+
+    If a trial's checkpoints changed meanwhile, survey the experiment again, in all at most
+    SURVEYS_MAX times. The checkpoints of a trial that keeps changing stay unmarked.
+
+    Raises:
+        CollectionFailed: the experiment is to be deleted, and a checkpoint must stay.
+        Conflict: a later request replaced this request.
+        CommandRefused: a trial refuses the command.
+        TableError: the state table failed.
+    """
     for _ in range(SURVEYS_MAX):
         inventory, unwanted = yield from list_unwanted(
             engine, experiment, request.retention, delete_experiment=request.delete
@@ -118,7 +154,7 @@ def _mark_unwanted(
         changed = False
         for trial_id, group in groupby(unwanted, key=lambda one: one.trial_id):
             before = inventory.by_trial[trial_id]
-            # Its trial may have gone on: what was the worst may have been validated since.
+            # The trial may have continued: a validation may have improved the worst checkpoint.
             now = completed_checkpoints(engine.table, trial_id, everything=request.delete)
             if now == before:
                 yield from _mark_unwanted_of_trial(engine, request, trial_id, before, list(group))
@@ -132,7 +168,10 @@ def _mark_unwanted(
 def _check_all_unwanted(
     inventory: CheckpointInventory, unwanted: list[CheckpointCandidate]
 ) -> None:
-    """Raise CollectionFailed if something of an experiment to be deleted must stay."""
+    """Raise CollectionFailed, as permanent, if a checkpoint of the inventory is not `unwanted`.
+
+    Called for an experiment that is to be deleted.
+    """
     unwanted_uuids = {one.uuid for one in unwanted}
     for one in inventory.candidates():
         if one.uuid not in unwanted_uuids:
@@ -147,9 +186,15 @@ def _mark_unwanted_of_trial(
     known: tuple[CheckpointCandidate, ...],
     unwanted: list[CheckpointCandidate],
 ) -> Steps:
+    """Command a trial to mark checkpoints for deletion, COLLECTED_MAX in each step.
+
+    `known` are the trial's complete checkpoints; `unwanted` those to mark. Raises Conflict if a
+    later request replaced this request. Raises CollectionFailed if the experiment is to be deleted
+    and the trial keeps a checkpoint.
+    """
     unwanted_uuids = {one.uuid for one in unwanted}
     newest = newest_checkpoint(one for one in known if one.uuid not in unwanted_uuids)
-    # A request that was replaced meanwhile, by one that keeps more, must not go on.
+    # The commit fails if another request, which may keep more, has replaced this request.
     current = Check(request.row.key, request.row.revision)
     for start in range(0, len(unwanted), COLLECTED_MAX):
         uuids = tuple(one.uuid for one in unwanted[start : start + COLLECTED_MAX])
@@ -158,6 +203,6 @@ def _mark_unwanted_of_trial(
         address = addresses.trial(trial_id)
         reply = engine.execute_command(address, message, extra_writes=lambda reply: (current,))
         if request.delete and reply != uuids:
-            # Somebody was faster; the next try sees who.
+            # A new pin appeared meanwhile; the next try reports it.
             raise CollectionFailed(f"checkpoints of trial {trial_id} are needed")
         yield NO_FILES

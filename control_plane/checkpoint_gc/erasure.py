@@ -1,12 +1,13 @@
-"""The erasure of the rows and objects that a deleted experiment and its trials left.
+"""The erasure of the rows and objects of a deleted experiment and its trials.
 
-It begins once no file of a checkpoint is left. Every step may be repeated: a trial's rows are found
-by its partition, and the trials by the experiment's own parts, which go last.
+The erasure begins after the removal of all checkpoint files. Every step may be repeated: the
+experiment's own parts list the trials and are deleted last, and each trial's rows share a
+partition.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count, islice
+from itertools import islice
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
@@ -21,33 +22,36 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     read_rows,
     trial_ids,
 )
+from control_plane.checkpoint_gc.package_archives import remove_objects, remove_package_archives
 from control_plane.checkpoint_gc.pins import expire_pins
-from control_plane.checkpoint_gc.rate_limit import (
-    BUSY_ANSWERS_MAX,
-    NO_FILES,
-    ONE_FILE,
-    STORE_BUSY,
-    Steps,
-    remove_checkpoint_folder,
-)
+from control_plane.checkpoint_gc.rate_limit import NO_FILES, Steps, remove_checkpoint_folder
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
-from control_plane.objects.store import ObjectKey, ObjectStore
+from control_plane.objects.store import ObjectKey
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
-from detcloud.shared.bucket_errors import StoreBusy
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 
 _FIRST, _LAST = " ", "\x7f"
 
 
 def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
-    """Erase everything but what the experiment itself removes at its end: its other parts, its
-    listing row and its row of `collections`. Raises CollectionFailed.
+    """Delete the data of a deleted experiment, in steps.
+
+    Delete the files for TensorBoard, the archives of packages, empty checkpoint folders, and each
+    trial's logs, metrics and rows except the head row. Then delete the experiment's journal and the
+    parts of its search. The experiment itself deletes its other parts, its listing row and its row
+    of `collections` later.
+
+    Raises:
+        CollectionFailed: a store cannot be opened, or a file or object cannot be deleted.
+        TableError: the state table failed.
+        CommandRefused: a trial refuses its deletion.
     """
     try:
         yield from remove_tensorboard_files(stores, experiment.experiment_id)
+        yield from remove_package_archives(stores, experiment.experiment_id)
         for trial_id in trial_ids(stores.engine, experiment):
             _remove_empty_folders(stores, experiment.experiment_id, trial_id)
             yield from _erase_trial(stores, trial_id)
@@ -61,16 +65,22 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
 
 
 def remove_tensorboard_files(stores: Stores, experiment_id: int) -> Steps:
-    """Remove the experiment's files for TensorBoard. Raises OSError and CollectionFailed."""
-    # There need be no root where nothing was ever written.
+    """Remove the experiment's folder of files for TensorBoard from its checkpoint store.
+
+    A missing folder or store is not an error. Raises CollectionFailed if the store cannot be
+    opened, and OSError if a file cannot be removed.
+    """
+    # The root of the store is missing if nothing was ever written.
     with suppress(FileNotFoundError):
         parts = (TENSORBOARD_FOLDER, str(experiment_id))
         yield from remove_checkpoint_folder(stores.checkpoint_files(experiment_id), parts)
 
 
 def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> None:
-    """Remove folders that were left empty where checkpoints were removed while the trial was
-    running.
+    """Remove the empty folders of a trial's epochs, and the folders above that are then empty.
+
+    Checkpoints that are removed while the trial runs leave such folders. A missing store is not an
+    error. Raises CollectionFailed if the store cannot be opened, and OSError.
     """
     state = stores.engine.read_state(addresses.trial(trial_id))
     epochs = state.epoch if isinstance(state, TrialState) else 0
@@ -81,8 +91,13 @@ def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> 
 
 
 def _erase_trial(stores: Stores, trial_id: int) -> Steps:
+    """Delete a trial's logs, metrics, checkpoint rows and other rows, except the head row.
+
+    First post TrialDeleted, and let the pin rows of the trial's checkpoints expire. A trial that
+    does not exist is not an error. Raises OSError, TableError and CommandRefused.
+    """
     engine, address = stores.engine, addresses.trial(trial_id)
-    # First, so that it is not found any more when it is no longer whole.
+    # TrialDeleted comes first, so that no query finds a trial with missing data.
     try:
         engine.execute_command(address, TrialDeleted())
     except CommandRefused as refused:
@@ -90,7 +105,7 @@ def _erase_trial(stores: Stores, trial_id: int) -> Steps:
             raise
     yield NO_FILES
     for kept in (LOGS, METRICS):
-        yield from _remove_objects(stores.objects, ObjectKey(f"{kept}/{trial_id}"))
+        yield from remove_objects(stores.objects, ObjectKey(f"{kept}/{trial_id}"))
     uuids = [record.checkpoint.uuid for record in checkpoint_records(engine.table, trial_id)]
     for start in range(0, len(uuids), OPERATIONS_MAX):
         expire_pins(engine.table, uuids[start : start + OPERATIONS_MAX], engine.clock())
@@ -100,22 +115,11 @@ def _erase_trial(stores: Stores, trial_id: int) -> Steps:
     yield from _delete_rows(engine.table, (row.key for row in rows if row.key.sort != HEAD))
 
 
-def _remove_objects(objects: ObjectStore, prefix: ObjectKey) -> Steps:
-    """Remove the objects below a prefix, each again once a store that is busy answers again."""
-    for listed in objects.list_objects(prefix):
-        for answers in count(1):
-            try:
-                objects.delete(listed.key)
-                break
-            except StoreBusy:
-                if answers > BUSY_ANSWERS_MAX:
-                    raise
-            yield STORE_BUSY
-        yield ONE_FILE
-
-
 def _delete_rows(table: StateTable, keys: Iterable[Key]) -> Steps:
-    """Delete rows, as many at once as a commit holds."""
+    """Delete rows in commits of OPERATIONS_MAX, a commit per step. Raises TableError.
+
+    Missing rows are not an error.
+    """
     left = iter(keys)
     while some := list(islice(left, OPERATIONS_MAX)):
         table.commit([Delete(key, Expect.ANYTHING) for key in some])

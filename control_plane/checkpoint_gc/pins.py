@@ -1,4 +1,4 @@
-"""The rows that name the experiments that started from a checkpoint, or forbid starting from it."""
+"""Reading and expiring pin rows, which keep checkpoints from deletion (actors/pins.py)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -6,26 +6,37 @@ from contextlib import suppress
 from control_plane.actors.pins import PINS, Pin, decode_pin
 from control_plane.state.table import GET_MAX, Conflict, Key, Put, Row, StateTable
 
-# A request that read a checkpoint before its deletion is refused for this long.
+# The time for which the pin row of a deleted checkpoint stays. A request that read the checkpoint
+# before the deletion is refused within this time.
 PIN_TTL_MS = 3600 * 1000
 
 
 def is_pinned(table: StateTable, uuid: str, except_experiment: int = 0) -> bool:
-    """Whether an experiment, other than `except_experiment`, started from the checkpoint, a
-    model version holds it, or a user pinned it.
+    """Return whether an experiment, a model version or a user keeps a checkpoint from deletion.
+
+    The experiment with the id `except_experiment` does not count. Raises TableError.
     """
     row = table.get(Key(PINS, uuid))
     return row is not None and decode_pin(row.body).is_held(except_experiment)
 
 
 def read_pins(table: StateTable, uuids: Sequence[str]) -> list[Pin]:
-    """Read the pins of checkpoints, in their order; an empty one for each that nothing holds."""
+    """Read the pins of checkpoints, in the order of `uuids`; an empty Pin for a missing row.
+
+    Raises TableError.
+    """
     return [Pin() if row is None else decode_pin(row.body) for row in _pin_rows(table, uuids)]
 
 
 def expire_pins(table: StateTable, uuids: Sequence[str], now_ms: int) -> None:
-    """Set the expiry of rows of checkpoints that are gone, which their records tell. `uuids` are no
-    more than a commit holds.
+    """Let the pin rows of deleted checkpoints expire PIN_TTL_MS after `now_ms`.
+
+    Rows that are missing or expire already stay unchanged. If another process changes a row
+    meanwhile, change nothing. Raises TableError.
+
+    Args:
+        uuids: the deleted checkpoints, at most OPERATIONS_MAX.
+        now_ms: the time in epoch ms.
     """
     rows = [row for row in _pin_rows(table, uuids) if row is not None]
     due_ms = now_ms + PIN_TTL_MS
@@ -34,13 +45,16 @@ def expire_pins(table: StateTable, uuids: Sequence[str], now_ms: int) -> None:
         for row in rows
         if row.due_ms is None
     ]
-    # Where another collector was faster, it has done the same.
+    # A conflict means that another collector was faster and wrote the same expiry.
     with suppress(Conflict):
         if writes:
             table.commit(writes)
 
 
 def _pin_rows(table: StateTable, uuids: Sequence[str]) -> Iterator[Row | None]:
-    """The rows of checkpoints' pins in their order, as many at once as one read takes."""
+    """Yield the pin row of each checkpoint in the order of `uuids`, or None for a missing row.
+
+    The rows are read in batches of GET_MAX. Raises TableError.
+    """
     for start in range(0, len(uuids), GET_MAX):
         yield from table.get_many([Key(PINS, uuid) for uuid in uuids[start : start + GET_MAX]])

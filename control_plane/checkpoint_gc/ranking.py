@@ -1,9 +1,9 @@
-"""The checkpoints of an experiment that are kept: the union of three rules, the rest is deleted.
+"""The choice of the checkpoints of an experiment that are deleted.
 
-Kept are the best of the experiment, the best of each trial and the latest of each trial. The rule
-is that of Determined 0.12: the metric of a checkpoint is that of the validation at its trial and
-step, and one without a metric is kept as a latest one only. Of equals the one created first comes
-first; see `CheckpointCandidate.age`.
+Three rules keep checkpoints: the best of the experiment, the best of each trial and the latest of
+each trial. All others are deleted, as in Determined 0.12. The metric of a checkpoint is that of the
+validation at its trial and step. A checkpoint without a metric is only kept as a latest checkpoint.
+Of equal checkpoints, the older is better; see `CheckpointCandidate.age`.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,19 +15,27 @@ from control_plane.actors.records import Retention
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCandidate:
-    """A complete checkpoint. `metric` is None where its step has none, or none that is finite."""
+    """A complete checkpoint that the collector may keep or delete."""
 
     uuid: str
     trial_id: int
     steps: int
+    """The number of training steps completed at the checkpoint."""
     metric: float | None
+    """The searcher metric at this step; None if the step has no finite metric."""
     created_ms: int
+    """The time at which the checkpoint was recorded, in epoch ms."""
     size_bytes: int = 0
+    """The size of the remaining files."""
     files: int = 0
+    """The number of remaining files."""
 
     @property
     def age(self) -> tuple[int, int, int, str]:
-        """The total order of creation, oldest first: UUIDs alone have none."""
+        """A sort key for the order of creation, oldest first, without ties.
+
+        Checkpoints with equal times are sorted by trial id, then by steps, then by UUID.
+        """
         return self.created_ms, self.trial_id, self.steps, self.uuid
 
 
@@ -37,10 +45,14 @@ def unwanted_checkpoints(
     smaller_is_better: bool,
     is_held: Callable[[CheckpointCandidate], bool],
 ) -> list[CheckpointCandidate]:
-    """The checkpoints that may be deleted, of all complete ones of an experiment, by trial.
+    """Return the checkpoints that no rule keeps and that are not held, in the order of trial ids.
 
-    `is_held` says of one that no rule keeps whether it must stay nevertheless, such as one that
-    another experiment started from. It is not asked about the others.
+    Args:
+        candidates: all complete checkpoints of an experiment.
+        retention: the number of checkpoints that each rule keeps.
+        smaller_is_better: whether a smaller metric is better.
+        is_held: returns whether a checkpoint must stay for another reason, for example because an
+            experiment started from it. Called only for checkpoints that no rule keeps.
     """
     everything = list(candidates)
     sign = 1 if smaller_is_better else -1
@@ -57,12 +69,18 @@ def unwanted_checkpoints(
 
 
 def _best_uuids(candidates: list[CheckpointCandidate], count: int, sign: int) -> set[str]:
-    """The `count` first by signed metric; checkpoints without a metric are never among them."""
+    """Return the UUIDs of the `count` checkpoints with the smallest `sign` * metric.
+
+    Of equal checkpoints, the older comes first. Checkpoints without a metric are excluded.
+    """
     ranked = [(sign * one.metric, one.age) for one in candidates if one.metric is not None]
     return {age[-1] for _, age in sorted(ranked)[:count]}
 
 
 def _latest_uuids(candidates: list[CheckpointCandidate], count: int) -> set[str]:
-    """The `count` with the most steps; of those with equally many, created last."""
+    """Return the UUIDs of the `count` checkpoints with the most steps.
+
+    Of checkpoints with equal steps, the later created comes first.
+    """
     ranked = sorted(candidates, key=lambda one: (one.steps, one.age), reverse=True)
     return {one.uuid for one in ranked[:count]}

@@ -1,4 +1,4 @@
-"""The rate limit of a collection: how many files it may delete per second.
+"""The rate limit of a collection: the number of files that may be deleted per second.
 
 The limit is a token bucket. Deleting a file takes one token; the bucket fills at the cluster's
 limit and holds the tokens of one second, but at least one, so that at most limit * (T + 1) files
@@ -26,20 +26,21 @@ SLOWEST = 1 / 64
 RECOVERY_SECONDS = 60.0
 BUSY_PAUSE_SECONDS_FIRST = 1.0
 BUSY_PAUSE_SECONDS_MAX = 60.0
-# Refusals in a row after which a removal fails; the collector starts it again much later.
+# The number of consecutive refusals that a removal tolerates; the next refusal fails the removal.
+# The collector starts the removal again much later.
 BUSY_ANSWERS_MAX = 6
-# Tokens that a clock in fractions of a second may be short of.
+# The fraction of a token by which rounding of the clock's seconds may fall short.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStep:
-    """The outcome of a short step of a collection: the number of files it removed, or that the
-    store asked for fewer requests.
-    """
+    """The outcome of a short step of a collection."""
 
     files: int = 0
+    """The number of files that the step removed."""
     is_store_busy: bool = False
+    """Whether the store asked for fewer requests."""
 
 
 NO_FILES = CollectionStep()
@@ -47,20 +48,19 @@ ONE_FILE = CollectionStep(1)
 STORE_BUSY = CollectionStep(is_store_busy=True)
 
 Steps = Iterator[CollectionStep]
-"""Work in short steps, which may be paused or abandoned after any of them."""
+"""Work in short steps, which may be paused or abandoned after each step."""
 
 
 def default_limit() -> float:
-    """The limit of a cluster whose configuration sets none."""
+    """Return the limit, in files per second, of a cluster without a limit in its configuration."""
     return DELETIONS_PER_SECOND
 
 
 class DeletionRateLimiter:
-    """The rate limiter of one process's deletions.
+    """The rate limiter of a process's deletions: a token bucket that starts full.
 
-    `read_limit` reads how many files per second the cluster allows; it is called when the limit is
-    first needed, because a function that starts has nothing to delete yet. `seconds` is a monotonic
-    clock.
+    The limiter never sleeps. The caller reports each step with `count_step`, and waits for
+    `pause_seconds` before the next step. Not for concurrent use by several threads.
     """
 
     def __init__(
@@ -69,31 +69,48 @@ class DeletionRateLimiter:
         seconds: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
+        """Create a limiter that reads the limit when the limit is first needed.
+
+        A starting function has nothing to delete yet, and must not read the configuration.
+
+        Args:
+            read_limit: returns the number of files per second that the cluster allows.
+            seconds: a monotonic clock.
+            random: the source of the jitter; None stands for the system's randomness.
+        """
         self._read_limit = read_limit
         self._seconds = seconds
         self._random = random or SystemRandom()
         self._limit: float | None = None
         self._share = 1.0
-        # As many as there may be, which the limit says.
+        # The bucket starts full; its size follows from the limit, which is read later.
         self._tokens = math.inf
         self._counted_at = self._due_at = seconds()
         self._busy_answers = 0
 
     @property
     def limit(self) -> float:
-        """The limit in files per second, as read last."""
+        """The limit in files per second, as read last; the first access reads the limit."""
         if self._limit is None:
             self._limit = self._read_limit()
         return self._limit
 
     def refresh_limit(self) -> None:
-        """Read the limit again, since an admin may have changed it."""
+        """Read the limit again, because an admin may have changed the configuration.
+
+        The time until now counts with the earlier limit. Raises every error of `read_limit`.
+        """
         if self._limit is not None:
             self._fill()
         self._limit = self._read_limit()
 
     def count_step(self, step: CollectionStep) -> None:
-        """Count the outcome of a step, on which `pause_seconds` depends."""
+        """Count the outcome of a step, and update the pause before the next step.
+
+        Removed files take tokens. Without a token left, the pause lasts until the bucket has a
+        token again, plus up to JITTER_SECONDS_MAX. A busy store halves the rate, down to SLOWEST of
+        the limit, and adds a random pause of at most BUSY_PAUSE_SECONDS_MAX.
+        """
         self._fill()
         if step.is_store_busy:
             self._slow_down()
@@ -105,11 +122,12 @@ class DeletionRateLimiter:
                 self._due_at = self._counted_at + (1 - self._tokens) / self._rate + jitter
 
     def pause_seconds(self) -> float:
-        """Seconds to wait before the next step; 0 if it may run now."""
+        """Return the seconds to wait before the next step; 0 if the step may run now."""
         return max(0.0, self._due_at - self._seconds())
 
     @property
     def _rate(self) -> float:
+        """The current rate in files per second: the limit, reduced while the store is busy."""
         return self.limit * self._share
 
     @property
@@ -117,6 +135,10 @@ class DeletionRateLimiter:
         return max(1.0, self._rate * BURST_SECONDS)
 
     def _fill(self) -> None:
+        """Add the tokens for the time since the last call.
+
+        Unless the store's last answer was busy, also raise a reduced rate towards the limit.
+        """
         now = self._seconds()
         passed = max(0.0, now - self._counted_at)
         self._counted_at = now
@@ -125,7 +147,11 @@ class DeletionRateLimiter:
             self._share = min(1.0, self._share + passed / RECOVERY_SECONDS)
 
     def _slow_down(self) -> None:
-        """Halve the rate, and pause with full jitter."""
+        """Halve the rate, and extend the pause by a random time.
+
+        The upper bound of the random time doubles with each consecutive busy answer, up to
+        BUSY_PAUSE_SECONDS_MAX. The pause lasts at least the time of a file at the new rate.
+        """
         self._share = max(SLOWEST, self._share / 2)
         self._tokens = min(self._tokens, self._tokens_max)
         ceiling = BUSY_PAUSE_SECONDS_FIRST * 2 ** min(self._busy_answers, 16)
@@ -137,9 +163,11 @@ class DeletionRateLimiter:
 def remove_checkpoint_folder(
     files: CheckpointFiles, parts: tuple[str, ...], *, prune: bool = False
 ) -> Steps:
-    """Remove a folder as `CheckpointFiles.remove_folder` does, resuming when the store was busy.
+    """Remove a folder like `CheckpointFiles.remove_folder`, in steps.
 
-    Raises OSError.
+    If the store asks for fewer requests, yield STORE_BUSY and start again in the next step. Raises
+    StoreBusy after more than BUSY_ANSWERS_MAX consecutive busy answers. Raises OSError and
+    ValueError like `CheckpointFiles.remove_folder`.
     """
     return _resume_when_busy(lambda: files.remove_folder(parts, prune=prune))
 
@@ -147,23 +175,28 @@ def remove_checkpoint_folder(
 def remove_chosen_files(
     files: CheckpointFiles, parts: tuple[str, ...], patterns: tuple[str, ...]
 ) -> Steps:
-    """Remove the files of a checkpoint that the patterns choose, but not its manifest, resuming
-    when the store was busy. Raises OSError.
+    """Remove the files of a checkpoint that match a pattern, except the manifest, in steps.
+
+    Busy answers are handled like in `remove_checkpoint_folder`. Raises OSError if a file cannot be
+    removed or the store is missing.
     """
 
     def remove() -> Iterator[int]:
         for name, _ in files.list_files(parts):
             if name != MANIFEST and matches_any(name, patterns):
                 yield files.remove_file(parts, name)
-        # An error where the store itself is not there, in which nothing was found.
+        # A missing store lists no files; this call raises an error for a missing store.
         files.sync_folder(parts)
 
     return _resume_when_busy(remove)
 
 
 def _resume_when_busy(remove: Callable[[], Iterator[int]]) -> Steps:
-    """Make the steps of a removal, which yields how many files each removed, and begin it again
-    when the store was busy. Raises StoreBusy after BUSY_ANSWERS_MAX such answers in a row.
+    """Yield the steps of a removal, and call `remove` again after a busy answer of the store.
+
+    `remove` starts the removal and yields the number of removed files after each step. Each busy
+    answer yields STORE_BUSY. Raises StoreBusy after more than BUSY_ANSWERS_MAX busy answers without
+    a removed file in between. Raises every other error of `remove`.
     """
     busy_answers = 0
     while True:
@@ -185,9 +218,13 @@ def run_steps(
     left_seconds: Callable[[], float],
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Run the steps of `work` at the limited rate while time is left; returns whether all were run.
+    """Run the steps of `work` at the limited rate while time is left; return whether all were run.
 
-    Raises what the work raises.
+    Sleep for each pause of the limiter. Stop if the next pause would last at least `left_seconds`.
+    Raises every error of the work.
+
+    Args:
+        left_seconds: returns the remaining time in seconds.
     """
     while left_seconds() > limiter.pause_seconds():
         if pause := limiter.pause_seconds():

@@ -1,7 +1,7 @@
-"""The removal of checkpoints' files: of checkpoints marked for deletion, and of incomplete uploads.
+"""The removal of the files of marked checkpoints and of incomplete uploads.
 
-The folder of a checkpoint is named by ids that the cluster gave and a checked UUID, never by a path
-that a trial reported.
+The folder of a checkpoint is named by ids that the cluster assigned and a checked UUID, never by a
+path that a trial reported.
 """
 
 import logging
@@ -39,28 +39,33 @@ from control_plane.checkpoint_gc.rate_limit import (
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_gc.upload_sessions import trial_sessions
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
-from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine
+from control_plane.json_gate import parse_stored_object
 from control_plane.state.table import Delete, Expect, Row, StateTable
 from detcloud.shared.bucket_errors import StoreBusy
+from detcloud.shared.plurals import count_text
 
 log = logging.getLogger(__name__)
 
 EPOCH = re.compile(r"0|[1-9][0-9]{0,11}")
-# A user who began an upload so long ago has given it up, or starts it again.
+# The age at which a user's incomplete upload counts as abandoned.
 UPLOAD_MS_MAX = 24 * 3600 * 1000
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def remove_marked_files(stores: Stores, experiment_id: int, *, ended: bool) -> Steps:
-    """Remove the files of the experiment's checkpoints marked for deletion and report it to their
-    trials.
+    """Remove the files of an experiment's marked checkpoints, and report the removals to trials.
 
-    Of an experiment that has `ended`, folders that are left empty go too. A failure holds up
-    nothing else.
+    For a partially deleted checkpoint, remove only the files that the user deleted. After a
+    failure, continue with the other checkpoints, unless the store asks for fewer requests.
+
+    Args:
+        ended: whether the experiment has ended. Then folders that become empty are removed as well.
 
     Raises:
-        CollectionFailed: some could not be removed, or the store is missing.
+        CollectionFailed: files of a checkpoint cannot be removed, or the store cannot be opened.
+        CommandRefused: a trial refuses a report.
+        TableError: the state table failed.
     """
     failures: list[str] = []
     first, last = removal_sort_key(experiment_id, ""), removal_sort_key(experiment_id, "~")
@@ -72,16 +77,26 @@ def remove_marked_files(stores: Stores, experiment_id: int, *, ended: bool) -> S
                 stores, experiment_id, trial_id, list(of_trial), ended, failures
             )
     if failures:
-        raise CollectionFailed(
-            f"the files of {len(failures)} checkpoints cannot be deleted: {failures[0]}"
-        )
+        failed = count_text(len(failures), "checkpoint")
+        raise CollectionFailed(f"the files of {failed} cannot be deleted: {failures[0]}")
 
 
 def remove_incomplete_uploads(
     stores: Stores, experiment: ExperimentState, *, delete: bool = False
 ) -> Steps:
-    """Remove the files of uploads that trials which have ended began and never completed, and of
-    those that users began a day ago or, to `delete`, ever. Raises CollectionFailed.
+    """Remove the files of incomplete uploads to an experiment's ended trials.
+
+    Also abort the sessions of these uploads. A trial's own upload counts at any age, a user's
+    upload only after UPLOAD_MS_MAX. Folders that become empty are removed as well. Stop silently if
+    the store is missing.
+
+    Args:
+        delete: count users' uploads of any age, and abort all sessions of every trial.
+
+    Raises:
+        CollectionFailed: the store cannot be opened, a file cannot be removed, or a session cannot
+            be aborted.
+        TableError: the state table failed.
     """
     for trial_id in trial_ids(stores.engine, experiment):
         incomplete = _incomplete_uploads(stores, trial_id, delete)
@@ -93,7 +108,7 @@ def remove_incomplete_uploads(
             try:
                 yield from remove_checkpoint_folder(files, parts, prune=True)
             except FileNotFoundError:
-                # Nothing can lie in a store that is not there.
+                # A missing store contains no files.
                 return
             except OSError as error:
                 raise CollectionFailed(_failure_text(files, parts, error)) from None
@@ -103,8 +118,10 @@ def remove_incomplete_uploads(
 def _end_sessions(
     stores: Stores, experiment_id: int, trial_id: int, given_up: set[str] | None
 ) -> Steps:
-    """End the sessions of uploads that were given up, None for all of a trial, so that nothing of
-    them appears later. Raises CollectionFailed.
+    """Abort the upload sessions of a trial in the store, and delete their rows.
+
+    An aborted upload cannot become a file later. `given_up` are the UUIDs of the uploads to abort;
+    None stands for all uploads of the trial. Raises CollectionFailed and TableError.
     """
     for key, uuid, session in trial_sessions(stores.engine.table, trial_id):
         if given_up is not None and uuid not in given_up:
@@ -128,7 +145,20 @@ def _remove_trial_files(
     ended: bool,
     failures: list[str],
 ) -> Steps:
-    """Remove the files of one trial's checkpoints marked for deletion; adds to `failures`."""
+    """Remove the files of a trial's marked checkpoints, and report the removals to the trial.
+
+    Delete a row if the checkpoint has no record or is deleted already. Append a text for each
+    checkpoint that cannot be removed to `failures`.
+
+    Args:
+        rows: the removal rows of the trial's checkpoints.
+        ended: remove folders that become empty.
+
+    Raises:
+        CollectionFailed: the store cannot be opened, or asks for fewer requests.
+        CommandRefused: the trial refuses a report.
+        TableError: the state table failed.
+    """
     files = stores.checkpoint_files(experiment_id)
     done: dict[str, tuple[str, ...]] = {}
     for row in rows:
@@ -146,12 +176,12 @@ def _remove_trial_files(
                 yield from remove_checkpoint_folder(files, parts, prune=ended)
             done[uuid] = parts
         except StoreBusy as error:
-            # The next ones would be refused as well.
+            # The store would refuse the requests for the next checkpoints as well.
             raise CollectionFailed(_failure_text(files, parts, error)) from None
         except OSError as error:
             failures.append(_failure_text(files, parts, error))
         yield NO_FILES
-        # Soon, so that after a crash little has to be looked at again.
+        # Reported in small groups, so that little is repeated after a crash.
         if len(done) == COLLECTED_MAX:
             yield from _report_removed(stores.engine, trial_id, files, done, failures)
             done = {}
@@ -162,8 +192,11 @@ def _remove_trial_files(
 def _remove_part(
     engine: Engine, record: CheckpointRecord, files: CheckpointFiles, parts: tuple[str, ...]
 ) -> Steps:
-    """Remove those files of a checkpoint that a user deleted, and report it to its trial. Raises
-    OSError.
+    """Remove the files that a user deleted from a checkpoint, and report the removal to the trial.
+
+    The record's patterns choose the files. Remove nothing if `parts` is empty, but report. Let the
+    checkpoint's pin row expire. Raises OSError if a file cannot be removed. Raises CommandRefused
+    if the trial refuses the report, and TableError.
     """
     reference, patterns = record.checkpoint, record.deleted_patterns
     if parts:
@@ -180,7 +213,14 @@ def _report_removed(
     done: Mapping[str, tuple[str, ...]],
     failures: list[str],
 ) -> Steps:
-    """Tell a trial whose files are gone, by UUID, once that outlasts a loss of power."""
+    """Make the removal of checkpoints durable, then report the removal to the trial.
+
+    Let the checkpoints' pin rows expire. If the removal cannot be made durable, append the reason
+    to `failures` and report nothing. Raises CommandRefused and TableError.
+
+    Args:
+        done: the removed folder of each checkpoint, by UUID; empty if nothing was removed.
+    """
     try:
         for parent in {parts[:-1] for parts in done.values() if parts}:
             files.sync_folder(parent)
@@ -194,7 +234,11 @@ def _report_removed(
 
 
 def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:
-    """The folder of a checkpoint's files; empty for one whose recorded path is not its own."""
+    """Return the names of the folders that lead to a checkpoint's files.
+
+    If the recorded path is not EXPERIMENT/TRIAL/EPOCH/UUID with this checkpoint's ids, return an
+    empty tuple and log a warning.
+    """
     reference = record.checkpoint
     parts = tuple(reference.path.split("/"))
     own = (str(experiment_id), str(reference.trial_id), reference.uuid)
@@ -210,25 +254,27 @@ def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ..
 
 
 def _delete_row(table: StateTable, row: Row) -> None:
-    """Delete a row whose checkpoint needs nothing any more."""
+    """Delete a row of any revision. Raises TableError."""
     table.commit((Delete(row.key, Expect.ANYTHING),))
 
 
 def _incomplete_uploads(stores: Stores, trial_id: int, delete: bool) -> list[tuple[int, str]]:
-    """Epoch and UUID of each upload that an ended trial, or some time ago a user, began and did not
-    complete.
+    """Return the epoch and the UUID of each incomplete upload to an ended trial.
+
+    Return an empty list if the trial has not ended. Skip uploads that a user began less than
+    UPLOAD_MS_MAX ago, unless `delete` is set. Skip checkpoints with a record. Raises TableError.
     """
     since_ms = stores.engine.clock() - UPLOAD_MS_MAX
     address = addresses.trial(trial_id)
     begun: dict[str, int] = {}
     for row in read_rows(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
-        line = parse_json(row.body)
-        uuid = line.get("uuid") if isinstance(line, dict) else None
+        line = parse_stored_object(row.body)
+        uuid, begun_ms = line.get("uuid"), line.get("begun_ms", 0)
         if isinstance(uuid, str) and UUID.fullmatch(uuid):
-            if line.get("begun_ms", 0) > since_ms and not delete:
+            if isinstance(begun_ms, int) and begun_ms > since_ms and not delete:
                 continue
             begun[uuid] = int(row.key.sort.split("#")[1])
-    # After the rows, so that none of them is of an allocation which the trial had later.
+    # The state is read after the rows: if the trial has ended by now, no row is of a later run.
     state = stores.engine.read_state(address) if begun else None
     if not isinstance(state, TrialState) or not state.status.is_final:
         return []

@@ -1,4 +1,4 @@
-"""The stores that hold the data of experiments: what a collection removes it from."""
+"""The stores with the data of experiments, from which a collection deletes."""
 
 from dataclasses import dataclass
 
@@ -15,33 +15,34 @@ from control_plane.services import Services
 
 
 class CollectionFailed(Exception):
-    """Something cannot be collected; the message is for users. `is_transient`: it may be possible
-    later.
-    """
+    """Data cannot be deleted. The message is for users."""
 
     def __init__(self, message: str, *, is_transient: bool = True) -> None:
+        """`is_transient`: whether a later try may succeed."""
         super().__init__(message)
         self.is_transient = is_transient
 
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of a cluster. `objects` holds the logs; `checkpoints` is the store of checkpoints
-    whose configuration names none, and `endpoints` says which others may be called. Checkpoints
-    whose manifest names another cluster than `cluster_id` are that one's.
-    """
+    """The stores of a cluster with the data of experiments."""
 
     engine: Engine
     objects: ObjectStore
+    """The object store with logs, metrics and archives of packages."""
     checkpoints: CheckpointStorage
+    """The store for experiments whose configuration names no checkpoint store."""
     endpoints: EndpointRule = allow_any
+    """The rule that decides which other stores the cluster may call."""
     cluster_id: str = ""
+    """The id of this cluster in manifests. "": no checkpoint counts as the cluster's own."""
 
     def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
-        """Open the store of the experiment's checkpoints.
+        """Open the store of an experiment's checkpoints. The experiment must exist.
 
         Raises:
-            CollectionFailed: checkpoints cannot be removed from such a store, or it is unusable.
+            CollectionFailed: the cluster must not call the store, or the store cannot be opened.
+            TableError: the state table failed.
         """
         definition = self.engine.read_part(addresses.experiment(experiment_id), "definition")
         assert isinstance(definition, Definition)
@@ -56,7 +57,7 @@ class Stores:
 
 
 def stores_of(services: Services) -> Stores:
-    """The stores of the cluster that serves requests with these services."""
+    """Return the stores of the cluster that has these services."""
     return Stores(
         services.engine,
         services.objects,

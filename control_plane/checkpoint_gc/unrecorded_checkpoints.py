@@ -1,8 +1,8 @@
-"""Checkpoints in a store without a record here: found, and removed with their experiment.
+"""Checkpoints in a store without a record in the state table: listing and removal.
 
-They are what a run stored that had lost its trial to another agent, or that nobody heard of again.
-Several clusters may share a store and count their experiments alike, so that only those go whose
-manifest names this cluster.
+A run stores unrecorded checkpoints after its trial moved to another agent, or if its agent never
+reports again. Several clusters may share a store and use the same experiment numbers. Therefore
+only checkpoints with a manifest that names this cluster are removed.
 """
 
 from collections.abc import Iterator
@@ -20,36 +20,40 @@ from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True)
 class UnrecordedCheckpoint:
-    """A folder among a trial's checkpoints that the trial has no record of.
-
-    `is_complete`: it has a manifest; `is_own`: the manifest names this cluster.
-    """
+    """A checkpoint folder of a trial for which the trial has no record."""
 
     experiment_id: int
     trial_id: int
     epoch: int
+    """The number of the run that stored the checkpoint; UPLOADS_EPOCH for a user's upload."""
     uuid: str
     is_complete: bool
+    """Whether the folder has a manifest."""
     is_own: bool
+    """Whether the manifest names this cluster."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders that lead to it."""
+        """The names of the folders from the root to the checkpoint's folder."""
         return str(self.experiment_id), str(self.trial_id), str(self.epoch), self.uuid
 
 
 def find_unrecorded(
     stores: Stores, experiment_id: int, trial_id: int
 ) -> Iterator[UnrecordedCheckpoint]:
-    """Find the folders among a trial's checkpoints that are not recorded. While the trial runs they
-    include what it is storing.
+    """Yield the checkpoint folders of a trial that have no record in any state.
+
+    Folders with an invalid epoch or UUID are skipped. While the trial runs, the result includes
+    checkpoints that the trial is storing.
 
     Raises:
         CollectionFailed: the store cannot be opened or read.
+        TableError: the state table failed.
     """
     files = stores.checkpoint_files(experiment_id)
     try:
-        # Before the records, so that none that is recorded meanwhile is missing among them.
+        # Folders are listed before the records are read. A checkpoint that is recorded between the
+        # two reads is then among the records.
         found = [
             (epoch, uuid)
             for epoch, uuid in files.list_checkpoints(experiment_id, trial_id)
@@ -71,8 +75,13 @@ def find_unrecorded(
 
 
 def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Steps:
-    """Remove the complete checkpoints that trials of this cluster stored for a deleted experiment
-    and that are not recorded. Raises CollectionFailed.
+    """Remove a deleted experiment's unrecorded checkpoints with a manifest of this cluster.
+
+    Also remove the folders above that are then empty. Other unrecorded checkpoints stay.
+
+    Raises:
+        CollectionFailed: the store cannot be opened or read, or a file cannot be removed.
+        TableError: the state table failed.
     """
     files = stores.checkpoint_files(experiment.experiment_id)
     for trial_id in trial_ids(stores.engine, experiment):
@@ -88,7 +97,10 @@ def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Steps:
 
 
 def _read_cluster(files: CheckpointFiles, path: str) -> str | None:
-    """Read the cluster's id from a manifest; None where there is no manifest."""
+    """Return the cluster's id in the manifest at `path`, or None if the manifest does not exist.
+
+    Return "" if the manifest is too large, cannot be parsed, or names no cluster. Raises OSError.
+    """
     try:
         manifest = files.open_file(path)
     except NoSuchFile:

@@ -1,5 +1,6 @@
-"""The sessions of uploads in parts that a store knows by a name of its own giving, as rows of the
-trial; they go with it.
+"""The sessions of uploads in parts, for stores that name uploads themselves.
+
+A session is a row in the partition of the trial and is deleted with the trial.
 """
 
 import hashlib
@@ -11,21 +12,27 @@ from control_plane.actors import addresses
 from control_plane.checkpoint_gc.checkpoint_inventory import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
 
-# The folder of what users uploaded stands for no run.
+# The epoch in the paths of checkpoints that users uploaded: no run has this epoch.
 UPLOADS_EPOCH = 0
-# How the sort keys of these rows begin, in the partition of the trial.
+# The prefix of the sort keys of session rows, in the partition of the trial.
 UPLOAD_SESSIONS = "S#"
 
 
 def trial_sessions(table: StateTable, trial_id: int) -> Iterator[tuple[Key, str, str]]:
-    """Yield the row's key, the upload's UUID and the session of each session of a trial."""
+    """Yield each upload session of a trial: the key of the row, the upload's UUID, and the session.
+
+    Raises TableError.
+    """
     for row in read_rows(table, addresses.trial(trial_id), UPLOAD_SESSIONS, f"{UPLOAD_SESSIONS}~"):
         uuid = row.key.sort.removeprefix(UPLOAD_SESSIONS).partition("#")[0]
         yield row.key, uuid, str(from_json(row.body)["session"])
 
 
 class UploadSessions:
-    """The SessionMemory of one file of an upload."""
+    """The SessionMemory of a single file of an upload, in a row of the state table.
+
+    Every method raises TableError.
+    """
 
     def __init__(self, table: StateTable, trial_id: int, uuid: str, path: str) -> None:
         self._table = table
@@ -33,11 +40,15 @@ class UploadSessions:
         self._key = Key(addresses.trial(trial_id), f"{UPLOAD_SESSIONS}{uuid}#{digest}")
 
     def find(self) -> str | None:
-        """The session that is kept."""
+        """Return the stored session, or None."""
         return self._find()[1]
 
     def keep(self, session: str, instead_of: str | None) -> str:
-        """Keep a session unless another one was kept meanwhile; the one that is kept then."""
+        """Store `session`, unless another session was stored meanwhile; return the stored session.
+
+        `instead_of` is the session to replace, or None. If the row has any other session, change
+        nothing and return that session.
+        """
         revision, kept = self._find()
         if kept is not None and kept != instead_of:
             return kept
@@ -50,10 +61,10 @@ class UploadSessions:
         return session
 
     def forget(self) -> None:
-        """Keep none any more."""
+        """Delete the stored session. A missing row is not an error."""
         self._table.commit((Delete(self._key, Expect.ANYTHING),))
 
     def _find(self) -> tuple[int, str | None]:
-        """The revision of the row, 0 without one, and its session."""
+        """Return the revision of the row and the stored session: 0 and None without a row."""
         row = self._table.get(self._key)
         return (0, None) if row is None else (row.revision, str(from_json(row.body)["session"]))

@@ -1,1 +1,1 @@
-"""Checkpoint stores: one file for each type in `types`, and what removes, reads and signs files."""
+"""Checkpoint stores: a file per store type in `types`, and code to remove, read and sign files."""

@@ -1,8 +1,8 @@
-"""The files of checkpoints in a bucket: every object whose key begins with a checkpoint's own path.
+"""The checkpoint files in a bucket: the objects below the path of each checkpoint.
 
-There are no folders in a bucket, so none is left empty, and what is deleted is gone for good. A
-path that is removed is built from ids that the cluster gave, as for folders. Files are fetched from
-the bucket itself, by URLs that its credentials sign.
+A bucket has no folders, so none becomes empty, and deletions are durable. The paths of removals
+consist of ids that the cluster assigned, as for folders. Users download files from the bucket
+itself, with URLs that the cluster's credentials sign.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,11 @@ from detcloud.shared.upload_parts import SessionMemory
 
 
 class CheckpointBucket(KeyedStore, Protocol):
-    """The requests that checkpoints need of a bucket, a `detcloud.shared.s3.Bucket` for one."""
+    """The requests to a bucket that checkpoints need; `detcloud.shared.s3.Bucket` has them all.
+
+    `abort_uploads` aborts the unfinished uploads below a prefix. `list_objects` yields the keys
+    below a prefix and their sizes in bytes. `signed_get_url` signs a download, valid for `seconds`.
+    """
 
     def abort_uploads(self, prefix: str) -> None: ...
 
@@ -40,37 +44,56 @@ class CheckpointBucket(KeyedStore, Protocol):
 
 
 SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
-"""Signs the upload of a key's content for so many seconds: its URL and headers."""
+"""Signs a request that stores content with these digests at a key.
 
-OpenParts = Callable[[LargeFile, SessionMemory], PartsUpload]
-"""Opens the upload in parts of a file, whose path is its key."""
+Arguments: the key, the validity in seconds, the digests. Returns the URL and the headers to send.
+"""
+
+OpenParts = Callable[[LargeFile, SessionMemory], PartsUpload | None]
+"""Opens the upload in parts of a file to the key `path`; returns None if the bucket accepts only
+whole files.
+"""
 
 EndSession = Callable[[str], None]
-"""Ends the session of an upload in parts."""
+"""Aborts the upload in parts that has this session."""
 
 
 class SigningBucket(CheckpointBucket, Protocol):
-    """A bucket that some credentials sign URLs for, and others do not."""
+    """A bucket for which only some kinds of credentials can sign URLs.
+
+    `can_sign` is whether the credentials in use can.
+    """
 
     @property
     def can_sign(self) -> bool: ...
 
 
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":
-    """Open the bucket of a spec's `storage`. Raises OSError."""
+    """Return the files of the S3 bucket in a specification's `storage`.
+
+    Later calls with the same `storage` reuse the client. Uploads in parts need a bucket that lists
+    unfinished uploads. Raises BucketError, an OSError, if boto3 is missing or the place is invalid.
+    """
     bucket = bucket_of(BucketPlace.from_storage(fields))
 
     def sign_upload(key: str, seconds: int, digests: FileDigests) -> tuple[str, dict[str, str]]:
         return bucket.signed_put_url(key, seconds, digests.size, digests.sha256, digests.md5)
 
-    def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
+    def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
+        if not bucket.lists_uploads(file.path):
+            # Without these lists, a resumed upload cannot determine the stored parts.
+            return None
         return S3PartsUpload(bucket, file.path, file.size)
 
     return BucketFiles(bucket, sign_upload, open_parts)
 
 
 def open_gcs_files(fields: StorageFields) -> "SigningFiles":
-    """Open the bucket of Google's that a spec's `storage` names. Raises OSError."""
+    """Return the files of the Google Cloud Storage bucket in a specification's `storage`.
+
+    Later calls with the same bucket and prefix reuse the client. Raises BucketError, an OSError, if
+    the client library or credentials are missing.
+    """
     bucket = gcs_bucket_of(fields["bucket"], fields.get("prefix", ""))
 
     def sign_upload(key: str, seconds: int, digests: FileDigests) -> tuple[str, dict[str, str]]:
@@ -83,7 +106,12 @@ def open_gcs_files(fields: StorageFields) -> "SigningFiles":
 
 
 def open_azure_files(fields: StorageFields) -> "SigningFiles":
-    """Open the container of Azure's that a spec's `storage` names. Raises OSError."""
+    """Return the files of the Azure container in a specification's `storage`; uploads are never
+    signed.
+
+    Later calls with the same `storage` reuse the client. Raises BucketError, an OSError, if the
+    client library is missing or the place is invalid.
+    """
     container = azure_container_of(AzurePlace.from_storage(fields))
 
     def open_parts(file: LargeFile, memory: SessionMemory) -> PartsUpload:
@@ -93,7 +121,7 @@ def open_azure_files(fields: StorageFields) -> "SigningFiles":
 
 
 def bucket_name(fields: StorageFields) -> str:
-    """The bucket of a spec's `storage` as users see it."""
+    """Return the name of an S3 bucket for users, like "s3://bucket/prefix at URL", without keys."""
     return str(BucketPlace.from_storage(fields))
 
 
@@ -107,8 +135,12 @@ class BucketFiles(KeyedFiles):
         open_parts: OpenParts | None = None,
         end_session: EndSession | None = None,
     ) -> None:
-        """Without `sign_upload` the server stores what users upload, and without `open_parts` no
-        file is uploaded in parts. `end_session` is that of stores whose uploads have sessions.
+        """Configure which uploads the bucket supports.
+
+        Args:
+            sign_upload: signs uploads; if None, users send content to the API.
+            open_parts: opens uploads in parts; if None, files are only uploaded whole.
+            end_session: aborts the session of an upload; None for buckets without sessions.
         """
         super().__init__(bucket)
         self._bucket = bucket
@@ -122,7 +154,7 @@ class BucketFiles(KeyedFiles):
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
         prefix = "/".join((*parts, ""))
-        # First, so that nothing that was cut short appears in the end.
+        # Aborted first, so that no unfinished upload becomes an object after the listing.
         self._bucket.abort_uploads(prefix)
         yield 0
         for key, _ in list_below(self._bucket, prefix):
@@ -137,7 +169,7 @@ class BucketFiles(KeyedFiles):
         previous: tuple[str, ...] = ()
         for key, _ in list_below(self._bucket, prefix):
             epoch, *rest = key.removeprefix(prefix).split("/", 2)
-            # Keys come in their order, so those of one folder come one after the other.
+            # The listing is sorted, so the keys of a folder are consecutive.
             if len(rest) == 2 and (epoch, rest[0]) != previous:
                 previous = epoch, rest[0]
                 yield epoch, rest[0]
@@ -159,7 +191,10 @@ class BucketFiles(KeyedFiles):
 
 
 class SigningFiles(BucketFiles):
-    """The CheckpointFiles of a bucket that signs URLs where its credentials can."""
+    """The CheckpointFiles of a bucket that signs URLs only if its credentials can sign.
+
+    Without such credentials, `signed_url` and `sign_upload` return None.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The interface to the files of checkpoints in one store: to remove, to read and to sign them."""
+"""The interface to the checkpoint files in a store: remove, read, upload, and sign URLs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,129 +8,188 @@ from detcloud.shared.upload_parts import PartSizes, SessionMemory
 
 
 class NoSuchFile(Exception):
-    """A path leads to no file; the message goes on after it, like "is not there"."""
+    """The path has no regular file. The message completes a sentence that begins with the path,
+    such as "is not there".
+    """
 
 
 @dataclass(frozen=True)
 class FileContent:
-    """The content of a file, in blocks, and its size in bytes."""
+    """The content of an open file."""
 
     size: int
+    """The size in bytes."""
     blocks: Iterator[bytes]
+    """The bytes in order. Reading a block may raise OSError."""
 
 
 @dataclass(frozen=True)
 class FileDigests:
-    """The size in bytes of a file that is to be stored, and its digests in hexadecimal."""
+    """The size and the digests of a file that a user wants to store."""
 
     size: int
+    """The size in bytes."""
     sha256: str
+    """The SHA-256 in hexadecimal."""
     md5: str
+    """The MD5 in hexadecimal."""
 
 
 @dataclass(frozen=True)
 class SignedUpload:
-    """A PUT by which anybody may store one file, with these headers."""
+    """A signed PUT request with which anybody may store a single file."""
 
     url: str
     headers: Mapping[str, str]
+    """The headers that the request must carry."""
 
 
 @dataclass(frozen=True)
 class LargeFile:
-    """A file that is uploaded in parts: its path, its size in bytes, and its MD5 in hexadecimal,
-    empty where nobody told it.
-    """
+    """A file that a user uploads in parts."""
 
     path: str
+    """The path in the store, like EXPERIMENT/TRIAL/EPOCH/UUID/NAME."""
     size: int
+    """The size in bytes."""
     md5: str = ""
+    """The MD5 of the whole file in hexadecimal; "" if unknown."""
 
 
 class PartsUpload(Protocol):
-    """The upload of one large file in repeatable parts. Methods raise OSError.
-
-    With `is_in_order` a part is taken after those before it alone. `whole_bytes_max` is the size up
-    to which the store takes the file whole as well, None for any.
-    """
+    """The upload of a large file in parts. Every part may be sent again. Methods raise OSError."""
 
     is_in_order: bool
+    """Whether the store accepts a part only after all earlier parts."""
     whole_bytes_max: int | None
+    """The largest size in bytes that the store also accepts in a single request; None for no limit.
+    """
     sizes: PartSizes
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are in the store."""
+        """Return the sorted numbers, from 1, of the parts that the store has.
+
+        Begin the upload if needed. Some stores return all numbers if the whole file exists.
+        """
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]] | None:
-        """Sign a PUT of that part for so long: its URL and headers; None where the API takes it."""
+        """Sign a PUT request that stores a part, valid for `seconds` or for the store's session.
+
+        Return the URL and the headers to send. Return None if the part must be sent to the API,
+        which calls `store_part`.
+
+        Args:
+            md5: the MD5 of the part in hexadecimal.
+        """
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Store the part that lies in a file of this machine and has that MD5."""
+        """Store the part in the file `source` of this machine, replacing an earlier copy.
+
+        Raises PartsConflict if the store accepts parts only through signed requests.
+
+        Args:
+            md5: the MD5 of the part in hexadecimal, which the caller has compared.
+        """
 
     def join(self) -> bool:
-        """Make the file of its parts, which are all there; False where there is one already."""
+        """Publish the file that consists of the parts; return whether this call published the file.
+
+        Return False if the path has a file of the same size already; where the store itself joins
+        the parts, return True for this file too. Raises PartsConflict if a part is missing, if the
+        file has another size, or if the store finds another MD5.
+        """
 
 
 class CheckpointFiles(Protocol):
-    """The files of checkpoints in one store, in folders like EXPERIMENT/TRIAL/EPOCH/UUID.
+    """The checkpoint files of a store, in folders like EXPERIMENT/TRIAL/EPOCH/UUID.
 
-    Every method may be repeated and raises OSError. Those that remove raise FileNotFoundError where
-    the store itself is missing, and ValueError for parts that are no plain names.
+    `parts` are the folder names of such a path. Every method may be repeated and raises OSError.
+    A method that removes files raises FileNotFoundError if the store's local folder or its bucket
+    is missing. `remove_folder`, `remove_file` and `list_files` raise ValueError unless `parts` are
+    two or more plain names. A plain name has only ASCII letters, digits, `_` and `-`.
     """
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
-        """Remove a folder with all it holds and, to `prune`, those above it that are left empty.
+        """Remove a folder with its content, and the folder's unfinished uploads if the store lists
+        unfinished uploads.
 
-        Yields after every short step how many files it removed, and may be abandoned there. What
-        is gone already is no error. Raises StoreBusy where the store asks for fewer requests.
+        With `prune`, also remove the folders above that are then empty. Yield the number of removed
+        files after every short step. The caller may stop between steps and call again later. A
+        missing folder is not an error. Raises StoreBusy if the store asks for fewer requests.
         """
 
     def remove_file(self, parts: tuple[str, ...], name: str) -> int:
-        """Remove one file of a checkpoint, durably; `name` is its path within the folder, as
-        `list_files` has it. Returns how many files that were. Raises StoreBusy as `remove_folder`.
+        """Remove a file of a checkpoint durably; return the number of removed files.
+
+        Some stores return 1 for a missing file. HDFS also removes the folders that are then empty.
+        Raises StoreBusy like `remove_folder`. A store in a local folder raises ValueError if `name`
+        has an empty part, `.` or `..`.
+
+        Args:
+            name: the path of the file within the folder, as yielded by `list_files`.
         """
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:
-        """Make the removal of entries from a folder durable."""
+        """Make earlier removals of entries from a folder durable."""
 
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
-        """Remove a folder and the folders above it if they are empty."""
+        """Remove an empty folder, and the folders above that are then empty.
+
+        Do nothing for a folder with content, and in a bucket.
+        """
 
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
-        """Epoch and UUID of each folder among the trial's checkpoints, recorded or not; none if
-        nothing is there.
+        """Yield the epoch and the UUID of each checkpoint folder of a trial, recorded or not.
+
+        Both are folder names as stored: the caller checks them. Yield nothing for a missing folder.
         """
 
     def location_text(self, parts: tuple[str, ...]) -> str:
-        """A folder's location in words for users."""
+        """Return the location of a folder as text for users, without secrets."""
 
     def open_file(self, path: str) -> FileContent:
-        """Open the file at a path like EXPERIMENT/TRIAL/EPOCH/UUID/NAME. Raises NoSuchFile."""
+        """Open the file at a path like EXPERIMENT/TRIAL/EPOCH/UUID/NAME for reading.
+
+        Raises NoSuchFile if the path has no regular file.
+        """
 
     def signed_url(self, path: str, seconds: int) -> str | None:
-        """Sign a URL by which anybody may read the file for so long; None where the store signs
-        none, and the API hands out the content.
+        """Sign a URL by which anybody may download the file for `seconds`.
+
+        Return None if the store signs no URLs: then the API sends the content. The file need not
+        exist.
         """
 
     def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        """The path within a folder and the size of each file in it, in no particular order."""
+        """Yield the path within the folder and the size in bytes of each file below a folder.
+
+        The order is undefined. Yield nothing for a missing folder.
+        """
 
     def store_file(self, path: str, source: str) -> bool:
-        """Store the file at `source` on this machine, whole or not at all; False where there is one
-        already.
+        """Store a copy of the local file `source` at `path`, whole or not at all.
+
+        Return True if the file was stored. Return False, and change nothing, if `path` is taken.
         """
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
-        """Sign an upload of that content to a path for so long; None where the store signs none,
-        and the API takes the content.
+        """Sign a request, valid for `seconds`, that stores content with these digests at `path`.
+
+        Return None if the store signs no uploads: then the API receives the content.
         """
 
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
-        """Begin or go on with the upload of a large file in parts, which may use `memory` to know
-        its own again; None where a file is uploaded whole, however large.
+        """Return the new or continued upload of a large file in parts.
+
+        Return None if the store accepts only whole files.
+
+        Args:
+            memory: where a store with upload sessions keeps the session of this file.
         """
 
     def end_session(self, session: str) -> None:
-        """End an upload in parts that a SessionMemory kept and nobody goes on with; one that has
-        ended is no error.
+        """Abort an upload in parts whose session a SessionMemory kept.
+
+        Nobody can continue the upload then. A session that has ended is not an error. Do nothing
+        in stores without upload sessions.
         """

@@ -1,8 +1,9 @@
-"""Endpoints of checkpoint stores that experiments name, and which of them the cluster may call.
+"""The rules for the endpoints of checkpoint stores that the cluster may call.
 
-The server lists, reads and deletes checkpoints from where it stands, which may be a network whose
-other hosts users cannot reach. A cluster in a cloud therefore calls only endpoints of its
-configuration, besides the cloud's own; one on a machine calls any that its user names.
+The server lists, reads and deletes checkpoints from its own network, where users may be unable to
+reach other hosts. Apart from the cloud's own stores, a cluster in a cloud therefore calls only the
+endpoints in its configuration. A cluster on a single machine calls every endpoint that its user
+names.
 """
 
 from __future__ import annotations
@@ -12,22 +13,31 @@ from typing import TYPE_CHECKING
 
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.endpoints import endpoint_origin
-from control_plane.findings import Finding, mask_url_credentials, value_text
+from control_plane.findings import Finding, value_text
+from detcloud.shared.masking import mask_urls
 
 if TYPE_CHECKING:
     from control_plane.config.storage import CheckpointStorage
 
 EndpointRule = Callable[["CheckpointStorage"], Finding | None]
-"""Says why the cluster may not call the store of these options; None if it may."""
+"""Returns the reason why the cluster must not call a store with these options. Returns None if the
+cluster may call the store.
+"""
 
 
 def allow_any(options: CheckpointStorage) -> None:
-    """Allow every store: the rule of a cluster on one machine."""
+    """Return None, which allows every store: the EndpointRule of a cluster on a single machine."""
     return
 
 
 def endpoint_rule(read_allowed: Callable[[], Iterable[str]]) -> EndpointRule:
-    """The rule of a cluster that calls the endpoints alone that `read_allowed` reads."""
+    """Return the rule of a cluster that calls only the endpoints that `read_allowed` returns.
+
+    The rule compares scheme, host and port. It calls `read_allowed` for each URL in the options,
+    and returns a Finding for the first URL that is not allowed or has no plain host. It returns
+    None for options without a type or without a URL. The rule raises KeyError for an unknown type,
+    and every error of `read_allowed`.
+    """
 
     def find_problem(options: CheckpointStorage) -> Finding | None:
         named = {} if options.type is None else store_type(options.type).endpoints(options)
@@ -44,7 +54,7 @@ def endpoint_rule(read_allowed: Callable[[], Iterable[str]]) -> EndpointRule:
     def refusal(option: str, url: str) -> Finding:
         return Finding(
             (option,),
-            f"{value_text(mask_url_credentials(url))} is not a store that this cluster may call",
+            f"{value_text(mask_urls(url))} is not a store that this cluster may call",
             "an admin can add it to checkpoint_endpoints of the cluster configuration",
         )
 

@@ -1,14 +1,15 @@
-"""The files of checkpoints below a root folder on this machine, to which trials may write anything.
+"""The checkpoint files below a root folder on this machine, to which trials may write anything.
 
 A path is opened part by part with descriptors that refuse links, so a planted link cannot redirect
-a removal: the link itself is removed, or it ends the walk. Callers build paths from ids, never from
-texts that a trial wrote, and every part is checked here again. Removing a missing entry is no
-error.
+a removal: the link itself is removed, or it ends the walk. Callers build the paths of removals from
+ids, never from texts of a trial, and removals check every part again. Removing a missing entry is
+no error.
 """
 
 import errno
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,29 +31,26 @@ from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 from detcloud.shared.upload_parts import SessionMemory
 
-# Entries looked at between two yields.
+# The number of directory entries that a removal reads between two yields.
 ENTRIES_PER_STEP = 64
-# Nested folders; each holds a descriptor open while its content is removed.
+# The limit for nested folders, because each needs an open descriptor. A removal moves deeper
+# folders up.
 DEPTH_MAX = 100
 
 _BLOCK_BYTES = 256 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK, opening a planted pipe would wait for ever.
+# O_NONBLOCK, because opening a planted pipe would block forever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class FolderRefused(OSError):
-    """A folder cannot be removed the safe way; the message says which and why."""
-
-
 def open_folder_files(fields: StorageFields) -> "FolderFiles":
-    """The folder of a spec's `storage`."""
+    """Return the files of the folder `path` in a specification's `storage`; open nothing yet."""
     return FolderFiles(Path(fields["path"]))
 
 
 class FolderFiles:
-    """The CheckpointFiles of a root on this machine."""
+    """The CheckpointFiles of a root folder on this machine, which signs no URLs."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -100,14 +98,17 @@ class FolderFiles:
         return None
 
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
-        return FolderPartsUpload(self._root, file.path, file.size)
+        return FolderPartsUpload(self._root, file.path, file.size, file.md5)
 
     def end_session(self, session: str) -> None:
         pass
 
 
 def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
-    """The names of the folders in ROOT/part/part/..., sorted; none where it does not exist."""
+    """Return the sorted names of the folders in ROOT/part/part/..., links excluded.
+
+    Return an empty list if the folder does not exist or its path has a link. Raises OSError.
+    """
     with suppress(FileNotFoundError), _open_folders(root, parts) as folders:
         if len(folders) > len(parts):
             with os.scandir(folders[-1]) as found:
@@ -116,15 +117,19 @@ def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
 
 
 def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
-    """Remove the folder ROOT/part/part/... and, to `prune`, those above it that are left empty,
-    never the root. While others still write, a folder may be empty because it was just made.
+    """Remove the folder ROOT/part/part/... with its content.
 
-    Yields 1 after every file, and 0 after every few other entries; it may be abandoned there and
-    begun again. The removal is durable only after `sync_folder`.
+    Yield 1 after every removed file, and 0 after every few directory entries. The caller may stop
+    between yields and start again later. A missing folder is no error. The removal is durable only
+    after `sync_folder`.
+
+    Args:
+        prune: also remove the folders above that are then empty, except the root. Do not use while
+            other processes write: a new folder is empty as well.
 
     Raises:
-        OSError: the root is missing, or something cannot be removed.
-        ValueError: a part is no plain name, or there are fewer than two.
+        OSError: the root is missing, or an entry cannot be removed.
+        ValueError: `parts` are fewer than two, or have a name that is not plain.
     """
     check_parts(parts)
     with _open_folders(root, parts[:-1]) as folders:
@@ -135,8 +140,12 @@ def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) ->
 
 
 def remove_file(root: Path, parts: tuple[str, ...], name: str) -> int:
-    """Remove the file `name`, a path, of the folder ROOT/part/part/..., so that it outlasts a loss
-    of power; how many files that were. Raises OSError and ValueError as `remove_folder`.
+    """Remove the file ROOT/part/part/.../name, so that the removal survives a loss of power.
+
+    Return the number of removed files: 1, or 0 if the file does not exist or its path has a link.
+    A link at the end of the path is removed itself. `name` is a path within the folder. Raises
+    ValueError if `name` has an empty part, `.` or `..`. Raises OSError and ValueError like
+    `remove_folder`.
     """
     check_parts(parts)
     *above, last = name.split("/")
@@ -152,7 +161,11 @@ def remove_file(root: Path, parts: tuple[str, ...], name: str) -> int:
 
 
 def remove_unfinished_writes(root: Path, uuid: str) -> None:
-    """Remove what processes that were killed had begun to write of a checkpoint. Raises OSError."""
+    """Remove the staged files that killed processes left of a checkpoint's unfinished writes.
+
+    These are the entries of STAGING_FOLDER with names that begin with the checkpoint's UUID. Raises
+    OSError, also if the root is missing.
+    """
     with _open_folders(root, (STAGING_FOLDER,)) as folders:
         if len(folders) < 2:
             return
@@ -164,8 +177,11 @@ def remove_unfinished_writes(root: Path, uuid: str) -> None:
 
 
 def sync_folder(root: Path, parts: tuple[str, ...]) -> None:
-    """Make the removal of a folder's entries, and of the folder itself, outlast a loss of power.
-    Raises OSError and ValueError as `remove_folder`.
+    """Make earlier removals of a folder's entries, and of the folder itself, survive a loss of
+    power.
+
+    If the folder is gone, the nearest existing folder above is synced. Raises OSError and
+    ValueError like `remove_folder`.
     """
     check_parts(parts)
     with _open_folders(root, parts) as folders:
@@ -173,8 +189,10 @@ def sync_folder(root: Path, parts: tuple[str, ...]) -> None:
 
 
 def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
-    """Remove the folder ROOT/part/part/... and the folders above it, except the root, if they are
-    empty. Raises OSError and ValueError as `remove_folder`.
+    """Remove the folder ROOT/part/part/... and the folders above it if they are empty.
+
+    The root stays. Folders that are not empty or cannot be removed are skipped silently. Raises
+    OSError if a folder of the path cannot be opened, and ValueError like `remove_folder`.
     """
     check_parts(parts)
     with _open_folders(root, parts) as folders:
@@ -182,14 +200,18 @@ def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
 
 
 def check_parts(parts: tuple[str, ...]) -> None:
-    """Raise ValueError unless all parts are plain names."""
+    """Raise ValueError unless `parts` are two or more plain names.
+
+    A plain name has only ASCII letters, digits, `_` and `-`, and begins with a letter or digit.
+    """
     if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
         raise ValueError(f"{parts} is not the folder of a checkpoint")
 
 
 def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
-    """Remove the deepest existing folder of the path, and those above it, if they are empty;
-    `folders` are the root and the open folders below it.
+    """Remove the empty folders of a path, deepest first; ignore every OSError.
+
+    `folders` are the descriptors of the root and of the existing folders of the path.
     """
     for folder, name in reversed(list(zip(folders, parts, strict=False))):
         with suppress(OSError):
@@ -198,7 +220,11 @@ def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
 
 @contextmanager
 def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
-    """Open the root and those folders of the path that exist; returns their descriptors."""
+    """Open the root and the folders of the path, up to the first missing folder, file or link.
+
+    Yield the descriptors, the root's first; they are closed at the end. Raises OSError if the root
+    is missing or a folder cannot be opened.
+    """
     with ExitStack() as stack:
         folders = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         stack.callback(os.close, folders[0])
@@ -214,8 +240,22 @@ def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
         yield folders
 
 
-def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
-    """Remove the entry `name` of an open folder: a folder with all it holds, a link itself."""
+def _remove_entry(parent: int, name: str, depth: int, top: int | None = None) -> Iterator[int]:
+    """Remove the file, link or folder `name` of the open folder `parent`, with a folder's content.
+
+    Yield like `remove_folder`. The target of a link is never touched. A missing entry is no error.
+    Raises OSError if the entry cannot be removed.
+
+    Args:
+        depth: the number of open folders above the entry's content.
+        top: the highest folder of this removal. A folder deeper than DEPTH_MAX is moved into `top`
+            and removed from there. None for the highest folder itself.
+    """
+    if top is not None and depth > DEPTH_MAX:
+        with suppress(FileNotFoundError):
+            os.rename(name, f"deep-{secrets.token_hex(16)}", src_dir_fd=parent, dst_dir_fd=top)
+        yield 0
+        return
     try:
         folder = os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
@@ -224,11 +264,13 @@ def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
         yield _remove_file(name, parent)
         return
     try:
-        if depth > DEPTH_MAX:
-            raise FolderRefused(f"folders are nested more than {DEPTH_MAX} levels deep")
+        highest = folder if top is None else top
         while entries := _next_entries(folder):
             for entry, is_folder in entries:
-                yield from _remove_known_entry(folder, entry, is_folder, depth)
+                if is_folder:
+                    yield from _remove_entry(folder, entry, depth + 1, highest)
+                else:
+                    yield _remove_file(entry, folder)
             yield 0
     finally:
         os.close(folder)
@@ -236,15 +278,11 @@ def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
         os.rmdir(name, dir_fd=parent)
 
 
-def _remove_known_entry(folder: int, entry: str, is_folder: bool, depth: int) -> Iterator[int]:
-    if is_folder:
-        yield from _remove_entry(folder, entry, depth + 1)
-    else:
-        yield _remove_file(entry, folder)
-
-
 def _remove_file(name: str, folder: int) -> int:
-    """Remove an entry of an open folder that is no folder; how many files that were."""
+    """Remove the file or link `name` of an open folder. Return 1, or 0 for a missing entry.
+
+    Raises OSError, also for a folder.
+    """
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -253,18 +291,23 @@ def _remove_file(name: str, folder: int) -> int:
 
 
 def _next_entries(folder: int) -> list[tuple[str, bool]]:
+    """Return the first ENTRIES_PER_STEP entries of an open folder: name, and whether a folder."""
     with os.scandir(folder) as found:
         some = islice(found, ENTRIES_PER_STEP)
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
 
 
 def _is_absence(error: OSError) -> bool:
-    """Whether the error means that the path does not exist or is a file or a link."""
+    """Return whether an error in opening a folder means a missing entry, a file or a link."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def _open_file(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below the root without following a link. Raises NoSuchFile."""
+    """Open the regular file ROOT/path for reading, without following links.
+
+    Raises NoSuchFile if the file is missing, is not regular, has a link in its path, or cannot be
+    opened. The caller has checked that `path` has no `..`.
+    """
     *parts, name = path.split("/")
     try:
         with _open_folders(root, tuple(parts)) as folders:
@@ -280,6 +323,7 @@ def _open_file(root: Path, path: str) -> BinaryIO:
 
 
 def _blocks(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield at most `size` bytes of a file in blocks, and close the file at the end."""
     with stream:
         while size > 0 and (block := stream.read(min(_BLOCK_BYTES, size))):
             size -= len(block)

@@ -1,7 +1,7 @@
-"""One large file for a folder that comes in parts, each of which is written to its place.
+"""The upload in parts of a large file to a folder; each part is written at its offset.
 
-The file lies among the unfinished writes, where the removal of its checkpoint finds it, with an
-empty file for each part that is there: that is made once the part outlasts a loss of power.
+The unfinished file is in the staging folder, where the removal of the checkpoint finds it. Beside
+it, an empty file, the mark, is created for each part once the part survives a loss of power.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from control_plane.checkpoint_stores.folder_uploads import (
     UploadPlace,
@@ -17,9 +18,15 @@ from control_plane.checkpoint_stores.folder_uploads import (
     open_staging,
     publish_file,
 )
+from detcloud.shared.bucket_errors import PartsConflict
 from detcloud.shared.staged_files import staged_prefix
-from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.upload_parts import PartSizes, check_stored_size
 
+# The largest file in bytes that `join` reads again, because a request has only seconds. The MD5 of
+# each part was compared already, and readers compare the SHA-256 in the manifest.
+CHECKED_BYTES_MAX = 4 << 30
+
+_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITTEN_FILE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 1024 * 1024
@@ -27,40 +34,75 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
 
 
 class FolderPartsUpload:
-    """The upload in parts of a file of `size` bytes to ROOT/path. Every method raises OSError."""
+    """The PartsUpload of a file to a folder of this machine. Every method raises OSError.
+
+    Every method but `sign_part` creates the missing folders of the path and the staging folder.
+    """
 
     is_in_order = False
     whole_bytes_max: int | None = None
 
-    def __init__(self, root: Path, path: str, size: int) -> None:
+    def __init__(self, root: Path, path: str, size: int, md5: str = "") -> None:
+        """Describe the upload of a file of `size` bytes to ROOT/path; write nothing yet.
+
+        `md5` is the MD5 of the whole file in hexadecimal, which `join` compares. "" for no check.
+        """
         self._root = root
         self._path = path
+        self._md5 = md5
         self.sizes = PartSizes(size)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
         self._prefix = f"{staged_prefix(path)}{digest}."
         self._content = f"{self._prefix}content"
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there; makes room for the others."""
+        """Return the sorted numbers, from 1, of the stored parts, and begin the upload if needed.
+
+        Return all numbers if the path has a file already, of any size. To begin the upload, create
+        the staged file with the full size, sparse. A staged file of another size and leftover marks
+        of parts are deleted first.
+        """
         with self._open() as (place, staging):
-            if _exists(place.name, place.folder):
+            if _size_of(place.name, place.folder) is not None:
                 return [*self.sizes.numbers]
-            if _exists(self._content, staging):
+            begun = _size_of(self._content, staging)
+            if begun == self.sizes.size:
                 return sorted(self._part_numbers(staging))
-            # Marks of a file that is gone: the removal of old files may have left some.
+            if begun is not None:
+                # An earlier client announced another size for this path; nobody can resume its
+                # upload now.
+                _remove(self._content, staging)
+            # The removal of old staged files may have deleted the content but not all marks.
             for number in self._part_numbers(staging):
                 _remove(self._mark(number), staging)
             with suppress(FileExistsError):
-                os.close(os.open(self._content, _NEW_FILE, 0o644, dir_fd=staging))
+                descriptor = os.open(self._content, _NEW_FILE, 0o644, dir_fd=staging)
+                try:
+                    # `join` compares this size with the announced size. The file is sparse.
+                    os.truncate(descriptor, self.sizes.size)
+                finally:
+                    os.close(descriptor)
             return []
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """None: nothing is signed."""
+        """Return None, because a folder signs no URLs: parts are sent to the API."""
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Write the part that lies in another file of this machine to its place."""
-        with self._open() as (_, staging):
-            descriptor = os.open(self._content, _WRITTEN_FILE, dir_fd=staging)
+        """Write the content of the local file `source` at the part's offset, durably, and mark the
+        part as stored.
+
+        `md5` and the length of `source` are not checked. If the staged file is missing because the
+        whole file is published, do nothing. Raises PartsConflict if `stored_parts` did not begin
+        the upload, or if the published file has another size.
+        """
+        with self._open() as (place, staging):
+            try:
+                descriptor = os.open(self._content, _WRITTEN_FILE, dir_fd=staging)
+            except FileNotFoundError:
+                if self._is_stored(place):
+                    return
+                text = f"{self._path} was not offered: ask for its parts before they are sent"
+                raise PartsConflict(text) from None
             with Path(source).open("rb") as reader, os.fdopen(descriptor, "wb") as writer:
                 writer.seek(self.sizes.start_of(number))
                 while block := reader.read(_BLOCK_BYTES):
@@ -72,24 +114,58 @@ class FolderPartsUpload:
             os.fsync(staging)
 
     def join(self) -> bool:
-        """Give the file its place; False where there is one already, and OSError if a part is
-        missing.
+        """Publish the staged file at ROOT/path, and delete the staged file and the marks.
+
+        Return False if the path has a file of this size already. Raises PartsConflict if a part is
+        missing, if the staged or published file has another size, or if the MD5 differs. Files
+        larger than CHECKED_BYTES_MAX are published without a comparison of the MD5.
         """
         with self._open() as (place, staging):
             marked = self._part_numbers(staging)
             missing = set(self.sizes.numbers) - marked
-            # After the marks: another client that was faster has removed them.
-            is_there = _exists(place.name, place.folder)
+            # Read after the marks: a faster client publishes the file before it removes the marks.
+            is_there = self._is_stored(place)
             if missing and not is_there:
-                raise OSError(f"part {min(missing)} of {self._path} is missing")
+                raise PartsConflict(f"part {min(missing)} of {self._path} is missing")
+            if not is_there:
+                self._check_content(staging)
             published = not is_there and publish_file(staging, self._content, place)
             for name in (self._content, *map(self._mark, marked)):
                 _remove(name, staging)
             return published
 
+    def _is_stored(self, place: UploadPlace) -> bool:
+        """Return whether `place` has a file. Raises PartsConflict if that file has another size."""
+        stored = _size_of(place.name, place.folder)
+        if stored is not None:
+            check_stored_size(self._path, stored, self.sizes.size)
+        return stored is not None
+
+    def _check_content(self, staging: int) -> None:
+        """Raise PartsConflict unless the staged file has the announced size and MD5.
+
+        Do nothing if the staged file is missing. The MD5 is compared only if it was announced and
+        the file has at most CHECKED_BYTES_MAX bytes.
+        """
+        try:
+            descriptor = os.open(self._content, _READ_FILE, dir_fd=staging)
+        except FileNotFoundError:
+            # A faster client has published the file.
+            return
+        with os.fdopen(descriptor, "rb") as reader:
+            stored = os.fstat(descriptor).st_size
+            check_stored_size(self._path, stored, self.sizes.size)
+            if self._md5 and stored <= CHECKED_BYTES_MAX:
+                found = hashlib.file_digest(reader, _new_md5).hexdigest()
+                if found != self._md5:
+                    text = f"the parts of {self._path} have MD5 {found}, and not {self._md5}"
+                    raise PartsConflict(f"{text}: send the file again under another path")
+
     @contextmanager
     def _open(self) -> Iterator[tuple[UploadPlace, int]]:
-        """The file's place, and the open folder of unfinished writes."""
+        """Yield the place of the file and the descriptor of the staging folder, both created if
+        missing and closed at the end.
+        """
         with open_place(self._root, self._path) as place, open_staging(place.root) as staging:
             yield place, staging
 
@@ -97,7 +173,7 @@ class FolderPartsUpload:
         return f"{self._prefix}{number}"
 
     def _part_numbers(self, staging: int) -> set[int]:
-        """The numbers of the parts that are marked as written."""
+        """Return the numbers of the parts that have a mark in the staging folder."""
         with os.scandir(staging) as found:
             names = [entry.name for entry in found if entry.name.startswith(self._prefix)]
         numbers = (name.removeprefix(self._prefix) for name in names)
@@ -106,12 +182,16 @@ class FolderPartsUpload:
         )
 
 
-def _exists(name: str, folder: int) -> bool:
+def _size_of(name: str, folder: int) -> int | None:
+    """Return the size in bytes of an entry of an open folder, or None for a missing entry."""
     try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
     except FileNotFoundError:
-        return False
-    return True
+        return None
+
+
+def _new_md5() -> Any:
+    return hashlib.md5(usedforsecurity=False)
 
 
 def _remove(name: str, folder: int) -> None:

@@ -1,6 +1,6 @@
-"""Files that the server stores in a folder for users, and the files of a checkpoint's folder.
+"""Storing uploaded files in a folder, and listing the files of a checkpoint's folder.
 
-As in `folder_files`, a path is walked part by part with descriptors that refuse links.
+As in `folder_files`, a path is opened part by part with descriptors that refuse links.
 """
 
 import os
@@ -16,23 +16,30 @@ from detcloud.shared.staged_files import staged_name
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Without a name until it is whole, so that a process that is killed leaves nothing.
-# Linux alone has such files; elsewhere a folder cannot be opened for writing.
+# The file has no name until the content is whole, so that a killed process leaves nothing. Only
+# Linux has unnamed files; elsewhere the flags fail, because a folder cannot be opened for writing.
 _UNNAMED_FILE = os.O_WRONLY | getattr(os, "O_TMPFILE", 0) | os.O_CLOEXEC
 _BLOCK_BYTES = 1024 * 1024
+# More folders than any valid name of a file has.
+LISTED_DEPTH_MAX = 600
 
 
 class UploadPlace(NamedTuple):
-    """The place of a file: its open folder, its name there, and the open root of the store."""
+    """The place of a file, with open descriptors."""
 
     root: int
+    """The descriptor of the store's root folder."""
     folder: int
+    """The descriptor of the folder that contains the file."""
     name: str
+    """The name of the file in `folder`."""
 
 
 def store_file(root: Path, path: str, source: Path) -> bool:
-    """Store a file at ROOT/path, whole or not at all, so that it outlasts a loss of power; False
-    where there is one already. Raises OSError, for a link on the way too.
+    """Store a copy of the local file `source` at ROOT/path, whole or not at all, and durably.
+
+    Create the missing folders of the path. Return False if the path is taken. Raises OSError, also
+    if a folder of the path is a link. The caller has checked that `path` has no `..`.
     """
     with open_place(root, path) as place:
         try:
@@ -46,7 +53,7 @@ def store_file(root: Path, path: str, source: Path) -> bool:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            # There is no /proc, in some containers.
+            # Some containers have no /proc.
             return _publish_named_copy(place, path, source)
         os.fsync(place.folder)
         return True
@@ -54,7 +61,11 @@ def store_file(root: Path, path: str, source: Path) -> bool:
 
 @contextmanager
 def open_place(root: Path, path: str) -> Iterator[UploadPlace]:
-    """Open the folder of ROOT/path, which is made. Raises OSError, for a link on the way too."""
+    """Open the folder of the file ROOT/path, and create the root and missing folders.
+
+    New folders below the root survive a loss of power. The descriptors are closed at the end.
+    Raises OSError, also if a folder of the path is a link.
+    """
     root.mkdir(parents=True, exist_ok=True)
     *parts, name = path.split("/")
     top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -70,7 +81,10 @@ def open_place(root: Path, path: str) -> Iterator[UploadPlace]:
 
 @contextmanager
 def open_staging(root: int) -> Iterator[int]:
-    """Open the folder of unfinished writes in an open root, which is made. Raises OSError."""
+    """Open the staging folder in the open folder `root`, and create a missing staging folder.
+
+    Yield the descriptor, which is closed at the end. Raises OSError.
+    """
     staging = _open_new_folder(STAGING_FOLDER, root)
     try:
         yield staging
@@ -79,9 +93,10 @@ def open_staging(root: int) -> Iterator[int]:
 
 
 def publish_file(staging: int, staged: str, place: UploadPlace) -> bool:
-    """Give a staged file its place; False where there is one already. Raises OSError.
+    """Publish the file `staged` of the open folder `staging` at `place`, durably.
 
-    The staged name stays, but where the file system has no links.
+    Return False if the place is taken. The staged name stays as a second link. Only on a file
+    system without links, the file is renamed. Raises OSError, also if the staged file is missing.
     """
     try:
         os.link(staged, place.name, src_dir_fd=staging, dst_dir_fd=place.folder)
@@ -90,7 +105,7 @@ def publish_file(staging: int, staged: str, place: UploadPlace) -> bool:
     except FileNotFoundError:
         raise
     except OSError:
-        # Some mounted stores have no links; there a rename keeps the file whole at least.
+        # Some mounted stores have no links. A rename at least publishes only whole files.
         with suppress(FileNotFoundError):
             os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
             return False
@@ -99,25 +114,51 @@ def publish_file(staging: int, staged: str, place: UploadPlace) -> bool:
     return True
 
 
-def folder_files(folder: int, above: str = "") -> Iterator[tuple[str, int]]:
-    """The path below an open folder, and the size, of each file in it; links are none."""
-    with os.scandir(folder) as found:
-        entries = list(found)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            below = os.open(entry.name, _FOLDER, dir_fd=folder)
-            try:
-                yield from folder_files(below, f"{above}{entry.name}/")
-            finally:
-                os.close(below)
-        else:
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode):
-                yield f"{above}{entry.name}", status.st_size
+def folder_files(folder: int) -> Iterator[tuple[str, int]]:
+    """Yield the path below an open folder and the size in bytes of each regular file, recursively.
+
+    Links and files below more than LISTED_DEPTH_MAX folders are skipped. Only two descriptors are
+    open at a time, however deep the folders are. Raises OSError if a folder cannot be read.
+    """
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        parts = waiting.pop()
+        for name, size in _folder_entries(folder, parts):
+            if size is not None:
+                yield "/".join((*parts, name)), size
+            elif len(parts) < LISTED_DEPTH_MAX:
+                waiting.append((*parts, name))
+
+
+def _folder_entries(top: int, parts: tuple[str, ...]) -> list[tuple[str, int | None]]:
+    """Return the regular files and the folders in the folder `top`/parts.
+
+    A file is its name and its size in bytes; a folder is its name and None. Files come first.
+    Return an empty list for a removed folder. Raises OSError.
+    """
+    folder = os.dup(top)
+    try:
+        for part in parts:
+            below = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        with os.scandir(folder) as found:
+            statuses = [(one.name, one.stat(follow_symlinks=False)) for one in found]
+    except FileNotFoundError:
+        # Another process removed the folder meanwhile.
+        return []
+    finally:
+        os.close(folder)
+    files = [(name, one.st_size) for name, one in statuses if stat.S_ISREG(one.st_mode)]
+    folders = [(name, None) for name, one in statuses if stat.S_ISDIR(one.st_mode)]
+    return [*files, *folders]
 
 
 def _open_new_folder(name: str, parent: int) -> int:
-    """Open a folder, which is made so that it outlasts a loss of power."""
+    """Open the folder `name` in the open folder `parent`; create a missing folder durably.
+
+    Return the descriptor, which the caller closes. Raises OSError, also for a link.
+    """
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)
         os.fsync(parent)
@@ -125,7 +166,12 @@ def _open_new_folder(name: str, parent: int) -> int:
 
 
 def _publish_named_copy(place: UploadPlace, path: str, source: Path) -> bool:
-    """Copy a file to a name that its checkpoint's removal finds, then give it its own."""
+    """Copy a local file to the staging folder, publish the copy at `place`, and remove the staged
+    name.
+
+    Return False if the place is taken. The removal of the checkpoint finds a copy that a killed
+    process left. Raises OSError.
+    """
     staged = staged_name(path)
     with open_staging(place.root) as staging:
         try:

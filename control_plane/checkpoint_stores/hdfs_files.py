@@ -1,4 +1,4 @@
-"""The files of checkpoints in HDFS, whose folders are removed recursively by one call."""
+"""The checkpoint files in HDFS, which removes a folder recursively in a single request."""
 
 import re
 from collections.abc import Iterator
@@ -20,17 +20,20 @@ _EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def open_hdfs_files(fields: StorageFields) -> "HdfsFiles":
-    """Open the folder of a spec's `storage`. Raises OSError."""
+    """Return the files of the HDFS folder in a specification's `storage`.
+
+    Raises BucketError, an OSError, if `hdfs_url` names no namenode.
+    """
     return HdfsFiles(HdfsFolder.from_storage(fields))
 
 
 def hdfs_name(fields: StorageFields) -> str:
-    """The folder of a spec's `storage` as users see it."""
+    """Return the name of an HDFS folder for users, without logins in the URLs."""
     return hdfs_place(fields["hdfs_url"], fields["hdfs_path"])
 
 
 class HdfsFiles(KeyedFiles):
-    """The CheckpointFiles of a folder of HDFS, which signs no URLs."""
+    """The CheckpointFiles of a folder in HDFS, which signs no URLs."""
 
     def __init__(self, folder: HdfsFolder) -> None:
         super().__init__(folder)
@@ -42,7 +45,8 @@ class HdfsFiles(KeyedFiles):
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
         folder = "/".join(parts)
-        # A namenode removes a folder in one request, but each file of it is work for a datanode.
+        # A namenode removes a folder in a single request, but every file costs the datanodes work,
+        # so the files count for the rate limit.
         count = sum(1 for _ in self._folder.list_objects(f"{folder}/"))
         yield 0
         self._folder.remove_folder(folder)

@@ -1,7 +1,7 @@
-"""Manifests of checkpoints, parsed once: the list of a checkpoint's files with sizes and digests.
+"""Manifests of checkpoints: the list of a checkpoint's files with sizes and digests.
 
-A trial wrote them, so nothing is trusted. A manifest is known by its digest, and what was parsed
-of one is good for every later question about it.
+Trials write manifests, so the parser trusts nothing. A cache stores parsed manifests by the SHA-256
+of the content, so that each is parsed once.
 """
 
 import json
@@ -17,7 +17,7 @@ from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX, MANIFEST_BYTES_MAX
 
-# Files of the manifests that are kept in memory, of some 500 bytes each.
+# The limit for the files of all cached manifests; a file takes about 500 bytes of memory.
 KEPT_FILES_MAX = 5 * CHECKPOINT_FILES_MAX
 
 _SIZE_MAX = 2**53
@@ -25,55 +25,73 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ManifestInvalid(ValueError):
-    """A manifest is not what was reported, breaks a limit, or cannot be read."""
+    """A manifest has another digest than reported, exceeds a limit, or cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that a manifest lists; `path` is relative to the checkpoint."""
+    """A file in the list of a manifest."""
 
     path: str
+    """The path relative to the checkpoint's folder."""
     size: int
+    """The size in bytes."""
     sha256: str
+    """The SHA-256 in hexadecimal."""
 
 
 Files = tuple[StoredFile, ...]
 
 
 class ManifestCache:
-    """The manifests looked at last, by their digests; may be used by several threads."""
+    """A cache of parsed manifests by SHA-256, which evicts the least recently used manifests.
+
+    Several threads may share the cache.
+    """
 
     def __init__(self, files_max: int = KEPT_FILES_MAX) -> None:
+        """`files_max` limits the sum of the files of all cached manifests."""
         self._lock = Lock()
         self._files_by_digest: BoundedCache[str, Files] = BoundedCache(files_max)
 
     def load_files(self, digest: str, read: Callable[[int], bytes]) -> Files:
-        """The files of the manifest with this digest, by path; `read` reads at most so many bytes
-        of it, and is called unless it is known.
+        """Return the files of a manifest, sorted by path, from the cache if possible.
+
+        Otherwise read and parse the manifest, and cache the result.
+
+        Args:
+            digest: the reported SHA-256 of the manifest in hexadecimal.
+            read: reads at most the given number of bytes of the manifest; called without the lock.
 
         Raises:
-            ManifestInvalid: see there.
+            ManifestInvalid: the manifest has another digest, exceeds a limit, or cannot be parsed.
+            Exception: every error of `read`.
         """
         with self._lock:
             files = self._files_by_digest.find(digest)
         if files is not None:
             return files
         content = read(MANIFEST_BYTES_MAX + 1)
-        # One at a time: several who ask for one manifest must not parse it several times.
+        # The lock is held while parsing, so that concurrent requests parse a manifest only once.
         with self._lock:
             files = self._files_by_digest.find(digest)
             if files is None:
                 files = parse_manifest(content, digest)
-                # One without a file counts too.
+                # A manifest without files has a weight as well.
                 self._files_by_digest.keep(digest, files, len(files) + 1)
         return files
 
 
 def parse_manifest(content: bytes, digest: str) -> Files:
-    """Parse a manifest that was reported with this digest; its files by path.
+    """Parse a manifest; return the listed files, sorted by path.
+
+    Args:
+        content: the bytes of the manifest.
+        digest: the reported SHA-256 in hexadecimal.
 
     Raises:
-        ManifestInvalid: see there.
+        ManifestInvalid: the content has more than MANIFEST_BYTES_MAX bytes or another digest, lists
+            more than CHECKPOINT_FILES_MAX files, or has an invalid name, size or digest of a file.
     """
     if len(content) > MANIFEST_BYTES_MAX:
         raise ManifestInvalid(f"its manifest has more than {MANIFEST_BYTES_MAX} bytes")
@@ -100,7 +118,10 @@ def parse_manifest(content: bytes, digest: str) -> Files:
 
 
 def manifest_cluster(content: bytes) -> str:
-    """The id of the cluster whose trial wrote a manifest; "" where none can be read."""
+    """Return the id of the cluster whose trial wrote a manifest.
+
+    Return "" if the manifest is too large, cannot be parsed, or has no such id.
+    """
     if len(content) > MANIFEST_BYTES_MAX:
         return ""
     try:
@@ -111,6 +132,11 @@ def manifest_cluster(content: bytes) -> str:
 
 
 def _parse_entry(name: str, entry: dict[str, Any]) -> StoredFile:
+    """Parse a file's entry in a manifest.
+
+    Raises ArchiveInvalid for an invalid name, and ValueError, KeyError or TypeError for an invalid
+    size or digest.
+    """
     check_name(name)
     size, digest = entry["size"], entry["sha256"]
     if type(size) is not int or not 0 <= size <= _SIZE_MAX or not _SHA256.fullmatch(digest):

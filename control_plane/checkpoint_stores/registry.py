@@ -1,7 +1,7 @@
-"""The types of checkpoint stores there are, found by looking into the folder `types`.
+"""The registry of checkpoint store types, which imports every module in the folder `types`.
 
-They are imported when a configuration first names one, for their options are made of classes in
-`control_plane.config`. A type from elsewhere is added with `register` before anything names it.
+The modules are imported on the first lookup, because their options use classes of
+`control_plane.config`. A type from another package is added with `register` before its first use.
 """
 
 import pkgutil
@@ -19,20 +19,23 @@ _registered: dict[str, AnyStoreType] = {}
 
 
 def register(spec: AnyStoreType) -> None:
-    """Add a type; ValueError if there is one of that name."""
+    """Add a type to the registry of this process. Raises ValueError if the name is taken."""
     if spec.name in _types_by_name():
         raise ValueError(f"there is a checkpoint store {spec.name} already")
     _registered[spec.name] = spec
 
 
 def store_types() -> tuple[AnyStoreType, ...]:
-    """Every type, in the order of lists."""
+    """Return all types, built in and registered, sorted by listing order and then by name."""
     specs = _types_by_name().values()
     return tuple(sorted(specs, key=lambda spec: (spec.listing_order, spec.name)))
 
 
 def store_type(name: str) -> AnyStoreType:
-    """The type of that name, which a configuration has been checked to name. Raises KeyError."""
+    """Return the type with a name. Raises KeyError for an unknown name.
+
+    The parser of configurations rejects unknown names earlier.
+    """
     return _types_by_name()[name]
 
 

@@ -1,9 +1,10 @@
-"""The specification of a type of checkpoint store: all that the rest of the server knows of it.
+"""The specification of a type of checkpoint store.
 
-A file of control_plane/checkpoint_stores/types holds one type: the model of its options and, at the
-end, `SPEC`. What opens a store is imported by the function that does: configurations, which are
-pure, import the types, and only who opens a store pays for its SDK (docs/benchmarks.md: the cold
-starts).
+The rest of the server uses a type only through its specification. Each file of
+control_plane/checkpoint_stores/types defines a single type: the model of its options and, at the
+end, `SPEC`. A function that opens a store imports the store's SDK itself. Configurations are pure
+and import the types, and only a process that opens a store pays for its SDK (docs/benchmarks.md:
+the cold starts).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +15,8 @@ from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.findings import Finding
 
 StorageFields = Mapping[str, str]
-"""The `storage` of a trial's specification: `type`, and what its trials need to use the store. A
-`path` is a folder of the machine, which containers mount.
+"""The `storage` of a trial's specification: `type`, and the values that trials need to open the
+store, secrets included. `path` is a folder of the machine, which containers mount.
 """
 
 Options = TypeVar("Options")
@@ -23,76 +24,91 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class RequiredPackage:
-    """A package that the server needs for a store, and what pip installs it with."""
+    """A Python package that the server needs to open a store."""
 
     module: str
+    """The module to import, such as `google.cloud.storage`."""
     requirement: str
+    """The requirement that pip installs the package with, such as `detcloud[gcs]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialScope:
-    """The bucket that the cluster issues credentials for, and the prefix of all keys in it."""
+    """The part of a bucket for which the cluster issues credentials to trials."""
 
     bucket: str
     prefix: str = ""
+    """The prefix of all keys that the credentials cover; "" for the whole bucket."""
 
 
 def no_host_paths(options: Any) -> Mapping[str, str]:
-    """Name no path: such a store is not on the machines of trials."""
+    """Return an empty mapping: the default `host_paths`, for stores without paths on machines."""
     return {}
 
 
 def no_credentials(fields: StorageFields) -> CredentialScope | None:
-    """Issue no credentials: trials have their own, or need none."""
+    """Return None, the default `credential_scope`: trials receive no credentials of the cluster."""
     return None
 
 
 def no_location(fields: StorageFields) -> Mapping[str, str]:
-    """Locate nothing: such a store is reached through the cluster alone."""
+    """Return an empty mapping: the default `location`, for stores that only the cluster opens."""
     return {}
 
 
 def no_endpoints(options: Any) -> Mapping[str, str]:
-    """Name no endpoint: such a store is where the cluster's own software finds it."""
+    """Return an empty mapping: the default `endpoints`, for stores whose options name no URL."""
     return {}
 
 
 def no_problem(options: Any) -> Finding | None:
-    """Find no problem: the cluster's credentials sign nothing for such a store."""
+    """Return None, the default `find_credential_problem`: the cluster never signs requests to the
+    store.
+    """
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreType(Generic[Options]):
-    """A type that configurations may name: trials write to its stores, and the cluster reads them
-    and cleans up.
+    """A type of checkpoint store that configurations may name.
+
+    Trials write to stores of the type. The cluster reads checkpoints and deletes them.
     """
 
     name: str
-    """What configurations call it, and what its file is called."""
+    """The name of the type in configurations, and the name of its file."""
     options: type[Options]
-    """What configurations say of it: a section of CheckpointStorage."""
+    """The model of the type's options: a subclass of CheckpointStorage."""
     storage_fields: Callable[[Options], dict[str, str]]
-    """Makes the `storage` of a trial's specification, with its secrets."""
+    """Builds the `storage` of a trial's specification from the options, secrets included."""
     open_files: Callable[[StorageFields], CheckpointFiles]
     """Opens the store. Raises OSError."""
     display_name: Callable[[StorageFields], str]
-    """The store as users see it, without secrets; two stores with one name are the same."""
+    """Returns the store's name for users, without secrets. Equal names mean the same store."""
     location: Callable[[StorageFields], Mapping[str, str]] = no_location
-    """Picks from the `storage` what leads to the store, without secrets: users with credentials of
-    their own open it by that and its `type`. Nothing: they do not.
+    """Returns the part of `storage` that addresses the store, without secrets.
+
+    A user with credentials of his own opens the store by this part and the `type`. Empty if users
+    cannot open the store.
     """
     listing_order: int = 100
-    """Where the reference shows it: those with less come first, and equal ones by name."""
+    """The position in lists of types, in ascending order. Types with equal positions are sorted by
+    name.
+    """
     required_package: RequiredPackage | None = None
-    """What the server opens it with, None for nothing of others."""
+    """The package that the server opens the store with; None if no further package is needed."""
     host_paths: Callable[[Options], Mapping[str, str]] = no_host_paths
-    """The paths on the machines of trials that the options name, by the name of the option."""
+    """Returns the paths on the machines of trials that the options name, by the option's name."""
     credential_scope: Callable[[StorageFields], CredentialScope | None] = no_credentials
-    """What the cluster issues credentials for; None for a store whose trials have their own."""
+    """Returns the scope of the credentials that the cluster issues to trials. Returns None if the
+    cluster issues no credentials for the store.
+    """
     endpoints: Callable[[Options], Mapping[str, str]] = no_endpoints
-    """The URLs that users name for the server to call, by the name of the option; several in one
-    option are separated by semicolons.
+    """Returns the URLs in the options that the server would call, by the option's name.
+
+    The value for an option with several URLs separates them by semicolons.
     """
     find_credential_problem: Callable[[Options], Finding | None] = no_problem
-    """Says why no cluster that issues credentials may sign requests to such a store with them."""
+    """Returns the reason why a cluster must not sign requests to the store with the cluster's own
+    credentials. Returns None if the cluster may. Only clusters that issue credentials ask.
+    """

@@ -1,1 +1,1 @@
-"""Experiment and cluster configurations: reading, checking, defaults, conversion."""
+"""Experiment and cluster configurations: reading, checking, defaults and migration."""

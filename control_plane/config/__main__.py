@@ -1,4 +1,4 @@
-"""`python -m control_plane.config FILE`: checks an experiment configuration, or migrates it."""
+"""`python -m control_plane.config FILE`: check, preview or migrate an experiment configuration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,30 @@ from control_plane.config.preview import preview_report
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
 from control_plane.findings import printable_line
-from control_plane.searchers.registry import searcher_spec
+from control_plane.searchers.registry import can_continue, searcher_spec
 from control_plane.suggestions.availability import missing_package_reason
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the file; return 0 if it is valid, else 1 after printing its problems, one a line."""
+    """Check an experiment configuration and print the result to standard output.
+
+    Return 0 for a valid configuration. Otherwise print each problem as a line and return 1. Without
+    options, print a summary and the warnings. Exit with SystemExit after `--help` and
+    `--reference`, and for unknown options.
+
+    - `--json` prints a JSON report instead of text: `ok`, `era`, `problems`, `warnings`, and
+      `config` with masked secrets.
+    - `--migrate` prints the configuration of the length era instead of the summary.
+    - `--preview` adds the preview of the search to the report.
+    - `--for-trial` puts the values for a trial into the report: `config` with unmasked `data`, and
+      unmasked `environment_variables`.
+
+    Without `--for-trial`, the check includes the installed packages of the searcher. Without the
+    last three options, the check also includes the deadline.
+
+    Args:
+        arguments: the words of the command line. None: the arguments of the process.
+    """
     options = _parser().parse_args(arguments)
     report: dict[str, Any] = {
         "ok": True,
@@ -37,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = ""
     try:
         source = read_config(options.file)
-        config = check_config(source, overrides=options.config)
+        # Previews and migrations use no secrets, so a printed configuration is good enough.
+        accepts_masks = options.preview or options.migrate
+        config = check_config(source, overrides=options.config, accepts_masks=accepts_masks)
         warnings = list(config_warnings(config))
         report |= {"era": config.era.value, "config": config.masked_values(), "warnings": warnings}
         lines = [*_summary(config), *(f"warning: {warning}" for warning in warnings)]
@@ -64,7 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_overrides_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option by which the command line sets fields."""
+    """Add the repeatable option `--config PATH=VALUE` to `parser`, parsed into the list `config`.
+
+    The list is empty if the option is absent.
+    """
     parser.add_argument(
         "--config",
         action="append",
@@ -99,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Reference(argparse.Action):
-    """Prints a document and ends the program, as `--help` does."""
+    """The option `--reference`: print the reference of experiments' fields and exit with 0."""
 
     def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
         from control_plane.config.reference import render_reference
@@ -109,11 +132,18 @@ class _Reference(argparse.Action):
 
 
 def read_config(file: str) -> str:
-    """Read a configuration's text; ConfigInvalid for a file that cannot be read."""
+    """Return the text of a configuration file.
+
+    For a file of more than BYTES_MAX bytes, return the first BYTES_MAX + 1 bytes, with replacement
+    characters for invalid UTF-8. The check then refuses the length.
+
+    Raises:
+        ConfigInvalid: the file cannot be read, or is short enough but not UTF-8.
+    """
     try:
         with Path(file).open("rb") as stream:
             data = stream.read(BYTES_MAX + 1)
-        # A file that is too long is refused for that, wherever the reading stopped.
+        # Reading may have stopped inside a character; the check must refuse the length instead.
         return data.decode(errors="replace" if len(data) > BYTES_MAX else "strict")
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
@@ -125,13 +155,16 @@ def read_config(file: str) -> str:
 
 
 def _check_searcher_packages(config: ExperimentConfig) -> None:
-    """Refuse a searcher whose packages are missing here, where the server would run too."""
+    """Raise ConfigInvalid if the searcher needs a package that is not installed on this machine.
+
+    A server on the same machine would refuse the searcher, too.
+    """
     if why := missing_package_reason(config.searcher.name):
         raise ConfigInvalid([Problem("searcher.name", None, None, why)])
 
 
 def _check_submittable(config: ExperimentConfig) -> None:
-    """Refuse a configuration that every cluster would refuse."""
+    """Raise ConfigInvalid if the deadline has passed, as every cluster would."""
     now_ms = time.time_ns() // 1_000_000
     deadline = config.resources.deadline
     if deadline is not None and deadline_ms(deadline, now_ms) <= now_ms:
@@ -141,8 +174,11 @@ def _check_submittable(config: ExperimentConfig) -> None:
 
 
 def _print_progress(done: int, total: int | None) -> None:
-    """Print a line to standard error for a parent process that shows the progress of a long
-    preview.
+    """Write the progress of a preview to standard error, as a line for the parent process.
+
+    Args:
+        done: the number of previewed trials.
+        total: the number of all trials. None is written as 0.
     """
     sys.stderr.write(f"previewed {done} of {total or 0}\n")
 
@@ -165,6 +201,8 @@ def _summary(config: ExperimentConfig) -> list[str]:
         most = "" if spec.trains_to_end else "at most "
         trainings = spec.training_count(config.searcher) if spec.training_count else trials
         rows.append(("total", f"{most}{trainings * lengths[0].count} {config.unit}"))
+    if not can_continue(config.searcher.name):
+        rows.append(("continuable", "no: pause the search to go on later"))
     width = max(len(label) for label, _ in rows) + 1
     return [f"{label + ':':{width}} {value}" for label, value in rows]
 
@@ -174,12 +212,18 @@ def _direction(config: ExperimentConfig) -> str:
 
 
 def render_report(report: dict[str, Any]) -> str:
-    """Render a report as JSON in which nothing steers a terminal."""
+    """Return a report as indented JSON in ASCII without control characters except line breaks.
+
+    The delete character, which JSON would leave as is, becomes an escape sequence.
+    """
     return json.dumps(report, indent=2).replace("\x7f", "\\u007f")
 
 
 def problem_values(problem: Problem) -> dict[str, Any]:
-    """Return a problem as JSON values."""
+    """Return a problem as JSON values: path, line, value, message and hint.
+
+    An empty hint becomes None.
+    """
     return {
         "path": problem.path,
         "line": problem.line,

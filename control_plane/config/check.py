@@ -1,4 +1,8 @@
-"""Checks a configuration: reads, merges and validates its layers, and reports every problem."""
+"""The check of a configuration: reading, merging and validating the layers.
+
+The layers are the user's file with the overrides, the template, the cluster's settings and the
+defaults of the era, the uppermost first. A failed check reports all problems together.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_
 from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validate_config
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
+from control_plane.config.masks import mask_findings
 from control_plane.config.merge import apply_override, merge_trees
 from control_plane.config.misplaced_fields import with_section_hint
 from control_plane.config.notebook import notebook_layer, notebook_program
@@ -24,7 +29,7 @@ from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
 from control_plane.config.shell import SHELL_PROGRAM, find_program
 from control_plane.config.storage import default_storage
-from control_plane.config.template import Template, read_template
+from control_plane.config.template import Template, mask_problems, read_template
 from control_plane.config.training import SEED_MAX
 from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
 from control_plane.findings import Finding, Loc, path_text
@@ -33,21 +38,35 @@ from control_plane.findings import Finding, Loc, path_text
 def check_config(
     text: str,
     *,
-    template: str | None = None,
+    template: str | Template | None = None,
     cluster: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     seed_default: int = 0,
     kind: JobKind = JobKind.EXPERIMENT,
+    accepts_masks: bool = False,
 ) -> ExperimentConfig:
-    """Check the user's YAML, laid over the template, the cluster's settings and the defaults.
+    """Return the checked configuration of the user's YAML over template, cluster and defaults.
 
-    `overrides` are `a.b.c=VALUE` (VALUE in YAML), set in the user's part. `seed_default` becomes
-    the experiment's seed where none is given, and chooses its generated name.
+    Args:
+        text: the user's YAML. An empty text is an empty layer.
+        template: the template below the user's layer, as YAML or already read. None: no template.
+        cluster: the cluster's layer, below the template. None: no settings.
+        overrides: assignments `a.b.c=VALUE` with VALUE in YAML, set in the user's layer in order.
+        seed_default: the experiment's seed if no layer has one, modulo 2**31. The seed default
+            also determines the generated name.
+        kind: the kind of job. Layers of commands, notebooks and shells are converted to those of
+            an experiment.
+        accepts_masks: whether masks may stand for secrets. Only for configurations that no trial
+            runs with.
 
     Raises:
-        ConfigInvalid: with every problem, sorted by line.
+        ConfigInvalid: the configuration has problems. The error contains all problems that were
+            found, sorted by line. Unreadable YAML, another kind of file and mixed eras end the
+            check before values are validated.
     """
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    if not accepts_masks:
+        layers = layers.with_masks_found()
     if kind is not JobKind.EXPERIMENT:
         layers = _to_command_layers(layers, kind)
     elif other := find_other_file([layers.user, layers.template.tree, layers.cluster]):
@@ -59,7 +78,7 @@ def check_config(
     tree = layers.merge_layers(RULES[era], seed_default % (SEED_MAX + 1))
     config, findings = _validate_sections(tree, era)
     if kind is not JobKind.EXPERIMENT:
-        # A user wrote no searcher: what does not fit together there is told of the entrypoint.
+        # Users of commands wrote no searcher. command_layer reports the entrypoint as the cause.
         findings = [finding for finding in findings if finding.loc[:1] != ("searcher",)]
     if findings or layers.findings or layers.other_problems:
         raise layers.refusal(findings, tree)
@@ -67,7 +86,12 @@ def check_config(
 
 
 def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
-    """Convert the layers of the configuration of what runs once to an experiment's."""
+    """Convert the layers of a command, notebook or shell to the layers of an experiment.
+
+    The result has the search of a single trial in the cluster's layer, and the program of a
+    notebook or shell as the entrypoint. Fields that the kind of job cannot have are added to the
+    findings.
+    """
     findings: list[Finding] = []
     cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
     if kind is JobKind.NOTEBOOK:
@@ -88,7 +112,11 @@ def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
 
 
 def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding]]:
-    """Take the settings of idling out of a notebook's layers; with the program that has them."""
+    """Move the idle settings of a notebook from the layers into the options of the program.
+
+    Return the layers without idle settings, the words of the program, and the findings: invalid
+    idle settings and entrypoints that notebooks cannot have.
+    """
     user, idle, own = notebook_layer(layers.user)
     template, idle_below, below = notebook_layer(layers.template.tree)
     program, wrong = notebook_program((idle, idle_below))
@@ -98,18 +126,32 @@ def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of a configuration, and what is needed to say where a value came from."""
+    """The layers of a configuration, and the origins of values for messages."""
 
     user: Tree
+    """The user's fields with the overrides applied."""
     template: Template
     cluster: Tree
     place: SourcePlace
+    """The lines of the user's fields."""
     overridden_locs: tuple[Loc, ...]
+    """The paths that overrides have set; () for an override without a valid path."""
     findings: tuple[Finding, ...]
+    """The findings about the user's layer so far."""
     other_problems: tuple[Problem, ...]
+    """The problems of the template and the overrides so far."""
 
     def merge_layers(self, rules: EraRules, seed: int) -> Tree:
-        """Merge all layers over the defaults of the era."""
+        """Return the fields of all layers, merged over the defaults of the era.
+
+        Upper layers come first. The cluster's checkpoint store is left out if an upper layer sets
+        its own, and an inherited registry login if the image is in another registry. Determined's
+        images are replaced by the cluster's images, if any. The layers are not changed.
+
+        Args:
+            rules: the rules of the configuration's era.
+            seed: the experiment's seed if no layer has one. Also determines the generated name.
+        """
         cluster = default_storage(self.cluster, (self.user, self.template.tree))
         layers = self.user, self.template.tree, cluster
         tree: Tree = merge_trees(self.user, merge_trees(self.template.tree, cluster, rules), rules)
@@ -119,21 +161,42 @@ class Layers:
             "reproducibility": {"experiment_seed": seed},
             rules.generated_name: words if rules.era is Era.LENGTH else f"Experiment ({words})",
         }
-        # No null hides a default.
+        # In the step era, a null hides a template's value, but must not hide a default.
         shown = replace(rules, null_hides=False)
         defaulted: Tree = merge_trees(merge_trees(tree, rules.defaults, shown), generated, shown)
         return replace_determined_images(defaulted, self.cluster)
 
+    def with_masks_found(self) -> Layers:
+        """Return the layers with an additional finding or problem for each mask of a secret.
+
+        Masks in the user's layer become findings, masks in the template problems.
+        """
+        problems = map(_as_template_problem, mask_problems(self.template))
+        return replace(
+            self,
+            findings=(*self.findings, *mask_findings(self.user)),
+            other_problems=(*self.other_problems, *problems),
+        )
+
     def name_source(self, finding: Finding, other: Loc | None) -> Finding:
-        """Return a finding with a hint at the layer that set the field at `other`."""
+        """Return the finding with a hint that names the layer of the conflicting field `other`.
+
+        Return the finding unchanged if `other` is None or in the user's own file.
+        """
         source = "" if other is None else self._source(other, other, is_null=False)
         if other is None or not source:
             return finding
         return replace(finding, hint=f"{path_text(other)} is set by {source}; {finding.hint}")
 
     def refusal(self, findings: Iterable[Finding], tree: Tree | None = None) -> ConfigInvalid:
-        """Return the error with every problem and its line; no value that could not be read is
-        judged twice.
+        """Return the error with all problems of the layers and of `findings`, sorted by line.
+
+        Problems without a line come last. Equal problems are listed once. A finding about a value
+        that already has a reading error is left out.
+
+        Args:
+            findings: the findings to add to those of the layers.
+            tree: the merged fields, which tell the origin of a value. None before the merge.
         """
         unread = {finding.loc for finding in self.findings}
         unread |= {loc for loc in self.template.unread if not _has_value(self.user, loc)}
@@ -143,6 +206,14 @@ class Layers:
         return ConfigInvalid(sorted(distinct.values(), key=_sort_key))
 
     def _problem(self, finding: Finding, tree: Tree | None) -> Problem:
+        """Return a finding as a problem with the line in the user's file.
+
+        For a value from another layer, the hint names the layer, and the line is None. For the
+        template, the hint contains the template's line.
+
+        Args:
+            tree: the merged fields, or None before the merge.
+        """
         line, _ = line_of(self.place, finding.loc)
         below = self._template_loc(finding.loc, tree or {})
         missing = tree is not None and not _has_value(tree, finding.loc)
@@ -152,15 +223,18 @@ class Layers:
         if source:
             line, note = None, f"set by {source}"
         if source == "the template" or (line is None and not source):
-            # What is missing is missed where the rest of its section stands.
+            # A missing field is reported at the line of its section.
             place = self.template.line_of(below)
             note = note if place is None else f"on line {place} of the template"
         hint = "; ".join(filter(None, (finding.hint, note)))
         return Problem(path_text(finding.loc), line, finding.shown_value, finding.message, hint)
 
     def _template_loc(self, loc: Loc, tree: Tree) -> Loc:
-        """Return the place in the template, which does not count the user's entries of a list; ()
-        for an entry that is not the template's.
+        """Return the path in the template of the value at `loc` in the merged `tree`.
+
+        Return `loc` itself for a path without list entries. The index of a list entry may differ,
+        because the merged list begins with the user's entries. Return () for a list entry that is
+        not from the template.
         """
         depth = next((n for n, key in enumerate(loc) if isinstance(key, int)), None)
         if depth is None:
@@ -172,8 +246,16 @@ class Layers:
         return () if place is None else (*loc[:depth], place, *loc[depth + 1 :])
 
     def _source(self, loc: Loc, below: Loc, is_null: bool) -> str:
-        """Return the layer that a value is from, "" for the user's. A null of the user's is not
-        where another value is from, which it did not hide.
+        """Return the name of the layer that set a value, for a message.
+
+        Return "--config" for an override, "" for the user's file, "the template" or "the cluster".
+        Return "" also if no layer has the value.
+
+        Args:
+            loc: the path in the merged fields.
+            below: the path in the template, or () for a value that is not from the template.
+            is_null: whether the merged value is null. Otherwise a null in the user's file did not
+                set the value.
         """
         if any(loc[: len(prefix)] == prefix for prefix in self.overridden_locs if prefix):
             return "--config"
@@ -187,18 +269,25 @@ class Layers:
 def read_layers(
     text: str,
     *,
-    template: str | None = None,
+    template: str | Template | None = None,
     cluster: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Layers:
-    """Read every layer; ConfigInvalid if one is no map at all."""
+    """Return the layers of a configuration, with the overrides applied to the user's layer.
+
+    Unreadable values and invalid overrides do not raise an error. The findings and problems of the
+    layers contain them. The arguments are those of `check_config`.
+
+    Raises:
+        ConfigInvalid: the user's text or the template is not readable YAML, or not a map.
+    """
     document = parse_document(text)
     user = _require_map(document.tree)
-    lower = _read_template(template or "")
+    lower = template if isinstance(template, Template) else _read_template(template or "")
     places: list[Loc] = []
     problems = [_as_template_problem(problem) for problem in lower.problems]
     for override in overrides:
-        user, loc, finding = apply_override(user, override)
+        user, loc, finding = apply_override(user, override, (lower.tree, cluster or {}))
         places.append(loc)
         if finding:
             hint = "; ".join(filter(None, (finding.hint, "in --config")))
@@ -222,7 +311,11 @@ def _read_template(text: str) -> Template:
 
 
 def _as_template_problem(problem: Problem) -> Problem:
-    """Convert a problem of the template, whose lines are not those of the user's file."""
+    """Return a problem of the template for a report about the user's file.
+
+    The line moves into the hint, or into the message of a problem of the whole template, because
+    `Problem.line` counts in the user's file.
+    """
     if not problem.path:
         place = "" if problem.line is None else f" on line {problem.line}"
         message = f"the template{place}: {problem.message}"
@@ -242,7 +335,11 @@ def _require_map(tree: object) -> Tree:
 
 
 def _validate_sections(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Finding]]:
-    """Return a configuration of the valid sections, and all that is wrong with the others."""
+    """Validate the merged fields of a configuration.
+
+    Return the configuration and the findings: errors of single sections and conflicts between
+    sections. If a section has an error, the configuration has the section's default instead.
+    """
     findings: list[Finding] = []
     try:
         config = validate_config(tree, era)
@@ -262,7 +359,7 @@ def _has_value(tree: Any, loc: Loc) -> bool:
 
 
 def _value_at(tree: Any, loc: Loc) -> Any:
-    """Return the value at `loc`, _NOTHING if there is none."""
+    """Return the value at `loc` in nested maps and lists. Return _NOTHING if no value exists."""
     for key in loc:
         if isinstance(tree, list) and isinstance(key, int):
             if key >= len(tree):

@@ -1,7 +1,8 @@
-"""Configurations of commands: those of an experiment, with fewer sections.
+"""Configurations of commands, which have some of the sections of an experiment.
 
-A command is one program that runs once on one machine. Beneath what a user writes lies the search
-of a single trial that its code ends (COMMAND_SETTINGS), which nobody may change.
+A command is a program that runs once on one machine. Its configuration becomes an experiment's
+whose search has a single trial (COMMAND_SETTINGS); the program decides when the trial ends. Users
+cannot change these settings.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ COMMAND_SECTIONS: Final = frozenset(
         "log_policies",
     }
 )
-"""The sections of an experiment's configuration that a command has too."""
+"""The sections of an experiment's configuration that a command may have, too."""
 
 _ALL_SECTIONS: Final = StepConfig.model_fields.keys() | LengthConfig.model_fields.keys()
 _REFUSED_RESOURCES: Final = MappingProxyType(
@@ -61,8 +62,12 @@ _REFUSED_RESOURCES: Final = MappingProxyType(
 
 
 def command_layer(tree: Tree) -> tuple[Tree, list[Finding]]:
-    """Return a layer of a command's configuration as one of an experiment's, and what a command
-    cannot have in it.
+    """Convert a layer of a command's configuration to a layer of an experiment's.
+
+    Return the converted layer, and a finding for each field that commands cannot have and for an
+    entrypoint that trains a trial class. Fields with findings stay in the layer. `resources.slots`
+    becomes `slots_per_trial` if it is a valid count. An entrypoint that is a list of one word
+    becomes a text for the shell. `tree` is not changed.
     """
     resources = tree.get("resources")
     if isinstance(resources, Mapping) and _is_slot_count(resources.get("slots")):
@@ -72,13 +77,17 @@ def command_layer(tree: Tree) -> tuple[Tree, list[Finding]]:
         tree_for_trial = dict(tree)
     match tree_for_trial.get("entrypoint"):
         case [str(line)]:
-            # One word is a line for the shell, as in Determined and in Docker's files.
+            # Determined and Dockerfiles run a single word with the shell, too.
             tree_for_trial["entrypoint"] = line
     return tree_for_trial, list(_find_foreign_fields(tree))
 
 
 def command_values(config: ExperimentConfig) -> dict[str, Any]:
-    """Return the values of a command's configuration, secrets masked, as a user writes them."""
+    """Return a command's configuration as JSON values in the form that users write.
+
+    Secrets are masked. Sections and resources that commands cannot have are left out, and
+    `slots_per_trial` is named `slots`.
+    """
     values = {
         name: value for name, value in config.masked_values().items() if name in COMMAND_SECTIONS
     }

@@ -1,4 +1,4 @@
-"""Rules between the sections of a configuration."""
+"""Rules that concern several sections of a configuration, or depend on the era and searcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
 def inconsistencies(
     config: ExperimentConfig, scope: Scope, refused: frozenset[str]
 ) -> Iterator[Finding]:
-    """Yield what is wrong between the sections; those in `refused` are not judged again."""
+    """Yield the findings of all rules between sections. Valid configurations have no findings.
+
+    Args:
+        scope: the era's rules and the name of the searcher.
+        refused: the names of sections with errors. Rules that read these sections are skipped,
+            because `config` has defaults in their place.
+    """
     for needed, rule in _RULES:
         if not needed & refused:
             yield from rule(config, scope)
@@ -47,7 +53,10 @@ def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]
 
 
 def _check_trial_length(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    """Check that a trial class has a length from the search; a command may decide it itself."""
+    """Yield a finding if the entrypoint is a trial class and the search sets no length.
+
+    Other entrypoints may end their training themselves.
+    """
     names_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
     if names_class and config.searcher.is_open_ended:
         message = f"is required, since {names_class} trains as far as the search says"
@@ -129,6 +138,11 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
 
 
 def _least_integer(parameter: object) -> int | None:
+    """Return the smallest value of a hyperparameter that can only be an integer of at least 1.
+
+    Return None if other values are possible. A range of integers is judged by minval. Other ranges
+    and groups are None.
+    """
     match parameter:
         case Const(val=value):
             values: tuple[object, ...] = (value,)

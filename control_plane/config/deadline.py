@@ -1,4 +1,4 @@
-"""Deadlines of experiments as configurations write them: a moment with its zone, or a duration."""
+"""Deadlines of experiments in configurations: a time with a zone, or a duration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def span_ms(text: str) -> int | None:
-    """Parse the milliseconds of a duration; None for anything else, such as a moment.
+    """Parse a duration in a single unit, like "90m" or "1.5h", and return the milliseconds.
+
+    Return None for any other text, such as a time or "1h30m".
 
     Raises:
-        ValueError: for one that is 0 or longer than ten years.
+        ValueError: the duration is 0 or longer than 3650 days.
     """
     match = _SPAN.match(text.strip())
     if match is None:
@@ -30,10 +32,15 @@ def span_ms(text: str) -> int | None:
 
 
 def deadline_ms(text: str, submitted_ms: int) -> int:
-    """Parse a deadline, in milliseconds since 1970, of an experiment submitted at a moment.
+    """Parse a deadline and return epoch ms. A deadline in the past is accepted.
+
+    Args:
+        text: a duration from the submission such as "6h", or an ISO 8601 time with a zone.
+        submitted_ms: the time of the submission, in epoch ms.
 
     Raises:
-        ValueError: unless `text` is a duration or an ISO 8601 time with its zone.
+        ValueError: the text has another form, the duration is 0 or longer than 3650 days, or the
+            time is out of range.
     """
     if (span := span_ms(text)) is not None:
         return submitted_ms + span

@@ -1,4 +1,7 @@
-"""The bounds of `checkpoint_deletions_per_second`, which functions read without the models."""
+"""The default and the maximum of `checkpoint_deletions_per_second` of cluster configurations.
+
+They are in a module of their own, so that functions can import them without pydantic.
+"""
 
 from typing import Final
 

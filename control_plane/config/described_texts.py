@@ -1,4 +1,7 @@
-"""The texts that describe an experiment, when it is configured or changed, and their limits."""
+"""The types and limits of the texts that describe an experiment: name, description and labels.
+
+Configurations and later changes of an experiment use the same types.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -16,7 +19,11 @@ LABELS_MAX: Final = 100
 
 
 def _parse_labels(value: Any) -> Any:
-    """Parse a list of names, also written as a map of name: true."""
+    """Convert a list of strings, or a map of name: true, to a list of labels without duplicates.
+
+    A name with false is left out. Return any other value unchanged, for the validation by type.
+    Raise PydanticCustomError for a map with a value that is not a boolean.
+    """
     if isinstance(value, Mapping):
         for name, kept in value.items():
             if not isinstance(kept, bool):

@@ -1,4 +1,4 @@
-"""Durations as configurations write them: 20m, 1h30m, 500ms."""
+"""Durations in configurations, for example 20m, 1h30m and 500ms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHOLE: Final = re.compile(rf"(?:{_PIECE.pattern})+\Z")
 
 
 def duration_text(time_ms: int) -> str:
-    """Render milliseconds: 5_400_000 -> '1h30m'."""
+    """Return a time of at least 0 ms as a text: 5_400_000 becomes "1h30m", and 0 becomes "0s"."""
     text = ""
     for unit, unit_ms in UNITS_MS.items():
         count, time_ms = divmod(time_ms, unit_ms)
@@ -30,7 +30,11 @@ def duration_text(time_ms: int) -> str:
 
 
 def _parse_milliseconds(value: object) -> object:
-    """Parse a text such as 20m, or a number of seconds."""
+    """Convert a text like 20m, or a number of seconds, to whole milliseconds, rounded down.
+
+    Raise PydanticCustomError for any other value, for negative numbers, and for times of more than
+    COUNT_MAX ms.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         refuse(f"must be a duration such as 20m, not {value_text(value)}")
     if isinstance(value, str):
@@ -52,6 +56,8 @@ def _check_positive(time_ms: int) -> int:
 
 
 Duration = Annotated[int, BeforeValidator(_parse_milliseconds), PlainSerializer(duration_text)]
-"""Milliseconds; written and shown as a text such as 20m. A number counts seconds."""
+"""A time in milliseconds. Configurations contain a text such as 20m, or a number of seconds.
+Shown as a text.
+"""
 PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
-"""A duration that is not 0."""
+"""A duration above 0."""

@@ -1,8 +1,8 @@
-"""Endpoints of stores: the hosts that URLs lead to."""
+"""Endpoints of checkpoint stores: the hosts of URLs."""
 
 import re
 
-# No login, no escapes: nothing that another reader of URLs may take for another host.
+# With a login or an escape, another parser of URLs could see a different host.
 _ENDPOINT = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])"
     r"(:(?P<port>[0-9]{1,5}))?(/[a-z0-9._~/-]*)?",
@@ -12,7 +12,11 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def endpoint_origin(url: str) -> str | None:
-    """The scheme, host and port that the URL leads to; None for one that is not plain."""
+    """Return the origin of a URL: scheme, host and port, for example "https://host:443".
+
+    Scheme and host are in lower case, and the scheme's default port is added if absent. Return None
+    for a URL with other parts than these and a plain path, for example with a login or a query.
+    """
     found = _ENDPOINT.fullmatch(url)
     if found is None:
         return None

@@ -1,7 +1,8 @@
-"""The container environment: images and variables per kind of device, ports, registry login."""
+"""The section `environment`: images and variables by kind of device, packages, registry login."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -10,10 +11,13 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    FieldSerializationInfo,
     PlainSerializer,
+    PlainValidator,
     SerializationInfo,
     TypeAdapter,
     ValidationInfo,
+    field_serializer,
     field_validator,
 )
 
@@ -23,26 +27,28 @@ from control_plane.config.section import (
     Loose,
     Secret,
     Section,
-    mask_variable,
     refusal,
     refuse,
 )
 from control_plane.field_types import Text
-from control_plane.findings import Finding
+from control_plane.findings import Finding, value_text
+from detcloud.shared.masking import mask_urls, mask_variable
 
 DEVICE_KINDS: Final = ("cpu", "cuda", "rocm")
 FORMER_KINDS: Final = {"gpu": "cuda"}
-"""Names of device kinds in old configurations, and what they mean."""
+"""The former names of device kinds, with the present names."""
 
 VARIABLES_LOC: Final = ("environment", "environment_variables")
+SHOWN_LOC: Final = ("environment", "shown_variables")
 PER_DEVICE: Final = (("environment", "image"), VARIABLES_LOC)
-"""Where a map by kind of device may stand."""
+"""The paths of fields that may be a map by kind of device."""
 
 _VARIABLE: Final = re.compile(r"[^=\s\x00]+=[^\x00]*\Z")
+_VARIABLE_NAME: Final = re.compile(r"[^=\s\x00]+\Z")
 
 
 def is_variable(value: object) -> bool:
-    """Whether a value is of the form NAME=VALUE."""
+    """Return whether a value is a text of the form NAME=VALUE. VALUE may be empty."""
     return isinstance(value, str) and _VARIABLE.match(value) is not None
 
 
@@ -53,6 +59,12 @@ def _check_variable(variable: str) -> str:
     return variable
 
 
+def _check_name(name: str) -> str:
+    if not _VARIABLE_NAME.match(name):
+        refuse("must be the name of a variable, without = and a value", shown=False)
+    return name
+
+
 def _check_list(variables: object) -> object:
     if not isinstance(variables, list | tuple):
         refuse("must be a list of NAME=VALUE", shown=False)
@@ -60,7 +72,10 @@ def _check_list(variables: object) -> object:
 
 
 def _check_devices(value: object) -> object:
-    """Refuse a map of variables by their own names."""
+    """Return the value unchanged. Raise ValidationError for a map with other keys than devices.
+
+    Every key that is not a present or former kind of device is reported.
+    """
     kinds = (*DEVICE_KINDS, *FORMER_KINDS)
     names = [name for name in value if name not in kinds] if isinstance(value, Mapping) else ()
     if names:
@@ -81,13 +96,17 @@ Variables = Annotated[
     Field(strict=False),
     PlainSerializer(_render_variables),
 ]
+VariableNames = Annotated[tuple[Annotated[str, AfterValidator(_check_name)], ...], Loose]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Words = Annotated[tuple[Text, ...], Loose]
 
 
 def _spread_over_devices(single: TypeAdapter[Any]) -> BeforeValidator:
-    """Return the validator that takes one value for all kinds of device, or a map of them, which
-    may use former names.
+    """Return a validator that converts a field to a map by present kinds of device.
+
+    A value that is not a map is validated by `single`, and stands for all kinds. In a map, former
+    names of kinds are renamed. A former and a present name of the same kind together are an error.
+    The values of a map are not validated.
     """
 
     def spread(value: Any) -> Any:
@@ -105,7 +124,7 @@ def _spread_over_devices(single: TypeAdapter[Any]) -> BeforeValidator:
 
 
 class Images(Section):
-    """The image for each kind of device; null is the cluster's own."""
+    """The container image for each kind of device. Null stands for the cluster's image."""
 
     cpu: Text | None = None
     cuda: Text | None = None
@@ -113,36 +132,61 @@ class Images(Section):
 
 
 class VariablesByDevice(Section):
-    """NAME=VALUE strings for each kind of device."""
+    """The environment variables for each kind of device, as NAME=VALUE."""
 
     cpu: Variables = Field(default=(), repr=False)
     cuda: Variables = Field(default=(), repr=False)
     rocm: Variables = Field(default=(), repr=False)
 
     def reveal(self) -> dict[str, list[str]]:
-        """Return all of them unmasked, for the trial."""
+        """Return the variables by kind of device, unmasked, for the trial."""
         return self.model_dump(mode="json", context=REVEAL)
+
+
+def render_variables(
+    variables: VariablesByDevice, shown: tuple[str, ...], info: FieldSerializationInfo
+) -> dict[str, list[str]]:
+    """Return variables by kind of device as JSON values.
+
+    The values are unmasked if the serialization context is REVEAL. Otherwise every value is masked,
+    except for names in `shown` and some names of libraries, which only lose the secrets in URLs.
+
+    Args:
+        info: the context and the exclusions of the serialization.
+    """
+    by_device: dict[str, list[str]] = variables.model_dump(
+        mode="json",
+        context=REVEAL,
+        exclude_defaults=info.exclude_defaults,
+        exclude_unset=info.exclude_unset,
+    )
+    if info.context == REVEAL:
+        return by_device
+    return {
+        kind: [mask_variable(variable, shown) for variable in listed]
+        for kind, listed in by_device.items()
+    }
 
 
 class RegistryAuth(Section):
     """The login of the registry that holds the image."""
 
     username: Text | None = None
-    """The account."""
+    """The user name of the account."""
     password: Secret | None = None
-    """Its password; always shown masked."""
+    """The password of the account, always shown masked."""
     auth: Secret | None = None
-    """Instead of both: `username:password` in base64."""
+    """`username:password` in base64, in place of `username` and `password`."""
     identitytoken: Secret | None = None
-    """Instead of a password: a token for which the registry gives others."""
+    """A token that the registry exchanges for access tokens, in place of a password."""
     registrytoken: Secret | None = None
-    """Instead of all of them: a token that the registry takes as it is."""
+    """An access token of the registry, in place of all other secrets."""
     server: str | None = None
-    """The registry that it is for; without one it is for the image's."""
+    """The registry that the login is for. If absent, the login is for the image's registry."""
     serveraddress: str | None = None
-    """The same as `server`."""
+    """Another name of `server`. If both are given, they must be equal."""
     email: str | None = None
-    """Of the account."""
+    """The e-mail address of the account."""
 
     @field_validator("serveraddress")
     @classmethod
@@ -154,14 +198,14 @@ class RegistryAuth(Section):
 
 
 class ProxyPort(Section):
-    """A port of a trial that the cluster would pass connections on to."""
+    """A port of a trial for Determined's proxy. Accepted, but has no effect."""
 
     proxy_port: Port
     """The port of the container."""
     proxy_tcp: bool = False
-    """Whether it speaks a protocol other than HTTP."""
+    """Whether the port speaks a protocol other than HTTP."""
     unauthenticated: bool = False
-    """Whether it accepts unauthenticated connections."""
+    """Whether the port accepts unauthenticated connections."""
 
 
 ProxyPorts = Annotated[tuple[ProxyPort, ...], Loose]
@@ -173,42 +217,126 @@ VariablesField = Annotated[
 ]
 
 
+def _parse_packages(value: object) -> str | tuple[str, ...]:
+    """Return a list of requirements as a tuple, or the normalized path of a requirements file.
+
+    Raise PydanticCustomError for other values, for a path that is empty or leaves the model
+    directory, and for a requirement that is empty or has several lines.
+    """
+    if isinstance(value, str):
+        path = posixpath.normpath(value.strip())
+        if not value.strip() or posixpath.isabs(path) or path.split("/")[0] == "..":
+            hint = "write a path inside the model directory, or a list of packages"
+            refuse(f"must be a file of the model directory, not {value_text(value)}", hint)
+        return path
+    if not isinstance(value, list | tuple):
+        refuse("must be a list of packages, or the name of a requirements file")
+    for package in value:
+        if not isinstance(package, str) or not package.strip() or "\n" in package:
+            hint = "write each package as a line of a requirements file, such as numpy>=2"
+            refuse("must be a list of packages", hint)
+    return tuple(value)
+
+
+def _render_packages(value: Packages, info: SerializationInfo) -> Any:
+    lines = [value] if isinstance(value, str) else value
+    shown = [line if info.context == REVEAL else mask_urls(line) for line in lines]
+    return shown[0] if isinstance(value, str) else shown
+
+
+Packages = str | tuple[str, ...]
+PackagesField = Annotated[
+    Packages, PlainValidator(_parse_packages), PlainSerializer(_render_packages)
+]
+
+
 class Environment(Section):
-    """The environment of a trial: its image, variables, ports and registry login."""
+    """The environment of a trial: image, variables, packages, ports and registry login."""
 
     image: ImagesField = Field(default_factory=Images)
-    """The container image, or a map with one for each of `cpu`, `cuda` and `rocm`. Only in
+    """The container image, or a map from each of `cpu`, `cuda` and `rocm` to an image. Only in
     containers.
     """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
-    """A list of NAME=VALUE, or a map from each of `cpu`, `cuda` and `rocm` to such a list. Where
-    NAME sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
-    In the length era the variables of the template and the cluster are added, unless one has the
-    same NAME.
+    """A list of NAME=VALUE, or a map from each of `cpu`, `cuda` and `rocm` to a list of NAME=VALUE.
+    Every VALUE is shown as a mask, except for names in `shown_variables` and some names of
+    libraries, such as `OMP_NUM_THREADS` and `CUDA_VISIBLE_DEVICES`. In the length era, variables
+    with other names are added from the template and the cluster.
+    """
+    shown_variables: VariableNames = ()
+    """Names of variables with public values, which configurations and templates show unmasked.
+    Logins in URLs stay masked. In the length era, the names of the template and the cluster are
+    added.
+    """
+    pip: PackagesField | None = Field(default=None, repr=False)
+    """Packages that `pip` installs before `startup-hook.sh` and the trial, with and without
+    containers: a list of lines of a requirements file, such as `[\"transformers==4.57\"]`, or the
+    path of a requirements file in the model directory. A machine installs the same packages once
+    for each user. Set the package index, and the login for the index, with variables such as
+    `PIP_INDEX_URL`.
+    """
+    uv: PackagesField | None = Field(default=None, repr=False)
+    """The same as `pip`, but installed by `uv`, which must be installed on the machine or in the
+    image. `uv` installs all dependencies, even if the machine or image has them already. Only one
+    of `pip` and `uv` may be set.
+    """
+    kernel_cache: bool = True
+    """Whether the machine keeps kernels that `torch.compile` and Triton compiled for later runs of
+    the same user. With `false`, each run compiles the kernels again.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
     """Accepted, but has no effect: containers use the host's network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
-    `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
-    logins of the template and the cluster, which apply only to images of the registry that they are
-    for. A login is sent only to the registry that is its `server`. Only in containers.
+    `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. The login replaces
+    the logins of the template and the cluster. These apply only to images of the registry that they
+    are for. A login with a `server` is sent to no other registry. Only in containers.
     """
     force_pull_image: bool = False
-    """Whether the image is pulled even if it is present. Only in containers."""
+    """Whether the image is pulled even if the machine has the image. Only in containers."""
     proxy_ports: ProxyPorts = ()
     """Accepted, but has no effect: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
     pod_spec: CarriedMap | None = Field(default=None, repr=False)
-    """Accepted, but has no effect: this cluster runs no pods."""
+    """Accepted, but has no effect: the cluster runs no Kubernetes pods."""
     add_capabilities: Words = ()
     """Accepted, but has no effect: the user of a trial has no capabilities."""
     drop_capabilities: Words = ()
     """Accepted, but has no effect: the user of a trial has no capabilities."""
     slurm: Words = ()
-    """Accepted, but has no effect: this cluster has no Slurm."""
+    """Accepted, but has no effect: the cluster does not use Slurm."""
     pbs: Words = ()
-    """Accepted, but has no effect: this cluster has no PBS."""
+    """Accepted, but has no effect: the cluster does not use PBS."""
     determined_compatibility: bool = True
-    """Whether `import determined` in a trial is detcloud's package of Determined's names, which
-    comes before an installed one; `false` leaves it out.
+    """Whether `import determined` in a trial imports detcloud's package of Determined's names, even
+    if another package `determined` is installed. With `false`, detcloud's package is not available.
     """
+
+    @field_serializer("environment_variables")
+    def _render_variables(
+        self, variables: VariablesByDevice, info: FieldSerializationInfo
+    ) -> dict[str, list[str]]:
+        return render_variables(variables, self.shown_variables, info)
+
+    @field_validator("uv")
+    @classmethod
+    def _check_installers(cls, packages: Packages | None, info: ValidationInfo) -> Packages | None:
+        if packages and info.data.get("pip"):
+            refuse("must not be set together with pip", "move all packages to one of them")
+        return packages
+
+    def declared_packages(self) -> dict[str, Any] | None:
+        """Return the packages that the agent installs before the trial, unmasked, as JSON values.
+
+        `installer` is "pip" or "uv". Either `packages` lists the lines of a requirements file and
+        `file` is "", or `file` is the path in the model directory and `packages` is None. Return
+        None if the configuration names no packages.
+        """
+        for installer, packages in (("pip", self.pip), ("uv", self.uv)):
+            if packages:
+                is_file = isinstance(packages, str)
+                return {
+                    "installer": installer,
+                    "packages": None if is_file else list(packages),
+                    "file": packages if is_file else "",
+                }
+        return None

@@ -1,4 +1,4 @@
-"""The two eras of experiment configurations, recognized by their fields; their rules as data."""
+"""The two eras of experiment configurations: the fields that determine the era, and the rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationInfo
 
-from control_plane.config.environment import DEVICE_KINDS, VARIABLES_LOC
+from control_plane.config.environment import DEVICE_KINDS, SHOWN_LOC, VARIABLES_LOC
 from control_plane.config.problems import ConfigInvalid
 from control_plane.field_types import to_integer
 from control_plane.findings import Finding, Loc, path_text
@@ -23,37 +23,43 @@ Tree = Mapping[str, Any]
 
 
 class Era(StrEnum):
-    """Whether lengths are counted in steps, or in batches, records or epochs."""
+    """The era of a configuration, which determines the units of lengths."""
 
     STEP = "step"
+    """Lengths count steps of a fixed number of batches."""
     LENGTH = "length"
+    """Lengths count batches, records or epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class EraRules:
-    """The rules in which the eras differ where both have the same fields."""
+    """The rules of an era for fields that both eras have."""
 
     era: Era
-    # The least value of resources.slots_per_trial.
     slots_per_trial_min: int
-    # An entrypoint may be a command line or a list instead of module:Class.
+    """The minimum of `resources.slots_per_trial`."""
     entrypoint_commands: bool
-    # A map without a type among the hyperparameters is a group of them.
+    """Whether the entrypoint may be a command line or a list of words. If False, the entrypoint is
+    `module:Class`.
+    """
     nested_hyperparameters: bool
-    # The single searcher warns of hyperparameters that are not constant.
-    single_constants: bool
+    """Whether a map without `type` among the hyperparameters is a nested group."""
     global_batch_size_required: bool
+    """Whether the hyperparameter `global_batch_size` is required."""
     grid_points_max: int
-    # Integer values that a grid counts beyond maxval - minval.
+    """The largest number of points of a grid search."""
     grid_integers_extra: int
-    # A null hides the value of a template instead of asking for it.
+    """The number of integers in a range of a grid, minus maxval - minval."""
     null_hides: bool
-    # Lists that a template and the cluster extend.
+    """Whether a null in an upper layer hides the value of a lower layer. If False, the lower value
+    applies.
+    """
     appended: Set[Loc]
-    # The field that gets a generated name.
+    """The paths of lists to which lower layers add entries."""
     generated_name: str
-    # Defaults that the other era does not share.
+    """The field that gets a generated text if no layer sets the field."""
     defaults: Tree
+    """The defaults that only this era has."""
 
 
 STEP_ERA: Final = EraRules(
@@ -61,7 +67,6 @@ STEP_ERA: Final = EraRules(
     slots_per_trial_min=1,
     entrypoint_commands=False,
     nested_hyperparameters=False,
-    single_constants=True,
     global_batch_size_required=True,
     grid_points_max=2_000,
     grid_integers_extra=0,
@@ -80,7 +85,6 @@ LENGTH_ERA: Final = EraRules(
     slots_per_trial_min=0,
     entrypoint_commands=True,
     nested_hyperparameters=True,
-    single_constants=False,
     global_batch_size_required=False,
     grid_points_max=100_000,
     grid_integers_extra=1,
@@ -91,6 +95,7 @@ LENGTH_ERA: Final = EraRules(
             ("labels",),
             ("resources", "devices"),
             VARIABLES_LOC,
+            SHOWN_LOC,
             *((*VARIABLES_LOC, kind) for kind in DEVICE_KINDS),
         }
     ),
@@ -107,30 +112,37 @@ LENGTH_FIELDS: Final = ("records_per_epoch", "scheduling_unit")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The context of a single value's check: what it may know of the rest of the configuration."""
+    """The properties of the whole configuration that the check of a single value may use."""
 
     rules: EraRules
+    """The rules of the configuration's era."""
     searcher: str
+    """The name of the searcher in the configuration, which may be unknown. "" if absent."""
 
     @property
     def space_use(self) -> str:
-        """How the searcher uses the hyperparameter space; see SearcherSpec."""
+        """The value of `SearcherSpec.space_use` of the searcher. "sampled" for an unknown name."""
         spec = find_spec(self.searcher)
         return "sampled" if spec is None else spec.space_use
 
 
 def scope_of(info: ValidationInfo) -> Scope:
-    """Return the scope that a validator runs in."""
+    """Return the scope that a validator receives as context."""
     scope = info.context
     assert isinstance(scope, Scope)
     return scope
 
 
 def era_of(trees: Sequence[Tree]) -> Era:
-    """Return the era of a configuration whose layers are `trees`, the user's first.
+    """Return Era.STEP if a layer sets a field of the step era, else Era.LENGTH.
+
+    A field with null is not set.
+
+    Args:
+        trees: the layers of the configuration, the user's layer first.
 
     Raises:
-        EraMixed: there are fields of both eras.
+        EraMixed: the layers have fields of both eras.
     """
     step = next((loc for tree in trees for loc in _step_fields(tree)), None)
     length = next((loc for tree in trees for loc in _length_fields(tree)), None)
@@ -142,11 +154,14 @@ def era_of(trees: Sequence[Tree]) -> Era:
 
 
 class EraMixed(ConfigInvalid):
-    """A configuration has fields of both eras; `finding` names the first of each. `other` is the
-    one that the user's layer does not have.
+    """The error for a configuration with fields of both eras. `problems` is empty.
+
+    `finding` describes the conflict. `other` is the path of the conflicting field that is not at
+    `finding.loc`, or None if the user's layer has both fields.
     """
 
     def __init__(self, place: Loc, step: Loc, length: Loc, other: Loc | None = None) -> None:
+        """Set the finding at `place` about the fields `step` and `length` of the two eras."""
         self.other = other
         is_period = step[0] in PERIODS
         instead = "use a length like {batches: 100} there, or " if is_period else ""
@@ -163,7 +178,7 @@ class EraMixed(ConfigInvalid):
 
 
 def search_rules(era: Era) -> SearchRules:
-    """Return the rules that searches of an era follow."""
+    """Return the rules of the search methods in an era."""
     return era_rules.STEP_ERA if era is Era.STEP else era_rules.LENGTH_ERA
 
 

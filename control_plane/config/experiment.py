@@ -1,4 +1,4 @@
-"""The experiment configuration: every section, its era and its unit."""
+"""The experiment configuration: all sections, the era and the units of lengths."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from control_plane.findings import Loc, value_text
 from control_plane.searchers.registry import searcher_spec
 from control_plane.searchers.search import SearchPlan
 from detcloud.shared.launcher_names import LAUNCHERS, unknown_launcher
+from detcloud.shared.masking import mask_all_urls
 
 JSON_VERSION: Final = 1
 
@@ -49,14 +50,15 @@ _CLASS_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The settings of an experiment that the scheduler needs. `resource_pools`: in the order of
-    preference, "" for the default one.
-    """
+    """The settings of an experiment that the scheduler needs."""
 
     resource_pools: tuple[str, ...]
+    """The names of the pools in the order of preference. "" stands for the default pool."""
     priority: int | None
+    """The priority. None: the default of the pool."""
     weight: float
     max_slots: int | None
+    """The most slots of all trials together. None: no limit."""
     slots_per_trial: int
 
 
@@ -91,48 +93,47 @@ Entrypoint = Annotated[
 
 
 class ExperimentConfig(Section):
-    """A checked, fully defaulted configuration; `check` makes them.
+    """A checked configuration with all defaults, which check.py makes.
 
-    `StepConfig` and `LengthConfig` add what only their era has. Sections that no era gives a
-    meaning of its own are the same in both.
+    The subclasses `StepConfig` and `LengthConfig` add the fields of their era.
     """
 
     era: ClassVar[Era]
 
     name: ExperimentName | None = None
-    """Shown in lists; need not be unique; at most 100,000 characters. Three generated words by
-    default (length era).
+    """The name of the experiment in lists, of at most 100,000 characters. Names need not be unique.
+    In the length era three generated words by default.
     """
     description: Description | None = None
     """A description for users, of at most 100,000 characters. In the step era three generated
     words by default.
     """
     labels: Labels = ()
-    """Names to filter and group by; also written as a map of name: true; at most 100, of 1,000
-    characters each. In the length era those of the template are added. Changed later with
-    `experiment label`.
+    """Names by which experiments are filtered and grouped: a list of names, or a map of name: true.
+    At most 100 labels of at most 1,000 characters. In the length era, the labels of the template
+    are added. Changed later with `experiment label`.
     """
     workspace: str | None = None
     """The workspace of the experiment's project; `Uncategorized` if absent. Workspaces and projects
-    are names to list by: at most 128 characters, none of them `,` or `/`. Changed later with
-    `experiment move`.
+    group experiments in lists. Their names have at most 128 characters, without `,` and `/`.
+    Changed later with `experiment move`.
     """
     project: str | None = None
     """The experiment's project; `Uncategorized` if absent."""
     entrypoint: Entrypoint | None = None
-    """What trains: `module:Class` names a trial class in the model directory. In the length era
+    """The training code: `module:Class` is a trial class in the model directory. In the length era
     also a command line, or a list of words that is run without a shell.
     """
     searcher: AnySearcher = NO_SEARCHER
-    """How hyperparameters are chosen and how long trials train; see Searchers."""
+    """The search method, which chooses hyperparameters and lengths of training; see Searchers."""
     hyperparameters: Hyperparameters = Field(default_factory=dict)
     """The search space, a map from names; see Hyperparameters. `global_batch_size` is required in
     the step era. In the length era it converts records and epochs to batches; without it, a batch
     is one record.
     """
     data: CarriedMap = Field(default_factory=dict, repr=False)
-    """Anything the model code wants to read, passed on unchanged. Values whose names sound like
-    secrets (`password`, `token`, `api_key`, ...) are shown as a mask.
+    """Any values for the model code, unchanged. Values with names that sound like secrets
+    (`password`, `token`, `api_key`, ...) are shown as a mask.
     """
     resources: Resources = Field(default_factory=Resources)
     """See Resources."""
@@ -141,14 +142,15 @@ class ExperimentConfig(Section):
     bind_mounts: BindMounts = ()
     """Directories of the host; see Bind mounts."""
     checkpoint_storage: Storage = Field(default_factory=CheckpointStorage)
-    """Where checkpoints go and how many are kept; see Checkpoint storage."""
+    """The store of checkpoints, and the number of checkpoints to keep; see Checkpoint storage."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
-    """Which validations are followed by a checkpoint: those better than every earlier one of the
-    experiment, all, or none.
+    """The validations after which a trial saves a checkpoint. `best`: validations with a better
+    metric than all earlier validations of the experiment. `all`: every validation. `none`: no
+    validation.
     """
     max_restarts: CountOrZero = 5
-    """The number of failures after which a trial is started again from its latest checkpoint; one
-    more ends it. Counted for each trial.
+    """The number of times that a trial is restarted from its latest checkpoint after a failure. The
+    next failure ends the trial. Each trial has its own count.
     """
     reproducibility: Reproducibility = Field(
         default_factory=lambda: Reproducibility(experiment_seed=0)
@@ -159,10 +161,14 @@ class ExperimentConfig(Section):
     profiling: Profiling = Field(default_factory=Profiling)
     """See Profiling."""
     perform_initial_validation: bool = False
-    """Whether a trial validates before its first batch."""
+    """Whether a trial validates before the first batch."""
     preemption_timeout: Count | None = None
-    """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed. 3600
-    by default.
+    """The time in seconds that a trial has to save a checkpoint after a request to stop. Then the
+    trial is killed. 3600 by default.
+    """
+    exit_timeout: Count | None = None
+    """The time in seconds that threads of a trial's process may still run after the training code
+    has ended. Then the process is ended. 60 by default.
     """
     data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""
@@ -188,7 +194,10 @@ class ExperimentConfig(Section):
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _read_batch_size(cls, value: Any) -> Any:
-        """Read a whole float as the integer that a batch size is; other constants stay floats."""
+        """Return the section with a whole float as `global_batch_size`, e.g. 64.0, as an integer.
+
+        Only a constant is converted. Floats of other hyperparameters stay floats.
+        """
         if not isinstance(value, Mapping) or BATCH_SIZE not in value:
             return value
         size = value[BATCH_SIZE]
@@ -198,17 +207,17 @@ class ExperimentConfig(Section):
 
     @property
     def unit(self) -> Unit:
-        """The unit of the searcher's lengths."""
+        """The unit of the searcher's lengths. "batches" if the searcher has no lengths."""
         return self.searcher.length_unit
 
     @property
     def time_metric(self) -> str:
-        """The metric that measures a trial's training, "" where lengths do."""
+        """The name of the searcher's time metric. "" if lengths measure training."""
         return self.searcher.trial_time_metric
 
     @property
     def experiment_seed(self) -> int:
-        """The seed of the search, in [0, 2^31)."""
+        """The seed of the search, from 0 to 2**31 - 1."""
         return self.reproducibility.experiment_seed
 
     @property
@@ -225,8 +234,9 @@ class ExperimentConfig(Section):
 
     @property
     def trials(self) -> int | None:
-        """How many trials the search creates, replacements of invalid ones aside; None where that
-        is decided as it goes.
+        """The number of trials that the search creates, without replacements of invalid trials.
+
+        None if the number is not known in advance.
         """
         plan = self.search_plan()
         spec = searcher_spec(self.searcher.name)
@@ -235,15 +245,19 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """The number of batches or records in that many units."""
+        """The numbers by which steps and epochs are converted to batches."""
 
     @property
     @abstractmethod
     def workload_batches(self) -> int:
-        """Batches in one training workload."""
+        """The number of batches in a training workload, over which metrics are averaged."""
 
     def lengths(self) -> dict[Loc, Length]:
-        """Return every length of the configuration by its place, the searcher's first."""
+        """Return all lengths of the configuration by path.
+
+        The lengths of the searcher come first, then the validation and checkpoint periods. Absent
+        lengths are left out. In the length era, a period without a value is a length of 0.
+        """
         lengths: dict[Loc, Length] = {
             ("searcher", name): length for name, length in self.searcher.lengths().items()
         }
@@ -252,61 +266,112 @@ class ExperimentConfig(Section):
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether a trial alone knows how many batches the searcher's lengths have."""
+        """Whether the searcher's lengths are epochs and `records_per_epoch` is not set.
+
+        Only the trial can convert such lengths to batches.
+        """
         return self.scale.lengths(self.unit).counts_epochs
 
     def trial_epochs(self, period: str) -> int:
-        """Return the epochs of a period that a trial alone can convert to batches, 0 for others."""
+        """Return the number of epochs of a period that only the trial can convert to batches.
+
+        Return 0 for a period that is absent or can be converted here.
+
+        Args:
+            period: `min_validation_period` or `min_checkpoint_period`.
+        """
         length = self.lengths().get((period,))
         is_known = length is None or not self.scale.lengths(length.unit).counts_epochs
         return 0 if length is None or is_known else length.count
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """Convert a length in the searcher's unit to batches, rounded down; records and epochs to
-        at least 1.
+        """Return the number of batches of a length, rounded down.
 
-        Raises: ValueError: records or epochs, and a global_batch_size that is no integer; or it
-            `counts_epochs`.
+        A length of 0 has 0 batches. Other lengths in records or epochs have at least 1.
+
+        Args:
+            length: the length in `unit`.
+            hparams: the trial's hyperparameters. Without `global_batch_size`, a batch is a record.
+
+        Raises:
+            ValueError: the unit is records or epochs, and `global_batch_size` is not an integer of
+                at least 1. Also raised if `counts_epochs` is True and the length is not 0.
         """
         return self.scale.batches(Length(self.unit, length), hparams)
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """Convert batches to the searcher's unit; ValueError as in `batches`."""
+        """Return a number of batches converted to `unit`, not rounded.
+
+        Args:
+            hparams: as in `batches`.
+
+        Raises:
+            ValueError: as in `batches`, even for 0 batches.
+        """
         return self.scale.units(self.unit, batches, hparams)
 
     def min_validation_batches(self, hparams: Mapping[str, object]) -> int:
-        """Convert the validation period to batches, 0 = off; ValueError as in `batches`."""
+        """Return the validation period in batches, for a trial with the hyperparameters `hparams`.
+
+        Return 0 if the period is off or absent, or only the trial can convert the period.
+
+        Raises:
+            ValueError: the period is in records or epochs, and `global_batch_size` is not an
+                integer of at least 1.
+        """
         return self._period_batches("min_validation_period", hparams)
 
     def min_checkpoint_batches(self, hparams: Mapping[str, object]) -> int:
-        """Convert the checkpoint period to batches, 0 = off; ValueError as in `batches`."""
+        """Return the checkpoint period in batches, for a trial with the hyperparameters `hparams`.
+
+        Return 0 if the period is off or absent, or only the trial can convert the period.
+
+        Raises:
+            ValueError: the period is in records or epochs, and `global_batch_size` is not an
+                integer of at least 1.
+        """
         return self._period_batches("min_checkpoint_period", hparams)
 
     def search_plan(self) -> SearchPlan:
-        """Plan the search, with lengths in `unit`."""
+        """Return the plan of the search, with lengths in `unit`."""
         spec = searcher_spec(self.searcher.name)
         method = spec.make_plan(self.searcher, search_rules(self.era))
         return SearchPlan(method, to_search_space(self.hyperparameters), self.experiment_seed)
 
     def masked_values(self) -> dict[str, Any]:
-        """Return all fields as JSON values, secrets masked; they are a configuration of equal
-        meaning.
+        """Return all fields, defaults included, as JSON values with secrets masked.
+
+        Secrets in the URLs of any text are masked, too. The values are a valid configuration of the
+        same meaning, except for the secrets.
         """
-        return self.model_dump(mode="json")
+        values: dict[str, Any] = mask_all_urls(self.model_dump(mode="json"))
+        return values
 
     def trial_values(self) -> dict[str, Any]:
-        """Return `masked_values`, but with the section `data` unmasked."""
-        return self.masked_values() | {"data": self.data}
+        """Return all fields as JSON values for the code of a trial.
+
+        Secret fields and environment variables are masked. Secrets in the section `data`, and in
+        URLs in plain texts such as the entrypoint, are not.
+        """
+        return self.model_dump(mode="json") | {"data": self.data}
 
     def to_json(self) -> bytes:
-        """Encode all fields with secrets, for the state table."""
+        """Return all fields as JSON for the state table, with secrets unmasked.
+
+        The JSON also contains the era and the version of the format.
+        """
         config = self.model_dump(mode="json", context=REVEAL)
         envelope = {"version": JSON_VERSION, "era": self.era.value, "config": config}
         return json.dumps(envelope, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> ExperimentConfig:
-        """Decode what `to_json` wrote; ValueError for anything else."""
+        """Return the configuration that `to_json` has encoded.
+
+        Raises:
+            ValueError: the data is not JSON of this version, or not a valid configuration.
+            KeyError: the field `config` or `era` is missing.
+        """
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or envelope.get("version") != JSON_VERSION:
             raise ValueError(f"a stored configuration must have version {JSON_VERSION}")
@@ -320,41 +385,42 @@ class ExperimentConfig(Section):
 
 
 class StepConfig(ExperimentConfig):
-    """A configuration that counts in steps of `batches_per_step` batches."""
+    """A configuration with lengths in steps of `batches_per_step` batches."""
 
     era: ClassVar[Era] = Era.STEP
 
     batches_per_step: Count = 100
-    """Batches in a step, the unit of all lengths of this era."""
+    """The number of batches in a step. A step is the unit of all lengths of this era."""
     min_validation_period: Steps | None = None
-    """The number of steps after which a trial validates, if the search has not asked for it before.
+    """The number of steps after which a trial validates, unless the search requests a validation
+    earlier.
     """
     min_checkpoint_period: Steps | None = None
-    """The number of steps after which a trial makes a checkpoint, if it has made none since."""
+    """The number of steps after the latest checkpoint at which a trial saves the next."""
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records in that many units."""
+        """The number by which steps are converted to batches."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
     def workload_batches(self) -> int:
-        """Batches in one training workload."""
+        """The number of batches in a training workload, which is a step."""
         return self.batches_per_step
 
 
 class LengthConfig(ExperimentConfig):
-    """A configuration that counts in batches, records or epochs."""
+    """A configuration with lengths in batches, records or epochs."""
 
     era: ClassVar[Era] = Era.LENGTH
 
     records_per_epoch: CountOrZero = 0
-    """Records in an epoch. Without it, lengths in epochs are those of the trial's own data: only it
-    knows how many batches they have.
+    """The number of records in an epoch. If absent or 0, an epoch is a pass over the trial's own
+    data, and only the trial knows the number of batches.
     """
     scheduling_unit: Count = 100
-    """Batches in one training workload: metrics are averaged over it, and a pause waits for its
-    end.
+    """The number of batches in a training workload. Metrics are averaged over a workload, and a
+    pause waits for the end of the workload.
     """
     min_validation_period: Period = Length("batches", 0)
     """The longest training without a validation; 0 turns this off."""
@@ -363,27 +429,32 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records in that many units."""
+        """The number by which epochs are converted to batches; 0 if only the trial can convert."""
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property
     def workload_batches(self) -> int:
-        """Batches in one training workload."""
+        """The number of batches in a training workload, which is `scheduling_unit`."""
         return self.scheduling_unit
 
 
 def validate_config(tree: Tree, era: Era) -> ExperimentConfig:
-    """Validate the sections in `tree`, each alone.
+    """Return the configuration of the fields in `tree`. Absent sections have their defaults.
+
+    Rules between sections (consistency.py) are not checked.
 
     Raises:
-        pydantic.ValidationError: with every section that is wrong.
+        pydantic.ValidationError: sections are invalid. The error contains the faults of all.
     """
     model = StepConfig if era is Era.STEP else LengthConfig
     return model.model_validate(tree, context=scope_of_tree(tree, era))
 
 
 def scope_of_tree(tree: Tree, era: Era) -> Scope:
-    """Return what the check of a single value may know of a configuration."""
+    """Return the scope for the check of the fields in `tree`: the era's rules and the searcher.
+
+    The searcher's name is "" if it is absent or not a text.
+    """
     searcher = tree.get("searcher")
     name = searcher.get("name") if isinstance(searcher, Mapping) else None
     return Scope(RULES[era], name if isinstance(name, str) else "")

@@ -10,7 +10,10 @@ _ANIMALS: Final = ("badger", "crane", "dolphin", "falcon", "fox", "heron", "lynx
 
 
 def seeded_words(seed: int) -> str:
-    """Return three words that depend on `seed` alone, like quick-amber-fox."""
+    """Return three words that depend only on `seed`, like "quick-amber-fox".
+
+    Equal seeds, and seeds that differ by a multiple of 729, give the same words.
+    """
     words = []
     for choices in (_MANNERS, _COLORS, _ANIMALS):
         seed, i = divmod(seed, len(choices))

@@ -1,4 +1,4 @@
-"""The hyperparameter space as a configuration writes it."""
+"""The section `hyperparameters`: the hyperparameter space of a configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from control_plane.findings import Finding, Loc, value_text
 from control_plane.searchers import space
 
 INTEGER_MAX: Final = (1 << 63) - 1
-# Far enough from the limit of a double that no step of a grid passes it.
+# Far below the largest double, so that the computation of grid points does not overflow.
 REAL_MAX: Final = 1e300
 GRID_COUNT_HINT: Final = "how many points the grid has here"
 
@@ -38,30 +38,34 @@ Real = Annotated[float, Field(ge=-REAL_MAX, le=REAL_MAX)]
 
 
 class Parameter(Section):
-    """One hyperparameter; `type` says how its values are chosen."""
+    """A hyperparameter. The field `type` determines how its values are chosen."""
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the hyperparameter in the form that searchers use. Subclasses override the method.
+
+        Raises:
+            AssertionError: the class does not override the method.
+        """
         raise AssertionError(f"{type(self).__name__} is not a kind of hyperparameter")
 
 
 class Const(Parameter):
-    """Always `val`, any YAML value."""
+    """A constant, which may be any YAML value."""
 
     type: Literal["const"] = "const"
     val: Any = None
-    """The value; a plain value in place of the map means the same."""
+    """The value. A plain value in place of the map means the same."""
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the constant as a `space.Const`, the form that searchers use."""
         return space.Const(self.val)
 
 
 class Range(Parameter):
-    """A number between two bounds; `count` of them make the axis of a grid."""
+    """A number between two bounds. A grid search tries `count` numbers of the range."""
 
     count: Count | None = Field(default=None, validate_default=True)
-    """The number of points in a grid search, which requires it."""
+    """The number of points in a grid search. Required by grid searches only."""
 
     @field_validator("count")
     @classmethod
@@ -71,7 +75,7 @@ class Range(Parameter):
             refuse(_missing_count_message(scope), GRID_COUNT_HINT)
         return count
 
-    # The bounds are declared below, by their types.
+    # The subclasses declare the bounds, each with its own type.
     @field_validator("maxval", check_fields=False)
     @classmethod
     def _check_bounds(cls, maxval: float, info: ValidationInfo) -> float:
@@ -80,7 +84,7 @@ class Range(Parameter):
 
 
 class Int(Range):
-    """An integer from minval to maxval; in the step era only a grid reaches maxval."""
+    """An integer from minval to maxval. In the step era, only grid searches include maxval."""
 
     type: Literal["int"]
     minval: Whole
@@ -89,7 +93,7 @@ class Int(Range):
     """The upper bound."""
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the range as a `space.Int`, the form that searchers use."""
         return space.Int(self.minval, self.maxval, self.count)
 
 
@@ -103,16 +107,16 @@ class Double(Range):
     """The upper bound."""
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the range as a `space.Double`, the form that searchers use."""
         return space.Double(self.minval, self.maxval, self.count)
 
 
 class Log(Range):
-    """base to the power of a number from minval to maxval."""
+    """The power of `base` with an exponent from minval to maxval."""
 
     type: Literal["log"]
     base: Annotated[float, Field(gt=0)]
-    """The base."""
+    """The base of the power."""
     minval: Real
     """The lower exponent."""
     maxval: Real
@@ -132,19 +136,19 @@ class Log(Range):
         return exponent
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the range as a `space.Log`, the form that searchers use."""
         return space.Log(self.base, self.minval, self.maxval, self.count)
 
 
 class Categorical(Parameter):
-    """One of `vals`, each any YAML value."""
+    """A choice from the list `vals`."""
 
     type: Literal["categorical"]
     vals: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
-    """The values, each of any kind."""
+    """The values to choose from. At least 1 value is required, and any YAML value is allowed."""
 
     def to_space(self) -> space.Leaf:
-        """Convert the parameter for the searchers."""
+        """Return the choice as a `space.Categorical`, the form that searchers use."""
         return space.Categorical(self.vals)
 
 
@@ -154,7 +158,10 @@ PARAMETER_TYPES: Final[Mapping[str, type[Parameter]]] = MappingProxyType(
 
 
 def check_above(upper: float, lower: float | None) -> None:
-    """Refuse `upper` unless it is above `lower`."""
+    """Raise PydanticCustomError unless `upper` is greater than `lower`, the field `minval`.
+
+    Without a valid `lower` (None), nothing is checked.
+    """
     if lower is not None and not upper > lower:
         refuse(f"must be greater than minval ({value_text(lower)}), not {value_text(upper)}")
 
@@ -177,7 +184,7 @@ def _parse_parameter(value: object, info: ValidationInfo) -> Parameter | dict[st
 
 
 Group = dict[str, Any]
-"""Names to a `Parameter` each, or (length era) to a nested group."""
+"""A map from names to hyperparameters. In the length era, a member may be a nested group."""
 
 Hyperparameters = dict[
     str, Annotated[SerializeAsAny[Parameter] | Group, PlainValidator(_parse_parameter)]
@@ -190,7 +197,14 @@ def _missing_count_message(scope: Scope) -> str:
 
 
 def _missing_counts(value: Any, loc: Loc = ()) -> Iterator[Loc]:
-    """Yield the places of missing counts in a list, a constant although it holds ranges."""
+    """Yield the path of each missing `count` of a range inside `value`, at any depth.
+
+    A list is a constant even if its entries look like ranges, but a grid search checks the entries
+    nevertheless. A range is a map whose `type` is int, double or log.
+
+    Args:
+        loc: the path of `value`, which begins every path of the result.
+    """
     match value:
         case list():
             for i, item in enumerate(value):
@@ -209,7 +223,11 @@ def _missing_counts(value: Any, loc: Loc = ()) -> Iterator[Loc]:
 def leaf_parameters(
     group: Group, loc: Loc = ("hyperparameters",)
 ) -> Iterator[tuple[Loc, Parameter]]:
-    """Yield every hyperparameter of a group and of those nested in it, with its place."""
+    """Yield the path and the value of each hyperparameter of a group and its nested groups.
+
+    Args:
+        loc: the path of the group, which begins every path of the result.
+    """
     for name, member in group.items():
         if isinstance(member, Parameter):
             yield (*loc, name), member
@@ -218,7 +236,14 @@ def leaf_parameters(
 
 
 def grid_point_count(group: Group, integers_extra: int) -> int:
-    """Count the points of the grid; an integer has at most maxval - minval + `integers_extra`."""
+    """Return the number of points of the grid over a group. Return 0 for an empty group.
+
+    A constant and a range without a count contribute a single point.
+
+    Args:
+        integers_extra: the `grid_integers_extra` of the era. A range of integers contributes at
+            most maxval - minval + `integers_extra` points.
+    """
     return (
         math.prod(_axis_points(leaf, integers_extra) for _, leaf in leaf_parameters(group))
         if group
@@ -227,7 +252,7 @@ def grid_point_count(group: Group, integers_extra: int) -> int:
 
 
 def to_search_space(group: Group) -> space.Group:
-    """Convert the space for the searchers."""
+    """Return a group, nested groups included, as a `space.Group`, the form that searchers use."""
     return space.Group(
         {
             name: member.to_space() if isinstance(member, Parameter) else to_search_space(member)

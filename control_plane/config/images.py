@@ -1,8 +1,8 @@
-"""Which image a trial runs in: the configured one, but none of Determined's own.
+"""The image of a trial's container: the configured image, except for images of Determined.
 
-Determined's images hold its own harness and old versions of Python. Their names in a configuration
-that is brought along stand for whatever the cluster has: its `task_container_defaults.image`, else
-ours.
+Determined's images contain another harness and old versions of Python. Configurations from
+Determined may name them. The name is replaced by the cluster's `task_container_defaults.image`, or
+else by detcloud's image.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ RELEASE: Final = "0.1.0"
 DEFAULT_IMAGES: Final = Images(
     cpu=f"detcloud/trial:{RELEASE}-cpu", cuda=f"detcloud/trial:{RELEASE}-cuda"
 )
-"""Built from `images/`."""
+"""detcloud's images by kind of device, which are built from the folder `images`."""
 
-# Of Docker Hub: environments, pytorch-ngc, model-hub-transformers and all others.
+# The prefix on Docker Hub of environments, pytorch-ngc, model-hub-transformers and all others.
 _DETERMINED: Final = "determinedai/"
 
 
 def images_to_run(images: Images) -> dict[str, str | None]:
-    """Return the image to run for each kind of device; None where there is none at all."""
+    """Return the image to run for each kind of device.
+
+    detcloud's images replace absent images and images of Determined. If detcloud has no image for
+    the kind of device, such images become None.
+    """
     configured = images.model_dump()
     ours = DEFAULT_IMAGES.model_dump()
     return {
@@ -36,9 +40,15 @@ def images_to_run(images: Images) -> dict[str, str | None]:
 
 
 def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
-    """Replace Determined's images by the cluster's, if the cluster has any.
+    """Return the fields of a configuration with the cluster's images in place of Determined's.
 
-    A value that is not an image is left to the validation.
+    The image becomes a map by kind of device. An image stays if the cluster has none for the kind.
+    Return `tree` unchanged if it names no image or the cluster's image is not a map by kind. A
+    value that is not an image stays for the validation.
+
+    Args:
+        tree: the merged fields. Not changed.
+        cluster: the cluster's layer of the configuration.
     """
     environment, below = tree.get("environment"), cluster.get("environment")
     own = below.get("image") if isinstance(below, Mapping) else None
@@ -57,8 +67,10 @@ def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
 
 
 def image_warnings(config: ExperimentConfig) -> Iterator[str]:
-    """Yield a warning for each image of the user's that is replaced by another one: one for all
-    kinds of devices that have it. No slot has the kind without an image of ours.
+    """Yield a warning for each image of Determined that a user configured and detcloud replaces.
+
+    An image for several kinds of device causes a single warning. The default image of the era, and
+    kinds of device without an image of detcloud, cause no warning.
     """
     defaults: Mapping[str, Any] = RULES[config.era].defaults.get("environment", {})
     ours = images_to_run(config.environment.image)
@@ -77,7 +89,7 @@ def image_warnings(config: ExperimentConfig) -> Iterator[str]:
 
 
 def is_determined_image(name: object) -> bool:
-    """Whether a name is that of an image that Determined made."""
+    """Return whether `name` is a text that names an image of Determined on Docker Hub."""
     if not isinstance(name, str) or registry_of_image(name) != DOCKER_HUB:
         return False
     host = registry_host(name)

@@ -1,7 +1,6 @@
-"""Lengths of training: an amount in the unit the configuration counts in.
+"""Lengths of training in the configuration's unit: steps, batches, records or epochs.
 
-A step is a unit beside batches, records and epochs; a length becomes batches only where a trial is
-told what to do.
+Lengths are converted to batches only for the instructions to a trial.
 """
 
 from __future__ import annotations
@@ -24,17 +23,25 @@ from control_plane.findings import value_text
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The batches or records in a unit; 0 if the configuration does not say."""
+    """The numbers by which lengths are converted to batches."""
 
     batches_per_step: int = 0
+    """The number of batches in a step. 0 in the length era."""
     records_per_epoch: int = 0
+    """The number of records in an epoch. 0: only the trial knows the length of an epoch."""
 
     def batches(self, length: Length, hparams: Mapping[str, object]) -> int:
-        """Convert a length to batches, rounded down; to at least 1 for records and epochs above 0.
+        """Return the number of batches of a length, rounded down.
+
+        A length of 0 has 0 batches. Other lengths in records or epochs have at least 1.
+
+        Args:
+            hparams: the trial's hyperparameters. Without `global_batch_size`, a batch is a record.
 
         Raises:
-            ValueError: records or epochs, and global_batch_size is no integer of at least 1;
-                without one a batch is one record.
+            ValueError: the length is in records or epochs above 0, and `global_batch_size` is not
+                an integer of at least 1. Also raised for epochs above 0 if `records_per_epoch` is
+                0.
         """
         if not length.count:
             return 0
@@ -42,12 +49,19 @@ class Scale:
         return self.lengths(length.unit).batches(length.count, hparams)
 
     def units(self, unit: Unit, batches: int, hparams: Mapping[str, object]) -> float:
-        """Convert batches to a unit; ValueError as in `batches`."""
+        """Return a number of batches converted to `unit`, not rounded.
+
+        Args:
+            hparams: as in `batches`.
+
+        Raises:
+            ValueError: as in `batches`, even for 0 batches.
+        """
         _check_batch_size(unit, hparams)
         return self.lengths(unit).units(batches, hparams)
 
     def lengths(self, unit: Unit) -> Lengths:
-        """Return how a unit is counted in batches."""
+        """Return the converter between `unit` and batches."""
         return Lengths(unit, self.batches_per_step, self.records_per_epoch)
 
 
@@ -65,4 +79,4 @@ def _parse_period(value: object) -> Length:
 
 
 Period = Annotated[Length, PlainForm(_parse_period, render_length)]
-"""A length after which something is due, 0 = never."""
+"""A length of training after which a validation or a checkpoint is due. 0: never."""

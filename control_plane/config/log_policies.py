@@ -1,6 +1,6 @@
-"""The policies for lines of logs: checked in every form that Determined's releases took.
+"""The section `log_policies`: policies for lines of logs, which have no effect here.
 
-Nothing here acts on them. A mistake is refused all the same, as it was there.
+Every form of Determined's releases is accepted. Mistakes are refused, as in Determined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 
 ACTIONS: Final = ("cancel_retries", "exclude_node")
 _ACTION_FORMS: Final = f"{', '.join(ACTIONS)} or a map {{signal: TEXT}}"
-# What policies were before they had actions, by the fields that each had beside its pattern.
+# Older releases had policies with a type instead of actions. The values are the fields of each type
+# besides `pattern`.
 _FORMER_TYPES: Final = MappingProxyType(
     {
         "on_failure_dont_retry": frozenset[str](),
@@ -74,7 +75,11 @@ def _find_list_problems(actions: Any, loc: Loc) -> Iterator[Finding]:
 
 
 def _find_action_problems(action: Any, loc: Loc) -> Iterator[Finding]:
-    """Find what is wrong with an action; one of the releases up to 0.36 is a map with a type."""
+    """Yield a finding for an invalid action. Null is valid.
+
+    A valid action is a name of ACTIONS, a map `{signal: TEXT}`, or a map `{type: NAME}` with a name
+    of ACTIONS, as in releases up to 0.36.
+    """
     if action is None or (isinstance(action, str) and action in ACTIONS):
         return
     if isinstance(action, Mapping) and list(action) == ["type"]:

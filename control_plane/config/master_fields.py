@@ -1,5 +1,6 @@
-"""Fields of Determined's master.yaml and agent.yaml that clusters here do not have, and what to do
-instead: the hints of the refusals of these names.
+"""Fields of Determined's master.yaml and agent.yaml that detcloud's clusters do not have.
+
+For each field, the hint in the error message explains the replacement.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Lays configurations over one another, and single values over a configuration."""
+"""The merge of configuration layers, and overrides of single fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from control_plane.config.environment import (
     DEVICE_KINDS,
     FORMER_KINDS,
     PER_DEVICE,
+    SHOWN_LOC,
     VARIABLES_LOC,
     is_variable,
 )
@@ -18,6 +19,7 @@ from control_plane.config.searcher import SearcherSection
 from control_plane.config.storage import CheckpointStorage
 from control_plane.config.yaml_document import DEPTH_MAX, parse_document
 from control_plane.findings import Finding, Loc
+from detcloud.shared.dotted_paths import FORM, PathInvalid, resolve_path, split_assignment
 from detcloud.shared.json_depth import is_too_deep
 
 _TAGS: Final[Mapping[Loc, str]] = {
@@ -31,8 +33,8 @@ _SHARED: Final[Mapping[Loc, Set[str]]] = {
     ("checkpoint_storage",): CheckpointStorage.model_fields.keys(),
 }
 
-# Merged field by field, a login would send one layer's secret to the other one's server, and a
-# length would be in two units.
+# Logins and lengths replace the lower map as a whole. A merged login could send a layer's secret to
+# the server of another layer, and a merged length would have two units.
 _WHOLE: Final[Set[Loc]] = {
     ("environment", "registry_auth"),
     *((name,) for name in PERIODS),
@@ -41,13 +43,21 @@ _WHOLE: Final[Set[Loc]] = {
 
 
 def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
-    """Merge `upper` over `lower`: maps merge; other values, logins, lengths and hyperparameters
-    replace.
+    """Return `upper` merged over `lower`. The arguments are not changed.
 
-    A map that chooses another kind of searcher or storage takes from the lower one only what all
-    kinds share, like a metric or the number of checkpoints to keep. Groups of hyperparameters
-    merge, and null is a hyperparameter's value.
-    The arguments are not changed; the result may share values with them.
+    The result may share values with the arguments. The rules:
+    - Maps are merged key by key. Any other value of `upper` replaces the value of `lower`.
+    - In maps by kind of device, a former and a present name of a kind are the same key.
+    - Registry logins, lengths and hyperparameters with a type replace the lower map as a whole.
+      Groups of hyperparameters are merged.
+    - A map with another kind of searcher or storage keeps only the fields of `lower` that all kinds
+      have, such as the metric or the number of checkpoints to keep.
+    - Lists in `rules.appended` get the lower entries with other identities at the end.
+    - A null in `upper` yields the lower value unless `rules.null_hides`. In a hyperparameter, null
+      is a value and replaces the lower value.
+
+    Args:
+        loc: the path of both values from the root of the configuration.
     """
     is_parameter = loc[:1] == ("hyperparameters",) and len(loc) > 1
     if upper is None and not rules.null_hides and not is_parameter:
@@ -72,12 +82,29 @@ def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
     return result
 
 
-def apply_override(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None]:
-    """Apply `a.b.c=VALUE`, VALUE being YAML; return the tree, the place, and what was wrong."""
-    path, equals, text = override.partition("=")
-    loc: Loc = tuple(path.strip().split("."))
-    if not equals or not all(loc) or len(loc) > DEPTH_MAX:
-        return tree, (), Finding(loc, "is not of the form path.to.field=value")
+def apply_override(
+    tree: Tree, override: str, lower: Sequence[Tree] = ()
+) -> tuple[Tree, Loc, Finding | None]:
+    """Set a field of a layer by an assignment `a.b.c=VALUE`, with VALUE in YAML.
+
+    Return the changed copy of the layer, the path of the field, and None. If the assignment is
+    invalid, return the unchanged `tree`, the path or (), and the finding. Missing maps on the path
+    are created.
+
+    Args:
+        override: the assignment. The path has the form of detcloud.shared.dotted_paths.
+        lower: the layers below `tree`. A key with dots in any layer makes `model.layers` mean the
+            key "model.layers".
+    """
+    try:
+        path, text = split_assignment(override)
+        loc: Loc = resolve_path(path, (tree, *lower))
+    except PathInvalid as error:
+        # The value may be a secret.
+        return tree, (), Finding((override.partition("=")[0].strip(),), str(error))
+    if len(loc) > DEPTH_MAX:
+        message = f"is not of the form {FORM}, with at most {DEPTH_MAX} names"
+        return tree, (), Finding(loc, message)
     try:
         document = parse_document(text)
     except ConfigInvalid as error:
@@ -91,8 +118,10 @@ def apply_override(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None
 
 
 def _is_other_parameter(upper: Tree, lower: Tree, rules: EraRules) -> bool:
-    """Whether a hyperparameter says all of itself: it has a type, or is a group over one that has.
-    Where there are no groups, a map without a type changes the lower one's fields.
+    """Return whether the upper hyperparameter replaces the lower as a whole instead of merging.
+
+    True if `upper` has a type, or if `upper` is a group and `lower` has a type. In the step era,
+    which has no groups, a map without a type changes single fields of the lower hyperparameter.
     """
     return "type" in upper or (rules.nested_hyperparameters and "type" in lower)
 
@@ -107,14 +136,22 @@ def _is_other_kind(upper: Tree, lower: Tree, loc: Loc) -> bool:
 def _append_entries(
     upper: list[Any], lower: list[Any], identity: Callable[[object], object]
 ) -> list[Any]:
-    """Return the upper entries, and those of the lower ones that stand for something else."""
+    """Return the upper entries, followed by the lower entries with other identities.
+
+    Args:
+        identity: returns the text by which entries are compared, such as the name of a variable.
+            Entries without a text are always kept.
+    """
     taken = {text for text in map(identity, upper) if isinstance(text, str)}
     return upper + [entry for entry in lower if identity(entry) not in taken]
 
 
 def _to_one_form(upper: Any, lower: Any, loc: Loc) -> tuple[Any, Any]:
-    """Return what may be a list or a map in one form: both as they are where that is one already,
-    or where a value is wrong, which the validation tells.
+    """Return the values of the upper and the lower layer in a common form for the merge.
+
+    Variables become maps of lists by kind of device, unless both values are lists. Labels get the
+    form of the upper value. Return both unchanged for other fields, for two lists, and for invalid
+    values, which the validation reports.
     """
     if isinstance(upper, list) and isinstance(lower, list):
         return upper, lower
@@ -129,7 +166,10 @@ def _to_one_form(upper: Any, lower: Any, loc: Loc) -> tuple[Any, Any]:
 
 
 def _variables_by_device(value: object) -> dict[str, list[Any]] | None:
-    """Return lists of variables by kind of device; None for what is no such thing."""
+    """Return lists of variables by present kinds of device, from a list or a map by kind.
+
+    A list stands for all kinds. A kind with null is left out. Return None for an invalid value.
+    """
     if isinstance(value, list):
         value = dict.fromkeys(DEVICE_KINDS, value)
     if not isinstance(value, Mapping):
@@ -154,7 +194,14 @@ def _variable_name(entry: object) -> object:
 
 
 def _drop_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -> dict[str, Any]:
-    """Drop the lower layer's name of a kind of device where the upper layer uses the other one."""
+    """Remove a superseded name of a kind of device from `result`, and return `result`.
+
+    `former` or `kind` is removed if `upper` uses only the other name. The value is then from the
+    lower layer.
+
+    Args:
+        result: the merged map by kind, which is changed.
+    """
     if former in upper and kind not in upper:
         result.pop(kind, None)
     if kind in upper and former not in upper:
@@ -163,6 +210,15 @@ def _drop_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -
 
 
 def _set_value(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Loc, Finding | None]:
+    """Set a value in a copy of nested maps. Return the copy, `loc` and None.
+
+    Missing maps and nulls on the path become maps. If another value on the path is not a map,
+    return `tree`, `loc` and a finding at this value.
+
+    Args:
+        rest: the path from `tree`.
+        loc: the whole path from the root of the configuration, of which `rest` is the end.
+    """
     key, *below = rest
     if not below:
         return {**tree, str(key): value}, loc, None
@@ -180,6 +236,9 @@ _IDENTITIES: Final[Mapping[Loc, Callable[[object], object]]] = {
     ("bind_mounts",): _container_path,
     ("resources", "devices"): _container_path,
     ("labels",): lambda entry: entry,
+    SHOWN_LOC: lambda entry: entry,
     VARIABLES_LOC: _variable_name,
 }
-"""What tells the entries of the lists apart to which a lower layer adds its own."""
+"""The identities of the entries of merged lists, by the path of the list. Of equal identities, only
+the upper layer's entry is kept.
+"""

@@ -1,7 +1,8 @@
-"""Rewrites a step-era configuration in the length form: steps become batches.
+"""The migration of configurations from the step era to the length era: steps become batches.
 
-Where the eras read the same text differently, the former reading is written out: defaults, how many
-trials run at once, and integers, whose maxval the step era never drew outside a grid.
+The eras differ in the meaning of some fields. The migrated configuration keeps the former meaning:
+it contains the former defaults and the former number of concurrent trials. Ranges of integers end
+at maxval - 1, because the step era draws maxval only in a grid.
 """
 
 from __future__ import annotations
@@ -30,19 +31,23 @@ _KEPT_DEFAULTS: Final = ("optimizations",)
 
 
 def migrate_config(text: str, *, overrides: Sequence[str] = ()) -> str:
-    """Convert a configuration to the length form, as YAML without comments.
+    """Return a configuration of the length era with equal meaning, as YAML without comments.
 
-    A configuration of the length era comes back with the same content.
+    A configuration of the length era keeps its content.
+
+    Args:
+        text: the configuration as YAML, which may contain masks in place of secrets.
+        overrides: assignments `a.b.c=VALUE`, which become part of the result.
 
     Raises:
-        ConfigInvalid: the configuration has problems of its own.
+        ConfigInvalid: the configuration is invalid.
     """
-    config = check_config(text, overrides=overrides)
+    config = check_config(text, overrides=overrides, accepts_masks=True)
     tree = read_layers(text, overrides=overrides).user
     if config.era is Era.STEP:
         tree = _convert_config(tree, config.workload_batches)
     written = _render_yaml(tree, allow_unicode=True)
-    # Marks of writing direction are left as they are by PyYAML, which counts them as text.
+    # PyYAML does not escape marks of writing direction, which could hide text in a terminal.
     is_plain = all(line.isprintable() for line in written.splitlines())
     return written if is_plain else _render_yaml(tree, allow_unicode=False)
 
@@ -93,12 +98,20 @@ def _convert_searcher(searcher: Tree, batches_per_step: int) -> Tree:
 
 
 def _default_concurrency(searcher: str, era: Era) -> int:
-    """Return the default number of concurrent trials of a search; 0: the search decides."""
+    """Return the default of `max_concurrent_trials` of a searcher, or 0 without this option.
+
+    Raise KeyError if the era lacks the searcher.
+    """
     field = searcher_model(searcher, era).model_fields.get(_CONCURRENT)
     return 0 if field is None else field.default
 
 
 def _convert_parameter(parameter: Any) -> Any:
+    """Return a hyperparameter that draws the same values in the length era.
+
+    The maxval of an integer range becomes maxval - 1. A range of a single integer becomes a
+    constant. Other hyperparameters are returned unchanged.
+    """
     if not isinstance(parameter, Mapping) or parameter["type"] != "int":
         return parameter
     least, end = to_integer(parameter["minval"]), to_integer(parameter["maxval"])
@@ -108,10 +121,13 @@ def _convert_parameter(parameter: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what any reader of YAML, ours included, could take for a number; writes no aliases."""
+    """A YAML writer that quotes texts which a YAML parser may read as numbers.
+
+    It writes repeated values in full instead of as aliases.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True: every value is written where it stands."""
+        """Return True, so that repeated values are written in full."""
         return True
 
 

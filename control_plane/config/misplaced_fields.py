@@ -1,4 +1,4 @@
-"""Hints for fields that were written into the wrong section of a configuration."""
+"""Hints for fields in the wrong section of a configuration."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from control_plane.config.searcher import SearcherSection
 from control_plane.config.section import UNKNOWN_FIELD, Section
 from control_plane.config.storage import CheckpointStorage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
-from control_plane.findings import Finding
+from control_plane.findings import Finding, path_text
 
-# If two sections have a field of the same name, the hint names the first.
+# If several sections have a field of a name, the hint names the first section.
 _SECTIONS: Final[dict[str, type[Section]]] = {
     "resources": Resources,
     "environment": Environment,
@@ -25,16 +25,19 @@ _SECTIONS: Final[dict[str, type[Section]]] = {
     "profiling": Profiling,
     "checkpoint_storage": CheckpointStorage,
 }
-# These are fields of particular searches.
+# Only some searchers have these fields, so SearcherSection lacks the fields.
 _SEARCHER_FIELDS: Final = ("max_length", "max_trials", "max_concurrent_trials", "max_steps", "mode")
 
 
 def with_section_hint(finding: Finding) -> Finding:
-    """Return the finding; one of an unknown field gets a hint at the section that has the field."""
+    """Return the finding of an unknown field with a hint at the section that has the field.
+
+    Return other findings, and findings of fields that no section has, unchanged.
+    """
     if finding.message != UNKNOWN_FIELD or not finding.loc:
         return finding
     path = _field_paths().get(str(finding.loc[-1]))
-    is_elsewhere = path is not None and path != ".".join(map(str, finding.loc))
+    is_elsewhere = path is not None and path != path_text(finding.loc)
     return replace(finding, hint=f"write it as {path}") if is_elsewhere else finding
 
 

@@ -1,4 +1,4 @@
-"""Configurations of notebooks: those of commands, with the program given and a limit on idling."""
+"""Configurations of notebooks: commands with a fixed program and idle settings."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ IDLE_FIELDS: Final = ("idle_timeout", "notebook_idle_type")
 
 
 class IdleSettings(Section):
-    """When a notebook that nobody uses ends."""
+    """The settings by which a notebook that nobody uses ends."""
 
     idle_timeout: PositiveDuration | None = None
-    """For how long it may be idle; None: for ever."""
+    """The time after which an idle notebook ends. If absent, a notebook does not end by itself."""
     notebook_idle_type: Literal["kernels_or_terminals", "kernel_connections", "activity"] = (
         "kernels_or_terminals"
     )
-    """It is idle without kernels and terminals; or without kernels that a browser is connected to;
-    or without kernels that compute.
+    """The condition for idleness. `kernels_or_terminals`: no kernel and no terminal runs.
+    `kernel_connections`: no browser is connected to a kernel. `activity`: no kernel computes.
     """
 
 
 def notebook_layer(tree: Tree) -> tuple[Tree, Tree, list[Finding]]:
-    """Divide a layer into what a command has too and the settings of idling; with what a notebook
-    cannot have.
+    """Split a layer of a notebook's configuration.
+
+    Return the fields that a command may have, the idle settings, and the findings: a notebook
+    cannot have an entrypoint.
     """
     rest = {name: value for name, value in tree.items() if name not in IDLE_FIELDS}
     idle = {name: value for name, value in tree.items() if name in IDLE_FIELDS}
@@ -39,8 +41,13 @@ def notebook_layer(tree: Tree) -> tuple[Tree, Tree, list[Finding]]:
 
 
 def notebook_program(layers: Sequence[Tree]) -> tuple[list[str], list[Finding]]:
-    """Return the program of a notebook whose settings of idling are in `layers`, the user's first,
-    and what is wrong with them.
+    """Return the words of a notebook's program with options, and the findings.
+
+    Without `idle_timeout`, the program has no options. If idle settings are invalid, return the
+    program without options and a finding for each invalid setting.
+
+    Args:
+        layers: the idle settings of the layers, the user's layer first.
     """
     merged = {name: value for layer in reversed(layers) for name, value in layer.items()}
     try:

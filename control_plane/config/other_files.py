@@ -1,7 +1,7 @@
-"""Recognizes files that configure something else than an experiment: a cluster, an agent, a
-notebook.
+"""Recognition of files that configure something else, like a cluster, an agent or a notebook.
 
-Their refusal says what they are in one line, instead of one line for every field.
+The refusal of such a file is a single line with the kind of the file, instead of a line for every
+unknown field.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ _RUN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """A kind of file, the fields by which it is told, and what to do with it."""
+    """A kind of file that does not configure an experiment."""
 
     name: str
+    """The description in messages, with an article."""
     fields: Set[str]
+    """The fields at the top of a file. Any of the fields identifies the kind."""
     hint: str
+    """The advice to the user."""
 
 
 OTHER_FILES: Final = (
@@ -79,14 +82,21 @@ OTHER_FILES: Final = (
         _RUN,
     ),
 )
-"""In the order in which they are looked for."""
+"""The kinds of files. If a file has fields of several kinds, the first kind applies."""
 
 _TRAINING: Final = frozenset({"searcher", "hyperparameters", "entrypoint"})
 
 
 def find_other_file(layers: Sequence[Tree]) -> Finding | None:
-    """Return the finding that a configuration, whose layers are given with the user's own first, is
-    no experiment's; None where it may be one: it has a searcher, or nothing of the other kinds.
+    """Return a finding if the user's file does not configure an experiment, else None.
+
+    A file is refused if it has a field of OTHER_FILES or sets `resources.slots`. It is also refused
+    if it looks like a template: it has only fields that both eras have, and no layer has a
+    searcher, hyperparameters or an entrypoint. Return None for an empty file, and if any layer sets
+    a searcher.
+
+    Args:
+        layers: the layers of the configuration, the user's layer first.
     """
     if any(layer.get("searcher") is not None for layer in layers):
         return None
@@ -109,6 +119,6 @@ def find_other_file(layers: Sequence[Tree]) -> Finding | None:
 
 
 def _has_slots(tree: Tree) -> bool:
-    """Whether a file asks for the slots of a task, which Determined wrote without `_per_trial`."""
+    """Return whether the field `resources.slots` is set, as in Determined's files for commands."""
     resources: Any = tree.get("resources")
     return isinstance(resources, Mapping) and resources.get("slots") is not None

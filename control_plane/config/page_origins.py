@@ -1,4 +1,4 @@
-"""Origins that the web page may be served from beside the cluster itself."""
+"""Origins of web servers, besides the cluster, that may serve the web page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 PAGE_ORIGINS_MAX: Final = 20
 
-# As browsers write an origin: in small letters, without a path, and without the scheme's own port.
+# Browsers send origins in lower case, without a path and without the default port of the scheme.
 _ORIGIN: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?|\[::1\])"
     r"(?::(?P<port>[1-9][0-9]{0,4}))?",
@@ -16,17 +16,19 @@ _ORIGIN: Final = re.compile(
 _OWN_PORTS: Final = {"http": "80", "https": "443"}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-# Below these hosts are the buckets of everybody, all of them of one origin.
+# On Amazon's and Google's hosts for buckets, the buckets of all users share an origin.
 _SHARED_HOST: Final = re.compile(
     r"s3[.-](?:[a-z0-9-]+\.)*amazonaws\.com|storage\.(?:googleapis|cloud\.google)\.com"
 )
 
 
 def page_origin_fault(text: str) -> str | None:
-    """Return the fault of an origin of a page; None for one that can be allowed.
+    """Return the reason why a text cannot be an allowed origin of the web page.
 
-    A wildcard or `null`, which is the origin of every file and sandbox, is none, and neither is one
-    whose page anybody on the way could change.
+    Return None for a valid origin: https, or http on a loopback host, with a host and an optional
+    port up to 65535 that is not the scheme's default. Wildcards, `null`, and the shared hosts of
+    buckets on Amazon S3 and Google Cloud Storage are refused. Plain http is refused because anybody
+    in the network could change the page.
     """
     found = _ORIGIN.fullmatch(text)
     if found is None:

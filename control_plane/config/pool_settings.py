@@ -1,4 +1,4 @@
-"""Settings of resource pools, made from the cluster's configuration."""
+"""The conversion of the cluster's configuration to settings of resource pools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from control_plane.scheduling.model import SchedulerRules
 
 
 def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings) -> PoolSettings:
-    """Return the settings of a pool; those that no configuration has stay as they are `now`."""
+    """Return the settings of a pool for the pool actor.
+
+    Args:
+        pool: the pool's configuration.
+        cluster: the cluster's configuration, whose scheduler applies if the pool has none.
+        now: the present settings. Settings without a configuration field, such as `draining`, are
+            copied from here.
+    """
     scheduler = cluster.scheduler_of(pool)
     return replace(
         now,
@@ -33,7 +40,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
 
 
 def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
-    """Convert a scheduler section to the rules that the scheduler applies."""
+    """Return the rules of a scheduler section: type, preemption, fitting and heterogeneous fits."""
     return SchedulerRules(
         scheduler.type,
         scheduler.preemption,
@@ -43,8 +50,11 @@ def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
 
 
 def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, Any]:
-    """Return the defaults that are merged below the configurations of the pool's experiments, with
-    the secrets of the cluster's store of checkpoints.
+    """Return the cluster's layer of the configurations of the pool's experiments.
+
+    The layer contains the pool's container defaults merged over the cluster's. A registry login of
+    the cluster is dropped if the pool's image is in another registry. The cluster's checkpoint
+    storage is added, if configured. Secrets are unmasked. Return an empty map without any defaults.
     """
     upper = pool.task_container_defaults
     lower = cluster.task_container_defaults

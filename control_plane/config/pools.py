@@ -1,4 +1,4 @@
-"""Resource pools, and the cluster configuration file that describes them."""
+"""The cluster configuration file and the resource pools."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    FieldSerializationInfo,
     ValidationError,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_validator,
 )
@@ -21,8 +23,16 @@ from control_plane.config import master_fields
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
-from control_plane.config.environment import ImagesField, RegistryAuth, VariablesField
+from control_plane.config.environment import (
+    ImagesField,
+    RegistryAuth,
+    VariableNames,
+    VariablesByDevice,
+    VariablesField,
+    render_variables,
+)
 from control_plane.config.eras import Tree
+from control_plane.config.masks import mask_findings
 from control_plane.config.merge import apply_override
 from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
@@ -44,7 +54,7 @@ POOLS_MAX: Final = 200
 ENDPOINTS_MAX: Final = 100
 
 Completion = Callable[[Tree], Tree]
-"""Adds to the fields of a cluster configuration, before they are checked."""
+"""Returns the fields of a cluster configuration with additions, before the check."""
 
 _EXAMPLE: Final = "resource_pools: [{pool_name: default}]"
 _POOL_NAME: Final = re.compile(POOL_NAME)
@@ -64,29 +74,32 @@ PoolName = Annotated[str, AfterValidator(_check_pool_name)]
 
 
 class Scheduler(Section):
-    """The scheduler of a pool, which decides who gets slots, and on which agents."""
+    """The scheduler of a pool, which assigns the slots of agents to the trials of jobs."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.SCHEDULER
 
     type: Literal["fair_share", "priority", "round_robin"] = "fair_share"
-    """`fair_share` divides the slots by weight, `priority` goes by priority and place in the queue,
-    `round_robin` takes jobs in turn.
+    """`fair_share` divides the slots by weight. `priority` serves jobs by priority, then by their
+    place in the queue. `round_robin` serves jobs in turn.
     """
     preemption: bool = False
-    """Whether the priority scheduler takes slots from jobs that come later in the queue. Fair share
-    always does, round robin never.
+    """Whether the priority scheduler preempts trials of jobs that are later in the queue. Fair
+    share always preempts, round robin never.
     """
     default_priority: Annotated[int, Field(ge=1, le=99)] = 42
-    """The priority of jobs that set none; 1 is the first."""
+    """The priority of jobs without a priority; 1 is the most important."""
     fitting_policy: Literal["best", "worst"] = "best"
-    """`best` fills agents one by one, `worst` spreads work over them."""
+    """`best` prefers the agent with the fewest free slots, so that agents are filled. `worst`
+    prefers the agent with the largest free share, so that work spreads over all agents.
+    """
     allow_heterogeneous_fits: bool = False
-    """Whether a trial on several agents may be given agents of different sizes, where they are
-    started by hand: a provider's instances for one trial are of one size."""
+    """Whether a trial on several agents may use agents of different sizes. Applies to agents that
+    are started by hand: a provider launches instances of a single size for a trial.
+    """
     reserve_after: Duration = 600_000
-    """How long a job without slots waits before free slots are held for it; with 0 none are ever
-    held. Under `priority` they are held for several jobs. With `preemption` a job takes slots at
-    once, so that none are held.
+    """How long a job without slots waits before the pool holds free slots for the job; with 0 the
+    pool never holds slots. Under `priority`, only jobs that wait for several slots get slots held.
+    With `preemption`, the scheduler makes room for a job at once, so that the pool holds no slots.
     """
 
     @field_validator("preemption")
@@ -100,34 +113,55 @@ class Scheduler(Section):
 
 
 class TaskContainerDefaults(Section):
-    """Defaults of trials in a pool, below their own configuration."""
+    """Defaults for the trials of a pool, which the configurations of experiments override."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.TASK_CONTAINER_DEFAULTS
 
     preemption_timeout: Count | None = None
-    """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed."""
-    shm_size_bytes: CountOrZero | None = None
-    """Bytes of /dev/shm."""
-    image: ImagesField | None = None
-    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
-    environment_variables: VariablesField | None = None
-    """A list of NAME=VALUE, or a map from each kind of device to such a list; a configuration adds
-    its own.
+    """The time in seconds that a trial has to save a checkpoint after a request to stop. Then the
+    trial is killed.
     """
+    shm_size_bytes: CountOrZero | None = None
+    """The size of /dev/shm in bytes."""
+    image: ImagesField | None = None
+    """The container image, or a map from each of `cpu`, `cuda` and `rocm` to an image."""
+    environment_variables: VariablesField | None = None
+    """A list of NAME=VALUE, or a map from each kind of device to a list of NAME=VALUE.
+    Configurations of the length era add variables; those of the step era replace the list.
+    """
+    shown_variables: VariableNames = ()
+    """Names of variables with public values, as in configurations of experiments."""
     registry_auth: RegistryAuth | None = None
     """The login for the registry `server`; without `server` for the registry of `image`, and
-    without either for Docker Hub. It is sent to no other registry, whatever image a configuration
-    names.
+    without `server` and `image` for Docker Hub. The login is sent to no other registry, even if the
+    image of a configuration is in another registry.
     """
     force_pull_image: bool | None = None
-    """Whether the image is pulled even if it is present."""
+    """Whether the image is pulled even if the machine has the image."""
     bind_mounts: BindMounts = ()
-    """Directories of the host; a configuration adds its own."""
+    """Directories of the host. Configurations of the length era add entries; those of the step era
+    replace the list.
+    """
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host; a configuration adds its own."""
+    """Devices of the host. Configurations of the length era add entries; those of the step era
+    replace the list.
+    """
+
+    @field_serializer("environment_variables")
+    def _render_variables(
+        self, variables: VariablesByDevice | None, info: FieldSerializationInfo
+    ) -> dict[str, list[str]] | None:
+        if variables is None:
+            return None
+        return render_variables(variables, self.shown_variables, info)
 
     def config_layer(self) -> dict[str, Any]:
-        """Return the layer of an experiment's configuration that is merged below its user's."""
+        """Return the defaults as a layer of an experiment's configuration, secrets unmasked.
+
+        `shm_size_bytes` becomes `resources.shm_size`, and `devices` becomes `resources.devices`.
+        `preemption_timeout` and `bind_mounts` keep their names, and all other fields move to
+        `environment`. Fields with their default values and empty sections are left out.
+        """
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
             ours: given.pop(name)
@@ -142,32 +176,33 @@ class TaskContainerDefaults(Section):
 
 
 class PoolFields(Section):
-    """The fields of a resource pool except its name."""
+    """The fields of a resource pool except the name."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.POOL
 
     description: str = ""
     """A description for users."""
     scheduler: Scheduler | None = None
-    """The pool's scheduler, which replaces the cluster's as a whole; the cluster's if absent. See
-    Schedulers.
+    """The pool's scheduler, which replaces all fields of the cluster's scheduler. If absent, the
+    pool has the cluster's scheduler. See Schedulers.
     """
     max_aux_containers_per_agent: CountOrZero = 100
-    """The largest number of trials without slots that an agent runs at a time; formerly
-    max_cpu_containers_per_agent.
+    """The largest number of trials without slots that an agent runs concurrently. Formerly
+    `max_cpu_containers_per_agent`.
     """
     provider: AnyProvider | None = None
-    """How instances are launched; see Providers. If absent, agents are started by hand."""
+    """The provider that launches instances; see Providers. If absent, agents are started by hand.
+    """
     budget: Annotated[float, Field(gt=0)] | None = None
-    """Dollars that the pool's instances may cost in a month (UTC); beyond them no work starts and
-    no instance is launched.
+    """The most dollars that the pool's instances may cost in a calendar month (UTC). Above the
+    budget, no work starts and no instance is launched.
     """
     task_container_defaults: TaskContainerDefaults | None = None
-    """See Task container defaults; merged over the cluster's."""
+    """The pool's defaults, merged over the cluster's; see Task container defaults."""
     agent_reconnect_wait: Duration = 25_000
     """Accepted, but has no effect: an agent is lost when its lease lapses."""
     agent_reattach_enabled: bool = True
-    """Accepted, but has no effect: agents always continue what they run."""
+    """Accepted, but has no effect: agents always continue their running trials."""
 
     @model_validator(mode="before")
     @classmethod
@@ -188,17 +223,17 @@ class PoolFields(Section):
 
 
 class ResourcePool(PoolFields):
-    """A resource pool: agents, and a queue of work for them."""
+    """A resource pool: a group of agents with a queue of work."""
 
     pool_name: PoolName
     """The pool's name: up to 63 letters, digits, points, underscores and hyphens."""
 
     def masked_values(self) -> dict[str, Any]:
-        """Return all fields as JSON values, secrets masked."""
+        """Return all fields, defaults included, as JSON values with secrets masked."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> bytes:
-        """Encode all fields that are set, with secrets, for the state table."""
+        """Return all fields that are not None as JSON for the state table, secrets unmasked."""
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
@@ -215,13 +250,13 @@ class ResourceManager(Section):
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.RESOURCE_MANAGER
 
     type: Annotated[Literal["agent"], BeforeValidator(_check_manager)] = "agent"
-    """The only kind there is."""
+    """The kind of resource manager, which is always `agent`."""
     scheduler: Scheduler = Field(default_factory=Scheduler)
-    """The scheduler of pools that have none of their own; see Schedulers."""
+    """The scheduler of pools that configure no scheduler; see Schedulers."""
     default_aux_resource_pool: PoolName = POOL_DEFAULT
-    """The pool of experiments without slots that name none."""
+    """The pool of experiments without slots that name no pool."""
     default_compute_resource_pool: PoolName = POOL_DEFAULT
-    """The pool of all other experiments that name none."""
+    """The pool of experiments with slots that name no pool."""
 
 
 def _check_endpoint(url: str) -> str:
@@ -237,46 +272,46 @@ def _check_page_origin(origin: str) -> str:
 
 
 class ClusterConfig(Section):
-    """A cluster configuration file; `check_cluster` reads them."""
+    """A checked cluster configuration file, which `check_cluster` returns."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.CLUSTER
 
     resource_manager: ResourceManager = Field(default_factory=ResourceManager)
-    """See Resource manager."""
+    """Settings that the pools share; see Resource manager."""
     resource_pools: Annotated[
         tuple[ResourcePool, ...], Field(strict=False, max_length=POOLS_MAX)
     ] = Field(default_factory=lambda: (ResourcePool(pool_name=POOL_DEFAULT),))
-    """The pools; see Resource pools. If absent, there is one pool, `default`."""
+    """The pools; see Resource pools. If absent, the cluster has a single pool, `default`."""
     task_container_defaults: TaskContainerDefaults | None = None
-    """See Task container defaults."""
+    """Defaults for the trials of all pools; see Task container defaults."""
     checkpoint_storage: Storage | None = None
-    """The checkpoint storage of experiments whose configuration names no `type`, and how many
-    checkpoints they keep; as in [configurations](configuration.md#checkpoint-storage). An
-    experiment keeps the setting that was in force when it was created, and its trials can read the
-    keys. If absent, checkpoints go to a folder or bucket of the cluster's own.
+    """The checkpoint storage of experiments whose configuration names no `type`, and the number of
+    checkpoints to keep; as in [configurations](configuration.md#checkpoint-storage). An experiment
+    keeps the storage that was configured at its creation. Its trials can read the keys of the
+    storage. If absent, checkpoints are stored in the cluster's own folder or bucket.
     """
     checkpoint_endpoints: Annotated[
         tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
         Field(strict=False, max_length=ENDPOINTS_MAX),
     ] = ()
-    """The stores other than Amazon's, Google's and Azure's that `endpoint_url`, `hdfs_url` and
-    `account_url` of experiments' `checkpoint_storage` may name, as `https://host:port`; where they
-    redirect to, HDFS's datanodes, is called too. A cluster in a cloud calls no others; one on a
-    machine calls any.
+    """The allowed stores other than Amazon's, Google's and Azure's, as `https://host:port`: the
+    values of `endpoint_url`, `hdfs_url` and `account_url` in experiments' `checkpoint_storage`. The
+    cluster follows the redirects of these stores, for example to HDFS's datanodes. A cluster in a
+    cloud calls no other stores; a cluster on a machine calls any store.
     """
     page_origins: Annotated[
         tuple[Annotated[str, AfterValidator(_check_page_origin)], ...],
         Field(strict=False, max_length=PAGE_ORIGINS_MAX),
     ] = ()
-    """The origins that serve the web page besides the cluster, such as
+    """The origins that serve the web page besides the cluster, for example
     `https://page.example.com`. Only pages of these origins may call the API. See
     [hosting the page elsewhere](web-page.md#hosting-the-page-elsewhere).
     """
     checkpoint_deletions_per_second: Annotated[int, Field(ge=1, le=DELETIONS_PER_SECOND_MAX)] = (
         DELETIONS_PER_SECOND
     )
-    """The largest number of files of checkpoints, logs and TensorBoard that are deleted per second,
-    over all experiments. A store that asks for fewer requests gets fewer.
+    """The largest number of files of checkpoints, logs and TensorBoard that the cluster deletes per
+    second, over all experiments. If a store asks for fewer requests, the cluster deletes fewer.
     """
 
     @field_validator("resource_pools")
@@ -308,35 +343,44 @@ class ClusterConfig(Section):
         return self
 
     def find_pool(self, name: str) -> ResourcePool | None:
-        """Return the pool of that name, None if there is none."""
+        """Return the pool called `name`, or None if the configuration lacks the pool."""
         return next((pool for pool in self.resource_pools if pool.pool_name == name), None)
 
     def scheduler_of(self, pool: ResourcePool) -> Scheduler:
-        """Return the scheduler of a pool: its own or the cluster's."""
+        """Return the scheduler in the pool's configuration, or else the cluster's scheduler."""
         return pool.scheduler or self.resource_manager.scheduler
 
     def masked_values(self) -> dict[str, Any]:
-        """Return all fields as JSON values, secrets masked."""
+        """Return all fields, pools and defaults included, as JSON values with secrets masked."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> bytes:
-        """Encode all fields that are set, with secrets, for the state table."""
+        """Return all fields that are not None as JSON for the state table, secrets unmasked."""
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
 def check_cluster(text: str, complete: Completion = lambda tree: tree) -> ClusterConfig:
-    """Check a cluster configuration file, with what `complete` adds to it.
+    """Return the checked configuration of a cluster configuration file.
+
+    Args:
+        text: the file as YAML. An empty text has the defaults.
+        complete: adds fields before the check.
 
     Raises:
-        ConfigInvalid: with every problem, sorted by line.
+        ConfigInvalid: the configuration is invalid or contains masks. The error contains every
+            problem, sorted by line.
     """
     tree, document = _read_map(text, _EXAMPLE)
     return _validate_document(ClusterConfig, complete(tree), document, [])
 
 
 def complete_cluster(text: str, complete: Completion) -> str:
-    """Return a cluster configuration file with what `complete` adds to it; the same text where that
-    is nothing. Raises ConfigInvalid.
+    """Return the text of a cluster configuration file with the additions of `complete`, as JSON.
+
+    Return `text` itself if `complete` adds nothing. The fields are not checked.
+
+    Raises:
+        ConfigInvalid: the text is not readable YAML, or not a map.
     """
     tree, _ = _read_map(text, _EXAMPLE)
     completed = complete(tree)
@@ -344,8 +388,15 @@ def complete_cluster(text: str, complete: Completion) -> str:
 
 
 def keep_deployed_fields(tree: Tree, present: ClusterConfig) -> Tree:
-    """Return a cluster configuration in which pools that are there have the fields that a
-    deployment filled in, where it has none.
+    """Return the fields of a cluster configuration with the deployed fields of present pools.
+
+    Deployed fields are provider fields that a deployment has filled in. They are added to pools
+    with the same name and provider type, unless `tree` sets them. Return `tree` itself if it has no
+    list of pools. Other invalid values stay for the check.
+
+    Args:
+        tree: the new fields. Not changed.
+        present: the present configuration of the cluster.
     """
     pools = tree.get("resource_pools")
     if not isinstance(pools, Sequence):
@@ -370,10 +421,18 @@ def _keep_pool_fields(tree: Tree, present: ResourcePool | None) -> Tree:
 def check_pool(
     name: str, text: str | None, overrides: Sequence[str], present: ResourcePool | None
 ) -> ResourcePool:
-    """Check a pool of that name with the fields of a YAML text, or without one those that it has,
-    and the overrides `a.b=VALUE` on top.
+    """Return the checked configuration of a pool that is created or changed.
 
-    Raises: ConfigInvalid: with every problem, sorted by line.
+    Args:
+        name: the name of the pool.
+        text: the pool's fields as YAML, which replace all fields except deployed fields. None: the
+            pool keeps the fields of `present`.
+        overrides: assignments `a.b=VALUE` with VALUE in YAML, which are applied last.
+        present: the present configuration of the pool, or None for a new pool.
+
+    Raises:
+        ConfigInvalid: the fields or overrides are invalid, contain masks, or name another pool. The
+            error contains every problem, sorted by line.
     """
     known = json.loads(present.to_json()) if present is not None else {}
     tree, document = known, Document(known, SourcePlace(1))
@@ -405,7 +464,7 @@ def _read_map(text: str, example: str) -> tuple[Tree, Document]:
 def _validate_document(
     model: type[S], tree: Tree, document: Document, findings: list[Finding]
 ) -> S:
-    found = [*document.findings, *findings]
+    found = [*document.findings, *findings, *mask_findings(tree)]
     try:
         valid = model.model_validate(tree)
     except ValidationError as error:

@@ -1,6 +1,7 @@
-"""Previews a search: runs its method with trials that all succeed and report made-up metrics.
+"""Previews of searches: the search method runs with simulated trials and made-up metrics.
 
-The method alone decides; its driver would draw hyperparameters, which only batch sizes need.
+All simulated trials succeed. The preview runs the search method without its driver, because the
+driver would draw hyperparameters. The preview needs hyperparameters only for batch sizes.
 """
 
 from __future__ import annotations
@@ -41,56 +42,60 @@ CLOSE_MAX = 256
 EVENTS_PER_REPORT = 1_000
 
 ReportProgress = Callable[[int], None]
-"""Takes how many trials are done, every now and then."""
+"""Receives the number of finished simulated trials, from time to time."""
 
 
 class Rung(NamedTuple):
-    """A length, in the configuration's unit or of its time metric, that trials of a bracket train
-    to.
-    """
+    """The trials of a bracket that train to a certain length."""
 
     length: int
+    """The length, in the configuration's unit or as a value of the time metric."""
     reached: int
-    """Trials that train to it or beyond."""
+    """The number of trials that train at least to this length."""
     stopped: int
-    """Trials that train to it and no further."""
+    """The number of trials that stop at this length."""
     expected: int | None
-    """How many are to be expected to train no further; `stopped` where results change nothing, None
-    where nothing is known before them.
+    """The number of trials that are expected to stop at this length in a real search. Equal to
+    `stopped` if results do not matter. None if no estimate is possible.
     """
 
 
 class Bracket(NamedTuple):
-    """Trials that are compared with each other; the rungs go up."""
+    """A group of trials that the search compares with each other."""
 
     rungs: tuple[Rung, ...]
+    """The rungs, the shortest length first."""
 
 
 class Preview(NamedTuple):
-    """The training of a search; `is_example` where real results would change it."""
+    """The previewed training of a search."""
 
     brackets: tuple[Bracket, ...]
     batches: int | None
-    """Batches of all trials together; None where a time metric measures them, and where only the
-    trials know how many an epoch has.
+    """The number of batches of all trials together. None if a time metric measures training, or
+    only the trials know the number of batches in an epoch.
     """
     is_example: bool
+    """Whether real results could lead to other lengths than the preview."""
 
 
 class NotPreviewable(ValueError):
-    """A search cannot be previewed: code of the user's decides what it asks for."""
+    """The error for a search without a preview, because the user's code decides the training."""
 
 
 def preview_search(
     config: ExperimentConfig, report_progress: ReportProgress = lambda done: None
 ) -> Preview:
-    """Compute the trials of a search by bracket and by the length that each reaches.
+    """Simulate a search and return the trials by bracket and final length.
 
-    The trial with number i validates at i wherever it stops, and results come in the order in which
-    they were asked for; where lengths depend on results, these are an example.
+    Each validation of the bracket's trial number i reports the metric i. Results arrive in the
+    order of the search's requests. Batch sizes are drawn with the experiment's seed.
+
+    Args:
+        report_progress: receives the number of finished trials, every EVENTS_PER_REPORT events.
 
     Raises:
-        NotPreviewable: nobody can say what the search will do.
+        NotPreviewable: a custom search method or the training code decides the lengths.
     """
     plan = config.search_plan()
     spec = searcher_spec(config.searcher.name)
@@ -127,10 +132,17 @@ def preview_search(
 def preview_report(
     config: ExperimentConfig, report_progress: ReportProgress = lambda done: None
 ) -> dict[str, Any]:
-    """Report the preview of a search as JSON values, as `detcloud preview-search` shows it.
+    """Return the preview of a search as JSON values, for `detcloud preview-search`.
+
+    The keys are `searcher`, `unit`, `trials`, `units`, `batches`, `is_example` and `brackets`.
+    `unit` is the unit of all lengths, or the time metric. `trials` and `units` are totals. Each
+    bracket has the key `rungs`, a list of maps with the fields of `Rung`.
+
+    Args:
+        report_progress: as in `preview_search`.
 
     Raises:
-        ConfigInvalid: nobody can say what the search will do.
+        ConfigInvalid: a custom search method or the training code decides the lengths.
     """
     try:
         found = preview_search(config, report_progress)
@@ -162,8 +174,10 @@ def _rungs(part: PreviewPart, stopped: Counter[int]) -> Iterator[Rung]:
 def _batch_sizes(
     search: _PreviewedSearch, plan: SearchPlan, generator: Generator
 ) -> Iterable[int | None]:
-    """Return the batch size of each trial in the order of their numbers; endless where all have the
-    same.
+    """Return the batch sizes of a simulated part's trials, in the order of the trials' numbers.
+
+    A size that is not an integer is None. If all trials have the same size, the result is an
+    endless iterator. Random sizes are drawn from `generator`, which advances.
     """
     size = plan.space.members.get(BATCH_SIZE)
     if size is None or isinstance(size, Const):
@@ -185,18 +199,21 @@ def _integer_or_none(size: object) -> int | None:
 
 
 class _PreviewedSearch:
-    """The trials of a part of a search under way: by number their `lengths` so far and, where the
-    part takes them from a grid, their `grid_points`.
+    """A simulation of a part of a search.
+
+    `lengths` are the lengths that trials have trained to so far, by the number of the trial.
+    `grid_points` are the grid points of the trials in the same order. Empty without a grid.
     """
 
     def __init__(self, part: PreviewPart, plan: SearchPlan) -> None:
+        """Prepare the simulation of `part`. The method of `plan` must be the plan of the part."""
         self._method = make_method(plan, MemoryBlobStore())
         self._times = part.report_times
-        # Most methods take no note of the trials that are created.
+        # Most methods ignore created trials, so that the preview need not describe the trials.
         self._notes_trials = (
             type(self._method).on_trial_created is not SearchMethod.on_trial_created
         )
-        # Trials with an event to be answered: the number or, to be closed, its complement.
+        # The queue of events. A number n >= 0 is a result of trial n; ~n is the end of trial n.
         self._waiting: deque[int] = deque()
         self._closing = bytearray()
         self._with_results = self._closed = 0
@@ -204,8 +221,10 @@ class _PreviewedSearch:
         self.grid_points = array("q")
 
     def run(self) -> Iterator[int]:
-        """Run until the search waits for nothing; yield every now and then how many trials are
-        done, one that has a result being half done.
+        """Run the simulation until the search waits for no event.
+
+        Every EVENTS_PER_REPORT events, yield the number of finished trials. A trial with a result
+        counts half until it has ended. The simulation can run only once.
         """
         method, waiting = self._method, self._waiting
         step = method.first_step()
@@ -232,7 +251,10 @@ class _PreviewedSearch:
                 yield (self._with_results + self._closed) // 2
 
     def _note_trials(self, state: Any, first: int) -> Any:
-        """Tell the method of the trials from `first` on; its next state."""
+        """Report the trials with numbers from `first` on to the method as created.
+
+        Return the method's next state, or `state` itself if the method ignores created trials.
+        """
         if not self._notes_trials:
             return state
         for trial in range(first, len(self.lengths)):
@@ -246,7 +268,7 @@ class _PreviewedSearch:
             self._closed += 1
             return TrialClosed(~waiting, float(self.lengths[~waiting]))
         if waiting == self._with_results:
-            # The first results come in the order of the trials.
+            # Trials report first results in the order of the trials' numbers.
             self._with_results += 1
         length, metric = self.lengths[waiting], float(waiting)
         if self._times:

@@ -1,6 +1,6 @@
 """The types of providers that a resource pool may have: the registry of clouds.
 
-A new cloud adds its line here, and its folder of that name in each root.
+A new cloud adds a line here, and a folder with its name in each root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The section `provider` of a resource pool: what all clouds have in common.
+"""The section `provider` of a resource pool: the fields that all clouds have in common.
 
-A cloud's own section is in its folder, as `control_plane/CLOUD/pool_provider.py`;
-`provider_types` names them all.
+The section of each cloud is in `control_plane/CLOUD/pool_provider.py`. provider_types.py lists the
+sections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from control_plane.findings import value_text
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
 FreeMap = dict[str, Any]
 VolumeGib = Annotated[int, Field(ge=100, le=64 * 1024)]
-# Folders become part of the command of an instance's agent.
+# Folders become part of an agent's command line, so only harmless characters are allowed.
 _FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
 
 
@@ -36,7 +36,11 @@ Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
 
 
 def refuse_same_folders(folders: Sequence[str]) -> None:
-    """Refuse file systems of a provider that are mounted in the same folder."""
+    """Raise ValidationError at the first file system with the folder of an earlier file system.
+
+    Args:
+        folders: the folders of the provider's `file_systems`, in the same order.
+    """
     for place, folder in enumerate(folders):
         if folder in folders[:place]:
             loc = ("file_systems", place, "folder")
@@ -44,26 +48,35 @@ def refuse_same_folders(folders: Sequence[str]) -> None:
 
 
 ReferenceSections = tuple[tuple[str, str, type[Section]], ...]
-"""Sections within a provider's for the reference: title, path in words, and model of each."""
+"""The sections inside a provider's section, for the reference: title, path in words, and model."""
 
 
 class OfferingConfig(Section):
-    """One way to get an instance."""
+    """A kind of instance that a pool may launch: instance type, zone and market."""
 
     instance_type: Text
-    """The cloud's name; on GCP with the accelerators, as n1-standard-8+nvidia-tesla-t4:2."""
+    """The cloud's name of the instance type. On GCP the name includes the accelerators, for example
+    `n1-standard-8+nvidia-tesla-t4:2`.
+    """
     zone: str = ""
-    """The zone; the provider's own if empty."""
+    """The zone. If empty, the zones of the provider."""
     market: Literal["on_demand", "spot"] = "on_demand"
-    """Spot instances are cheaper, and may be taken away; on-demand ones are not."""
+    """The market. Spot instances are cheaper, but the cloud may interrupt them at any time."""
     slots: CountOrZero = 1
-    """Slots of one instance; in a cloud those of the type, if it is a known one."""
+    """The number of slots of an instance. In a cloud, the default is the number of slots of the
+    instance type. An instance type that detcloud does not know has no default.
+    """
     price_per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """Dollars; 0 if nothing is paid. By default the cloud's current price, or a list price."""
+    """The price of an instance in dollars per hour; 0 for instances without costs. By default the
+    cloud's current price, or a list price.
+    """
 
     @property
     def name(self) -> str:
-        """The name of the offering, unique in its pool."""
+        """The name of the offering, which is unique in its pool: "TYPE/ZONE/MARKET".
+
+        An empty zone is left out.
+        """
         return "/".join(filter(None, (self.instance_type, self.zone, self.market)))
 
 
@@ -71,12 +84,14 @@ Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
 
 
 class Provider(Section):
-    """How many instances a pool has, and when they come and go."""
+    """The settings by which a pool launches and terminates instances."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.PROVIDER
     reference_sections: ClassVar[ReferenceSections] = ()
     deployed_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that a deployment fills in: a configuration without them keeps the pool's."""
+    """The fields that a deployment fills in. A new configuration without them keeps the pool's
+    values.
+    """
     type: str
     min_instances: CountOrZero = 0
     """The number of instances that the pool keeps even without work."""
@@ -85,28 +100,29 @@ class Provider(Section):
     max_idle_agent_period: PositiveDuration = 20 * 60_000
     """How long an instance without work is kept."""
     max_agent_starting_period: PositiveDuration = 20 * 60_000
-    """How long an instance may take until its agent enrols."""
+    """The longest time from the launch of an instance to the enrolment of the agent."""
     launch_error_limit: CountOrZero | None = None
-    """The number of failures in a row, other than a lack of capacity or quota, after which an
-    offering is tried with one instance, once an hour at most, until one boots; 0 turns this off.
-    The default is 10, or launch_error_retries + 1 if that is given.
+    """The number of consecutive failures after which the pool gives an offering up. Failures from a
+    lack of capacity or quota, and from throttling, do not count. The pool tries a given-up offering
+    with a single instance, at most once an hour, until the agent of an instance enrols. 0 turns
+    this off. The default is 10, or `launch_error_retries` + 1 if `launch_error_retries` is given.
     """
     launch_error_retries: CountOrZero = 0
-    """Determined's name for launch_error_limit - 1; 0 has no effect."""
+    """Determined's setting: `launch_error_limit` - 1. 0 has no effect."""
     launch_error_timeout: Duration | None = None
     """Accepted, but has no effect: launch errors are always shown, and retried with a back-off."""
     offerings: Offerings = ()
-    """Instance types, zones and markets, in the order of preference; see Offerings. If absent,
-    there is one, which the provider's own fields describe.
+    """The instance types, zones and markets in the order of preference; see Offerings. If absent,
+    the provider's own fields describe a single offering.
     """
     on_demand_fallback: bool = True
     """Whether on-demand offerings are used while no spot offering has capacity."""
     on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The share of instances that are always on demand."""
+    """The share of the pool's instances that are always on demand."""
     startup_script: Secret | None = None
-    """A script that an instance runs before its agent starts; shown as a mask."""
+    """A script that an instance runs before the agent starts; shown as a mask."""
     container_startup_script: Secret | None = None
-    """A script that runs in the agent's container before the agent starts; shown as a mask."""
+    """Accepted, but has no effect: an instance's agent runs in no container. Shown as a mask."""
 
     @field_validator("offerings")
     @classmethod
@@ -126,16 +142,23 @@ class Provider(Section):
         return most
 
     def to_json(self) -> str:
-        """Everything with defaults and secrets, in the words of the configuration, as the
-        provisioner reads it.
+        """Return all fields that are not None as JSON for the provisioner, secrets unmasked.
+
+        Defaults are included. Durations are texts such as "20m".
         """
         return self.model_dump_json(context=REVEAL, exclude_none=True)
 
     @property
     def mounts_allowed(self) -> tuple[str, ...] | None:
-        """The folders from which trials may mount paths; None for all that the agents allow."""
+        """The folders of the host from which trials may mount paths.
+
+        None: all folders that the agents allow. Clouds override this property.
+        """
         return None
 
     def slots_offered(self) -> tuple[int, ...]:
-        """The sizes of the instances it may launch, in slots; empty where nothing says them."""
+        """Return the distinct sizes of launchable instances in slots, the smallest first.
+
+        Return an empty tuple without offerings. Clouds override this method for this case.
+        """
         return tuple(sorted({offering.slots for offering in self.offerings}))

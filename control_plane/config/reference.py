@@ -1,7 +1,7 @@
-"""`python -m control_plane.config --reference`: docs/configuration.md, from the models themselves.
+"""The references of configurations, docs/configuration.md and docs/cluster-configuration.md.
 
-What a field means stands below it as a string, which costs nothing when the models are imported;
-here the modules' source is read for them.
+The text of a field is the string below the field in the source of the model. Python discards these
+strings, so this module parses the source.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ check --migrate` converts it to lengths.
 Null is the same as leaving a field out. Unknown fields, duplicate keys and wrong types are errors.
 A configuration is merged over its template, and `--config a.b=value` over both.
 
+**Paths of names.** Dots separate the names of a path. A name that contains a dot, a space, a quote,
+`=` or a bracket stands in quotes: `--config 'hyperparameters."model.layers"=3'`. Double quotes
+enclose a JSON string, single quotes the name as it is. Messages, lists, the history and the web
+page write paths in the same form; metadata filters and `set metadata` read it. Without quotes,
+`hyperparameters.model.layers=3` changes the key `model.layers` if the file or its template has it.
+If the file also has a group `model`, the command is refused and prints both spellings.
+
 ```yaml
 name: digits
 entrypoint: model_def:DigitsTrial
@@ -87,6 +94,7 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     ("Profiling", "`profiling`.", training.Profiling),
 )
 TYPES: Final[Mapping[str, str]] = {
+    "PackagesField": "list of strings, or string",
     "Text": "string",
     "str": "string",
     "bool": "boolean",
@@ -150,6 +158,7 @@ TYPES: Final[Mapping[str, str]] = {
     "PositiveDuration": "duration",
     "ImagesField": "string, or map",
     "VariablesField": "list of strings, or map",
+    "VariableNames": "list of strings",
     "Steps": "steps, an integer >= 1",
     "Period": "length",
     "Measured": "length",
@@ -184,10 +193,10 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Provider", "on_demand_base"): "number 0 to 1",
     ("OfferingConfig", "price_per_hour"): "number >= 0",
 }
-"""Types whose annotation is too particular for a name of its own."""
+"""The texts of types by class and field, for annotations without a name."""
 
 CHOSEN_BY_CHECK: Final = frozenset({"experiment_seed", "searcher"})
-"""Fields whose default in the model only stands in for what a check puts there."""
+"""Fields with a placeholder as the default in the model, which a check replaces."""
 
 
 CLUSTER_INTRODUCTION: Final = """\
@@ -246,7 +255,7 @@ CLUSTER_SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
 
 
 def render_cluster_reference() -> str:
-    """Render the reference of cluster configurations."""
+    """Return the reference of cluster configurations in Markdown."""
     return "\n".join(_cluster_lines()).rstrip("\n") + "\n"
 
 
@@ -267,7 +276,7 @@ def _cluster_lines() -> Iterator[str]:
 
 
 def render_reference() -> str:
-    """Render the reference of experiment configurations."""
+    """Return the reference of experiment configurations in Markdown."""
     return "\n".join(_lines()).rstrip("\n") + "\n"
 
 
@@ -355,12 +364,16 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _rows(model: type[Section], below: type[Section] | None = None) -> list[tuple[str, ...]]:
-    """Return name, type, default and meaning of each field, except those that `below` has too."""
+    """Return a table row for each field of a model: name, type, default and meaning.
+
+    Fields that a class of `below` declares are left out. A `type` with a single value is left out.
+    Raise LookupError for a field without a meaning or with an unknown type.
+    """
     known = {_field_source(below, name).owner for name in below.model_fields} if below else set()
     rows = list[tuple[str, ...]]()
     for name, field in model.model_fields.items():
         written = _field_source(model, name)
-        # A tag is the choice itself, unless it has several values.
+        # The title of a section already names a type with a single value.
         is_tag = name == "type" and written.annotation.count("'") <= len("''")
         if not is_tag and (below is None or written.owner not in known):
             columns = _type_text(written, name, field), _default_text(written, name, field)
@@ -369,7 +382,7 @@ def _rows(model: type[Section], below: type[Section] | None = None) -> list[tupl
 
 
 class _FieldSource(NamedTuple):
-    """A field as it is written in the source of the class `owner`."""
+    """A field in the source of the class `owner`, with the string below as the meaning."""
 
     owner: str
     annotation: str
@@ -377,7 +390,10 @@ class _FieldSource(NamedTuple):
 
 
 def _field_source(model: type[Section], name: str) -> _FieldSource:
-    """Return the field as the nearest class writes it that says what it means."""
+    """Return the source of a field in the first class of the MRO with a meaning for the field.
+
+    Raise LookupError if no class has a meaning. The field `type` needs none.
+    """
     for cls in model.__mro__:
         found = _fields(cls).get(name)
         if found is not None and (found.meaning or name == "type"):
@@ -400,7 +416,7 @@ def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
 
 
 def _plain_type(hint: Any, metadata: Sequence[Any]) -> str:
-    """Describe a bounded number, a choice, a list of numbers or a map; "" for anything else."""
+    """Return the text of a number, a choice, a list of integers or a map, else ""."""
     choices = [one for one in get_args(hint) if one is not type(None)]
     if get_origin(hint) in (UnionType, Union) and len(choices) == 1:
         return _plain_type(choices[0], metadata)
@@ -444,7 +460,10 @@ def _sentence(model: type[Section]) -> str:
 
 @cache
 def _fields(cls: type) -> dict[str, _FieldSource]:
-    """Return the fields that the class itself has, each with the string below it."""
+    """Return the sources of the fields that the class itself declares, by name. Cached.
+
+    Return {} for a class that is neither a section nor an option group.
+    """
     if not issubclass(cls, (Section, OptionGroup)):
         return {}
     found = {}
@@ -457,7 +476,7 @@ def _fields(cls: type) -> dict[str, _FieldSource]:
 
 
 def _without_checks(annotation: ast.expr) -> ast.expr:
-    """Return the type that `Annotated` adds to, or the annotation itself."""
+    """Return the bare type inside an `Annotated`, or any other annotation unchanged."""
     match annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[bare, *_])):
             return bare

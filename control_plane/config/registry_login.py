@@ -1,7 +1,7 @@
 """Registry logins that trials inherit from the template or the cluster.
 
-The name of the image decides where a login is sent. So an inherited login stays with the registry
-that it was given for.
+A container runtime sends the login to the registry of the image. An inherited login must therefore
+be dropped if the user's image is in another registry, which would receive the secret.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from detcloud.shared.registries import DOCKER_HUB, registry_of_image, registry_o
 
 
 def drop_foreign_login(tree: Tree, layers: Sequence[Tree]) -> Tree:
-    """Drop the login from the merged tree of `layers`, the uppermost first, if a layer above the
-    login's own names an image of another registry.
+    """Return the merged fields without an inherited login that could reach another registry.
+
+    The login is dropped if a layer above the login's layer names an image in a registry that the
+    login is not for. Otherwise return `tree` itself. The arguments are not changed.
+
+    Args:
+        tree: the merged fields of all layers.
+        layers: the layers, the uppermost first.
     """
     environments = [_map_in(layer, "environment") for layer in layers]
     owners = (
@@ -34,8 +40,14 @@ def drop_foreign_login(tree: Tree, layers: Sequence[Tree]) -> Tree:
 
 
 def _login_registries(environments: Sequence[Tree]) -> set[str]:
-    """Return the registries that the first layer's login is for: its server, else those of the
-    images.
+    """Return the registries that the login of the first layer is for.
+
+    These are the login's server, or else the registries of the images in the uppermost layer with
+    images, or else Docker Hub.
+
+    Args:
+        environments: the sections `environment` of the login's layer and all lower layers, the
+            uppermost first.
     """
     login = _map_in(environments[0], "registry_auth")
     server = login.get("server") or login.get("serveraddress")
@@ -46,7 +58,10 @@ def _login_registries(environments: Sequence[Tree]) -> set[str]:
 
 
 def _image_registries(environment: Tree) -> Iterator[str]:
-    """Yield the registries of the images, except Determined's, which the cluster's replace."""
+    """Yield the registry of each image in a section `environment`.
+
+    Images of Determined are left out, because other images replace them.
+    """
     image = environment.get("image")
     names = image.values() if isinstance(image, Mapping) else (image,)
     for name in names:

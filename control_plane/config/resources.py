@@ -1,4 +1,4 @@
-"""Slots, queueing, mounts and devices of a trial's container."""
+"""The section `resources`, and bind mounts: slots, queueing, mounts and devices of trials."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _POWERS: Final = {unit: 1024**power for power, unit in enumerate(("", "k", "m", 
 
 
 def _parse_size(value: object) -> object:
-    """Convert a size like "1.5 gb" to bytes, 1 kb being 1024; other values stay as they are."""
+    """Convert a text like "1.5 gb" to bytes, rounded down. Return other values unchanged.
+
+    The units are powers of 1024, up to "pb". Raise PydanticCustomError for a text of another form.
+    """
     if not isinstance(value, str):
         return value
     match = _SIZE.match(value.strip())
@@ -41,7 +44,11 @@ def _parse_size(value: object) -> object:
 
 
 def _parse_device(value: object) -> object:
-    """Convert a device written host_path:container_path[:mode] to its map."""
+    """Convert a device in the form HOST_PATH:CONTAINER_PATH[:MODE] to a map.
+
+    Return values that are not texts unchanged. Raise PydanticCustomError for a text with fewer than
+    two or more than three parts.
+    """
     if not isinstance(value, str):
         return value
     parts = value.split(":")
@@ -60,12 +67,16 @@ def _check_deadline(text: object) -> str:
     return text
 
 
-# Each is tried in turn, so that a longer list is a mistake rather than a preference.
+# A job waits in each pool of the list in sequence, so a longer list is probably a mistake.
 POOLS_MAX: Final = 16
 
 
 def _parse_pool_names(value: object) -> str | tuple[str, ...]:
-    """Parse the name of a pool, or a list of names; a list of one is that name."""
+    """Return the name of a pool, or a list of names as a tuple. A list of one becomes its name.
+
+    Raise PydanticCustomError for other types and for lists without 1 to POOLS_MAX names. Raise
+    ValidationError for an entry that is not a name, is empty or occurs twice.
+    """
     if isinstance(value, str):
         return value
     if not isinstance(value, list | tuple):
@@ -104,11 +115,11 @@ class Device(Section):
     """A device of the host that containers may use."""
 
     host_path: AbsolutePath
-    """The device on the host."""
+    """The path of the device on the host."""
     container_path: AbsolutePath
-    """Where it appears in the container."""
+    """The path of the device in the container."""
     mode: DeviceMode = "mrw"
-    """Of read, write and mknod."""
+    """The permissions of the container: `r` (read), `w` (write) and `m` (mknod)."""
 
 
 DeviceField = Annotated[Device, BeforeValidator(_parse_device)]
@@ -124,55 +135,58 @@ class Resources(Section):
     with `experiment set max-slots`.
     """
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """The weight of the experiment's share in a pool with the fair-share scheduler. Changed later
-    with `experiment set weight`.
+    """The experiment's weight in a pool with the fair-share scheduler. Changed later with
+    `experiment set weight`.
     """
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
-    """The experiment's priority in a pool with the priority scheduler, 1 being the first; the
-    pool's default if absent. Changed later with `experiment set priority`.
+    """The experiment's priority in a pool with the priority scheduler; 1 is the most important. If
+    absent, the default of the pool. Changed later with `experiment set priority`.
     """
     resource_pool: PoolNames = ""
-    """The pool to run in; if empty, the cluster's default pool for trials with slots or for trials
-    without. A list names several in the order of preference: the job waits in the first and moves
-    to the next after `pool_patience`. Changed later with `job update --resource-pool`, after which
-    the job stays in the new pool.
+    """The pool of the experiment. If empty, the cluster's default pool for trials with slots or for
+    trials without slots. A list contains several pools in the order of preference: the job waits in
+    the first pool and moves to the next after `pool_patience`. Changed later with `job update
+    --resource-pool`; then the job stays in the new pool.
     """
     pool_patience: PositiveDuration = 600_000
-    """How long the job waits in a pool of several before it moves to the next. It leaves a pool
-    that cannot give it slots at once. Has no effect with a single pool.
+    """How long the job waits in each of several pools before moving to the next. In the first
+    round, the job immediately leaves a pool that cannot provide slots, for example a draining pool.
+    In later rounds, the waits double. Has no effect with a single pool.
     """
     deadline: Deadline | None = None
-    """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
-    or a time with its zone like `2027-01-31T18:00:00+01:00`. Spot machines are used as far as that
-    allows.
+    """The time by which the experiment must be complete: a duration from the submission (`6h`,
+    `90m` or `2d`), or a time with a zone (`2027-01-31T18:00:00+01:00`). Trials run on spot machines
+    as far as the deadline allows.
     """
     max_cost: Cost | None = None
-    """Dollars that the experiment may cost, at the prices that the cluster has recorded for the
-    pool's instances; the experiment is paused before it costs more. Changed later with `experiment
-    set max-cost`.
+    """The most that the experiment may cost in dollars, at the prices that the cluster has recorded
+    for the pool's instances. The experiment is paused before it costs more. Changed later with
+    `experiment set max-cost`.
     """
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
     ] = None
-    """Bytes of /dev/shm in the container, or a size like `1.5 gb`. Only in containers."""
+    """The size of /dev/shm in the container: bytes, or a size like `1.5 gb`. Only in containers."""
     agent_label: str = ""
-    """Trials run only on agents with this label; those without one only on agents without."""
+    """The label of the agents that may run trials. If empty, only agents without a label run
+    trials.
+    """
     native_parallel: bool = False
     """Accepted, but has no effect."""
     slots: CountOrZero | None = None
-    """Accepted, but has no effect: `slots_per_trial` says how many a trial has."""
+    """Accepted, but has no effect: `slots_per_trial` sets the slots of a trial."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE].
+    """Devices of the host for the container, as maps or as HOST_PATH:CONTAINER_PATH[:MODE].
     Only in containers.
     """
     is_single_node: bool | None = None
-    """Whether all slots of a trial must be on one machine. The nodes of a trial on several find
-    each other by its launcher, or by the variables of its environment.
+    """Whether all slots of a trial must be on one machine. In a trial on several machines, the
+    processes find each other through the launcher, or through environment variables.
     """
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The names of the pools in the order of preference; "" alone for the default one."""
+        """The names of the pools in the order of preference. ("",) for the default pool."""
         named = self.resource_pool
         return (named,) if isinstance(named, str) else named
 
@@ -198,16 +212,17 @@ Propagation = Literal["rprivate", "private", "rshared", "shared", "rslave", "sla
 
 
 class BindMount(Section):
-    """A directory of the host inside the container."""
+    """A directory of the host that trials can use."""
 
     host_path: AbsolutePath
-    """The directory on the agent's machine; a trial fails to start where it is missing."""
+    """The directory on the agent's machine. A trial fails to start if the directory is missing."""
     container_path: Text
-    """Where the directory appears. A relative path is below the working directory, and not that
-    directory itself. An absolute path other than `host_path` works only in containers.
+    """The path of the directory for the trial. A relative path is below the working directory, but
+    not the working directory itself. An absolute path other than `host_path` works only in
+    containers.
     """
     read_only: bool = False
-    """Whether the container may not write to it. Only in containers."""
+    """Whether the container cannot write to the directory. Only in containers."""
     propagation: Propagation = "rprivate"
     """How mounts below the directory are propagated. Only in containers."""
 

@@ -1,7 +1,7 @@
-"""The searcher section: the models of what the searchers declare as their options.
+"""The section `searcher`: the models of the options that searchers declare.
 
-A searcher is a file of control_plane/searchers/methods, and nothing here knows one by name. The
-model of its options is made when a configuration first names it.
+Each searcher is a module of control_plane/searchers/methods. This module does not depend on single
+searchers. It makes the model of a searcher when a configuration first names the searcher.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from control_plane.searchers.spec import SearcherSpec
 
 
 class SearcherSection(SearcherOptions, Section):
-    """The section of a searcher; the model of each is made from its options."""
+    """The base of the models of searchers. `searcher_model` makes a subclass for each searcher."""
 
-    # Checks of an option against others judge its default as well.
+    # A default may conflict with other options, so defaults are checked, too.
     model_config = ConfigDict(validate_default=True)
 
 
 def searcher_names(era: Era) -> list[str]:
-    """Return the names of the searchers that an era has, in the order of lists."""
+    """Return the names of the searchers that an era has, sorted by listing order and name."""
     return [spec.name for spec in searcher_specs() if _options(spec, era) is not None]
 
 
 def searcher_model(name: str, era: Era) -> type[SearcherSection]:
-    """The model of a searcher's section; KeyError for a name that the era does not have."""
+    """Return the model of a searcher's section in an era. The same call returns the same class.
+
+    Raises:
+        KeyError: the searcher is unknown, or the era lacks the searcher.
+    """
     options = _options(searcher_spec(name), era)
     if options is None:
         raise KeyError(name)
@@ -48,7 +52,14 @@ def _options(spec: SearcherSpec[Any, Any], era: Era) -> type[SearcherOptions] | 
 
 
 def _model(options: type[OptionGroup], base: type[Section]) -> type[Section]:
-    """Return the model of a class of options, with models in place of the groups inside it."""
+    """Return the model of a class of options, with models in place of nested option groups.
+
+    Each model is made once and then cached.
+
+    Args:
+        options: the class of options.
+        base: the section from which the model is derived.
+    """
     if options in _models:
         return _models[options]
     groups = {
@@ -64,7 +75,7 @@ def _model(options: type[OptionGroup], base: type[Section]) -> type[Section]:
     if options.takes_unknown_fields:
         body["model_config"] = ConfigDict(extra="allow")
     model = new_class(options.__name__, (options, base), exec_body=lambda item: item.update(body))
-    # Of threads that make it at the same time all take the first.
+    # If several threads make the model concurrently, all must use a single class.
     return _models.setdefault(options, model)
 
 
@@ -76,6 +87,6 @@ def _parse_searcher(value: object, info: ValidationInfo) -> SearcherSection:
 
 _NO_OPTIONS: Final[dict[str, Any]] = {"name": "", "metric": "none"}
 NO_SEARCHER: Final = SearcherSection.model_construct(**_NO_OPTIONS)
-"""Stands where a configuration has none, which no checked one does."""
+"""The placeholder in a configuration without a searcher. Checked configurations never have it."""
 
 AnySearcher = Annotated[SerializeAsAny[SearcherSection], PlainValidator(_parse_searcher)]

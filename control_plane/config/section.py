@@ -1,13 +1,12 @@
-"""The base of all sections of a configuration: strict fields, refusals, secrets, variants.
+"""The base of all sections of a configuration: strict fields, refusals, secrets and variants.
 
-Validators receive the `Scope` of eras.py as context. Whatever pydantic finds wrong is put into our
-words at the innermost section, because there the known field names are at hand.
+Validators receive the `Scope` of eras.py as context. The innermost section converts pydantic's
+errors to findings, because only this section knows the valid field names for hints.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -29,43 +28,26 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from control_plane.field_types import MissingHint, Text, ValueRefused, to_integer
-from control_plane.findings import (
-    MASK,
-    Finding,
-    Loc,
-    mask_url_credentials,
-    nearest_name_hint,
-    value_text,
-)
+from control_plane.findings import Finding, Loc, nearest_name_hint, value_text
 from control_plane.text_forms import form_words
+from detcloud.shared.masking import MASK, mask_secrets
 
-_SECRET_FIELD: Final = re.compile(
-    r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|identitytoken"
-    r"|registrytoken|connection_string"
-    r"|(?:access|account|api|auth|encryption|private|secret|signing)[_.\- ]?key)$",
-    re.IGNORECASE,
-)
-_SECRET_VARIABLE: Final = re.compile(
-    r"PASSWO?R?D|PASSPHRASE|SECRET|TOKEN(?!IZ)|KEY|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE
-)
-VARIABLES: Final = "environment_variables"
-REGISTRY_LOGIN: Final = "registry_auth"
 REVEAL: Final = "reveal"
-"""Serialization context of the state table: secrets are written out."""
+"""The serialization context that leaves secrets unmasked, for the state table and for agents."""
 
 HINTS_MAX: Final = 20
-"""Unknown fields of one map that get a suggestion, which takes a while to find."""
+"""The number of unknown fields of a map that get a hint, because the search for hints is slow."""
 
 UNKNOWN_FIELD: Final = "is not a known field"
 _FINDING: Final = "finding"
 
 
 class Section(BaseModel):
-    """A map with known fields; null means that a field is absent."""
+    """A map with known fields. A field with null is absent."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = {}
-    """What to say of names that are no fields but that users bring, in place of the field whose
-    name is most like it.
+    """The hints for unknown fields with known names, such as fields of Determined. Other unknown
+    fields get the most similar name as a hint.
     """
 
     model_config = ConfigDict(
@@ -74,7 +56,7 @@ class Section(BaseModel):
         strict=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        # Made when a configuration is first read: most processes read few kinds, or none.
+        # Most processes read few kinds of sections, so validators are built at the first use.
         defer_build=True,
     )
 
@@ -97,7 +79,7 @@ class Section(BaseModel):
 
 @cache
 def _integer_fields(cls: type[Section]) -> frozenset[str]:
-    """Return the names of the fields that are integers, or lists or maps of them."""
+    """Return the names of the fields with integers in the type. Cached by class."""
     fields = cls.model_fields.items()
     return frozenset(name for name, field in fields if _is_of_integers(field.annotation))
 
@@ -107,7 +89,10 @@ def _is_of_integers(hint: Any) -> bool:
 
 
 def to_integers(value: Any) -> Any:
-    """Return a value with the integers that whole floats like 1e3 in it mean."""
+    """Return a value with whole floats, for example 1e3, as integers.
+
+    A list or map is copied, and its direct entries are converted. Other values are unchanged.
+    """
     if isinstance(value, list):
         return [to_integer(item) for item in value]
     if isinstance(value, Mapping):
@@ -116,7 +101,7 @@ def to_integers(value: Any) -> Any:
 
 
 class Secret:
-    """A string that is shown as a mask everywhere but in the state table and by `reveal`."""
+    """A text that is shown as a mask. Only `reveal` and the context REVEAL show the text."""
 
     __slots__ = ("_value",)
 
@@ -124,7 +109,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the secret unmasked."""
+        """Return the text unmasked."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -160,72 +145,44 @@ class Secret:
         return secret._value if info.context == REVEAL else MASK
 
 
-def mask_secrets(value: Any) -> Any:
-    """Copy plain values with a mask in place of each that has the name of a secret, and of logins
-    in URLs.
-    """
-    if isinstance(value, Mapping):
-        return {key: _mask_secret(key, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [mask_secrets(item) for item in value]
-    return mask_url_credentials(value) if isinstance(value, str) else value
-
-
-def mask_variable(variable: str) -> str:
-    """Mask the value of a NAME=VALUE that has the name of a secret, and a login in its URLs."""
-    name = variable.partition("=")[0]
-    is_secret = _SECRET_VARIABLE.search(name)
-    return f"{name}={MASK}" if is_secret else mask_url_credentials(variable)
-
-
-def _mask_secret(key: object, item: Any) -> Any:
-    if key == VARIABLES:
-        return _mask_variables(item)
-    if key == REGISTRY_LOGIN and isinstance(item, Mapping):
-        hidden = {"auth": MASK} if item.get("auth") is not None else {}
-        return {**mask_secrets(item), **hidden}
-    is_secret = isinstance(key, str) and _SECRET_FIELD.search(key) is not None
-    return MASK if is_secret and item is not None else mask_secrets(item)
-
-
-def _mask_variables(value: Any) -> Any:
-    """Mask variables in any form that users write them in, by kind of device or not."""
-    if isinstance(value, str):
-        return mask_variable(value)
-    if isinstance(value, list):
-        return [_mask_variables(item) for item in value]
-    if isinstance(value, Mapping):
-        return {
-            key: _mask_variables(item)
-            if isinstance(item, list | Mapping)
-            else mask_variable(f"{key}={item}").partition("=")[2]
-            for key, item in value.items()
-        }
-    return value
-
-
 def _mask_map(value: Any, info: SerializationInfo) -> Any:
     return value if info.context == REVEAL else mask_secrets(value)
 
 
 FreeMap = dict[str, Any]
 CarriedMap = Annotated[FreeMap, PlainSerializer(_mask_map)]
-"""A section that is kept and shown, but that nothing here reads; its secrets are masked."""
+"""A map that the cluster stores and shows, but does not read. Secrets in it are masked."""
 
 
 def refuse(message: str, hint: str = "", *, shown: bool = True) -> NoReturn:
-    """Refuse the value under validation; its place is added later, and its value if `shown`."""
+    """Raise PydanticCustomError for the value under validation. pydantic adds the path.
+
+    Args:
+        message: the fault, such as "must be at least 1".
+        hint: the advice to the user, or "".
+        shown: whether the problem shows the value.
+    """
     context = {"message": message, "hint": hint} | ({} if shown else {"value": None})
     raise PydanticCustomError(_FINDING, "{message}", context)
 
 
 def refuse_at(loc: Loc, message: str, hint: str = "", value: object = None) -> NoReturn:
-    """Refuse something at `loc` below the value under validation."""
+    """Raise ValidationError for a part of the value under validation.
+
+    Args:
+        loc: the path of the part from the value.
+        message: the fault.
+        hint: the advice to the user, or "".
+        value: the part for display. Only texts, numbers and booleans are shown.
+    """
     raise refusal([Finding(loc, message, hint, _scalar(value))])
 
 
 def refusal(findings: Sequence[Finding]) -> ValidationError:
-    """Make the error that refuses several things below the value under validation."""
+    """Return the error with the findings. The caller raises the error.
+
+    The paths of the findings begin at the value under validation.
+    """
     lines = [_line(finding) for finding in findings]
     return ValidationError.from_exception_data("configuration", lines)
 
@@ -236,13 +193,27 @@ S = TypeVar("S", bound=Section)
 def validate_variant(
     value: object, tag: str, variants: Mapping[str, type[S]], info: ValidationInfo
 ) -> S:
-    """Validate `value` as the variant that its field `tag` names."""
+    """Return the map `value` as the section that the map's field `tag` selects.
+
+    Args:
+        variants: the sections by the value of the field.
+        info: the context of the validator.
+
+    Raises:
+        PydanticCustomError: `value` is not a map.
+        ValidationError: the field is absent or names no variant, or the section is invalid.
+    """
     name = variant_name(value, tag, variants)
     return variants[name].model_validate(value, context=info.context)
 
 
 def variant_name(value: object, tag: str, variants: Collection[str]) -> str:
-    """Return the name in the field `tag`; refuse any that is not among `variants`."""
+    """Return the name in the field `tag` of the map `value`.
+
+    Raises:
+        PydanticCustomError: `value` is not a map.
+        ValidationError: the field is absent, or its value is not in `variants`.
+    """
     if not isinstance(value, Mapping):
         refuse("must be a map", shown=False)
     name = value.get(tag)
@@ -261,7 +232,7 @@ def variant_name(value: object, tag: str, variants: Collection[str]) -> str:
 
 
 def findings_of(error: ValidationError) -> list[Finding]:
-    """Convert the errors of pydantic to findings in our words."""
+    """Return the faults of a pydantic error as findings with messages for users."""
     return _to_findings(Section, error)
 
 
@@ -280,7 +251,7 @@ def _check_no_parents(path: str) -> str:
 AbsolutePath = Annotated[Text, AfterValidator(_check_absolute)]
 Prefix = Annotated[str, AfterValidator(_check_no_parents)]
 Loose = Field(strict=False)
-"""For tuples, which YAML and JSON give as lists."""
+"""The setting of tuple fields, because YAML and JSON have lists in place of tuples."""
 
 
 _MESSAGES: Final = {
@@ -316,7 +287,7 @@ _VALUELESS: Final = frozenset(
         "dict_type",
     }
 )
-"""Kinds whose value says nothing, or may hold a secret out of its place."""
+"""The kinds of errors without a value, which would not help or might contain a misplaced secret."""
 
 
 def _to_findings(cls: type[Section], error: ValidationError) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Configurations of shells: those of commands, with the program given."""
+"""Configurations of shells: commands with a fixed program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHELL_PROGRAM: Final = ("python", "-m", "detcloud.launch.shell")
 
 
 def find_program(tree: Tree) -> Iterator[Finding]:
-    """Yield what is wrong with a layer that names a program."""
+    """Yield a finding if a layer of a shell's configuration has an entrypoint."""
     if tree.get("entrypoint") is not None:
         hint = "remove it: `detcloud shell open ID PROGRAM` runs a program in a shell"
         yield Finding(("entrypoint",), "is for experiments and commands", hint)

@@ -1,4 +1,4 @@
-"""Checkpoint storage and data layer: where checkpoints and cached data are stored."""
+"""The sections `checkpoint_storage` and `data_layer`: the stores of checkpoints and cached data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from control_plane.config.section import (
     validate_variant,
 )
 from control_plane.field_types import CountOrZero, Text
-from control_plane.findings import mask_url_credentials, value_text
+from control_plane.findings import value_text
+from detcloud.shared.masking import mask_urls
 
 
 def _check_url(text: str) -> str:
@@ -45,29 +46,34 @@ def _check_url(text: str) -> str:
 
 
 def _render_url(url: str, info: SerializationInfo) -> str:
-    return url if info.context == REVEAL else mask_url_credentials(url)
+    return url if info.context == REVEAL else mask_urls(url)
 
 
 Url = Annotated[Text, AfterValidator(_check_url), PlainSerializer(_render_url)]
 
 
 class CheckpointStorage(Section):
-    """How many checkpoints are kept; without a type the cluster says where.
+    """The numbers of checkpoints to keep. Without a type, the store is the cluster's.
 
-    The section of a type is in its file of `control_plane/checkpoint_stores/types`.
+    The section of each type is in `control_plane/checkpoint_stores/types`.
     """
 
     type: str | None = None
     save_experiment_best: CountOrZero = 0
-    """How many of the experiment's checkpoints with the best metrics are kept when it ends."""
+    """The number of the experiment's checkpoints with the best metrics to keep when the experiment
+    ends.
+    """
     save_trial_best: CountOrZero = 1
-    """How many of each trial's checkpoints with the best metrics are kept."""
+    """The number of each trial's checkpoints with the best metrics to keep."""
     save_trial_latest: CountOrZero = 1
-    """How many of each trial's latest checkpoints are kept."""
+    """The number of each trial's latest checkpoints to keep."""
 
 
 def storage_models() -> dict[str, type[CheckpointStorage]]:
-    """The section of each type of checkpoint store, in the order of lists."""
+    """Return the section of each registered type of checkpoint store, by the type's name.
+
+    The types are sorted by their listing order and name.
+    """
     return {spec.name: spec.options for spec in store_types()}
 
 
@@ -83,7 +89,11 @@ Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_parse_sto
 
 
 def parse_storage(fields: Mapping[str, Any]) -> CheckpointStorage:
-    """Parse a section that was checked when it was stored."""
+    """Return the section in stored fields, which were valid at the time of storage.
+
+    Raises:
+        ValidationError: the fields are not valid.
+    """
     parsed: CheckpointStorage = TypeAdapter[CheckpointStorage](Storage).validate_python(fields)
     return parsed
 
@@ -91,9 +101,15 @@ def parse_storage(fields: Mapping[str, Any]) -> CheckpointStorage:
 def default_storage(
     cluster: Mapping[str, Any], above: Iterable[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """The cluster's layer of a configuration without its store where a layer above it names one or
-    any part of one: the cluster's keys would be shown to a server of the user's. The numbers of
-    checkpoints to keep stay.
+    """Return the cluster's layer without the checkpoint store if an upper layer configures a store.
+
+    With the store, a user could send the cluster's keys to another server. The numbers of
+    checkpoints to keep stay in the layer. If no upper layer sets a field of a store, return
+    `cluster` itself.
+
+    Args:
+        cluster: the cluster's layer of a configuration. Not changed.
+        above: the upper layers.
     """
     given = cluster.get("checkpoint_storage")
     shared = CheckpointStorage.model_fields.keys() - {"type"}
@@ -112,34 +128,40 @@ def default_storage(
 
 
 class DataLayer(Section):
-    """The place of the data sets that training code caches."""
+    """The store of the data sets that training code caches."""
 
     type: str = "shared_fs"
 
 
 class SharedFsLayer(DataLayer):
-    """A directory of the agent's host, which several machines may mount."""
+    """A directory of the agent's host, which may be on a file system of several machines."""
 
     type: Literal["shared_fs"] = "shared_fs"
     host_storage_path: AbsolutePath | None = None
-    """The folder on the host; if absent, one that belongs to the agent, or in a container one that
-    is removed with it.
+    """The folder on the host. If absent, processes use a folder of the agent, and containers use a
+    folder that is removed with the container.
     """
     container_storage_path: AbsolutePath | None = None
-    """Where the folder appears; if absent, at the host's path. Another works only in containers."""
+    """The path of the folder for the trial; by default the path on the host. Another path works
+    only in containers.
+    """
 
 
 class BucketLayer(DataLayer):
     """A folder in a bucket, with a copy on the agent's host if local paths are given."""
 
     bucket: Text
-    """The bucket."""
+    """The name of the bucket."""
     bucket_directory_path: Text
-    """A folder in it."""
+    """The folder in the bucket."""
     local_cache_host_path: AbsolutePath | None = None
-    """The folder on the host for the copies that are read; if absent, as for shared_fs."""
+    """The folder on the host for local copies of the data sets. If absent, the folder is the same
+    as for `shared_fs`.
+    """
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where the folder appears. A path other than the host's works only in containers."""
+    """The path of the local folder for the trial. Required with `local_cache_host_path`. Another
+    path than the host's works only in containers.
+    """
 
     @field_validator("local_cache_container_path")
     @classmethod
@@ -159,13 +181,13 @@ class GcsLayer(BucketLayer):
 
 
 class S3Layer(BucketLayer):
-    """A folder in Amazon S3 or a store that speaks its protocol."""
+    """A folder in Amazon S3 or a store with the same protocol."""
 
     type: Literal["s3"]
     access_key: Secret | None = None
-    """The access key, used instead of the credentials of the trial's environment."""
+    """The access key, in place of the credentials in the trial's environment."""
     secret_key: Secret | None = None
-    """The secret for access_key."""
+    """The secret key for `access_key`."""
     endpoint_url: Url | None = None
     """The URL of a store other than Amazon's."""
 

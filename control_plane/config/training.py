@@ -1,4 +1,4 @@
-"""Sections on the training itself: optimizations, profiling, reproducibility."""
+"""The sections `optimizations`, `profiling` and `reproducibility`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,31 @@ SEED_MAX: Final = (1 << 31) - 1
 
 
 class Optimizations(Section):
-    """Trades of exactness against speed."""
+    """Settings of the training loop, some of which trade exactness for speed."""
 
     aggregation_frequency: Count = 1
-    """The number of batches whose gradients are added before the optimizer steps."""
+    """The number of batches before each step of the optimizer. Their gradients are summed."""
     average_aggregated_gradients: bool = True
-    """Whether the added gradients are divided by the number of batches."""
+    """Whether the summed gradients are divided by the number of batches."""
     asynchronous_checkpoints: bool | None = None
-    """Whether a trial continues training while its checkpoint is written and stored, as far as its
-    memory allows. By default it does, except for a PyTorchTrial's states of less than 4 MiB in a
-    folder of its machine.
+    """Whether a trial continues to train while a checkpoint is written and stored. If memory is
+    short, the trial waits until the checkpoint is written. By default `true`, except for a
+    PyTorchTrial's states of less than 4 MiB in a folder on the trial's machine.
     """
     average_training_metrics: bool = True
-    """Whether training metrics are averages over all processes of a trial, not the chief's own."""
+    """Whether training metrics are averages over all processes of a trial. With `false`, training
+    metrics are those of the chief process.
+    """
     gradient_compression: bool = False
     """Whether processes exchange gradients in half precision."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
-    """All but `O0` run batches in torch's autocast on a GPU, with gradients scaled."""
+    """The precision of training. With `O1`, `O2` or `O3`, batches run in PyTorch's autocast on a
+    GPU, with scaled gradients.
+    """
     tensor_fusion_threshold: CountOrZero = 64
-    """The MiB of gradients that processes exchange at a time; 0 leaves it to PyTorch."""
+    """The size in MiB of the gradients that processes exchange at a time. With 0, PyTorch chooses
+    the size.
+    """
     tensor_fusion_cycle_time: CountOrZero = 1
     """Accepted, but has no effect."""
     auto_tune_tensor_fusion: bool = False
@@ -42,7 +48,7 @@ class Optimizations(Section):
 
 
 class Profiling(Section):
-    """Measurements of the machine."""
+    """Measurements of the trial's machine."""
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = {
         "end_on_batch": "did you mean end_after_batch?"
@@ -69,8 +75,9 @@ class Profiling(Section):
 
 
 class Reproducibility(Section):
-    """The seed that makes a run repeatable; the cluster picks one where none is given."""
+    """The seed that makes an experiment repeatable. The cluster draws a seed if none is set."""
 
     experiment_seed: Annotated[int, Field(ge=0, le=SEED_MAX)]
-    """The seed of the search and, through it, of each trial. Drawn at random, and shown, if absent.
+    """The seed of the search, from which the seed of each trial is derived. If absent, a random
+    seed, which the stored configuration shows.
     """

@@ -1,4 +1,4 @@
-"""Makes the settings of an experiment and its trials from their configuration."""
+"""The conversion of a configuration to the settings of an experiment, a job and trials."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
 
-# A hundred years, as good as for ever.
+# A hundred years, which is in practice no limit.
 PREEMPTION_SECONDS_MAX = 3_153_600_000
 
 
 def lifecycle_of(config: ExperimentConfig) -> LifecycleRules:
-    """Return the rules of the life cycle of a configuration's experiment."""
+    """Return the lifecycle rules of the configuration's era."""
     return STEP_ERA if config.era is Era.STEP else LENGTH_ERA
 
 
 def job_of(
     config: ExperimentConfig, submitted_ms: int, kind: JobKind = JobKind.EXPERIMENT
 ) -> JobRow:
-    """Return the job that schedulers see of an experiment submitted at a moment."""
+    """Return the job row of a new experiment for the scheduler of the pool.
+
+    The row has no deadline and no patience; the experiment adds both later. Only jobs of the kind
+    EXPERIMENT are preemptible.
+
+    Args:
+        submitted_ms: the time of the submission, in epoch ms.
+    """
     resources = config.resources
     return JobRow(
         submitted_ms=submitted_ms,
@@ -36,7 +43,7 @@ def job_of(
 
 
 def pool_preferences(config: ExperimentConfig) -> PoolPreferences | None:
-    """Return the pools that a configuration's job may move between, None for a single one."""
+    """Return the preferred pools of a configuration's job. None if it names at most one pool."""
     pools = config.resources.pools
     return PoolPreferences(pools, config.resources.pool_patience) if len(pools) > 1 else None
 
@@ -44,7 +51,19 @@ def pool_preferences(config: ExperimentConfig) -> PoolPreferences | None:
 def trial_settings(
     config: ExperimentConfig, pool: str, submitted_ms: int, kind: JobKind = JobKind.EXPERIMENT
 ) -> TrialSettings:
-    """Return the settings of trials in a pool, whose experiment was submitted at a moment."""
+    """Return the settings that all trials of an experiment share.
+
+    Without a preemption timeout, the limit of the era applies. A timeout above
+    PREEMPTION_SECONDS_MAX is reduced to this maximum.
+
+    Args:
+        pool: the name of the experiment's pool.
+        submitted_ms: the time of the submission, in epoch ms. A relative deadline starts here.
+        kind: the kind of job. Trials of kinds other than EXPERIMENT run only once.
+
+    Raises:
+        ValueError: the deadline is not valid, which a checked configuration rules out.
+    """
     rules = lifecycle_of(config)
     preempt_ms = rules.preempt_ms
     if config.preemption_timeout is not None:
@@ -62,4 +81,5 @@ def trial_settings(
         deadline_ms=None if deadline is None else deadline_ms(deadline, submitted_ms),
         max_cost=config.resources.max_cost,
         runs_once=kind is not JobKind.EXPERIMENT,
+        discards_lost_metrics=True,
     )

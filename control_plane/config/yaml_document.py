@@ -1,8 +1,8 @@
-"""Parses YAML that may be hostile into plain values, and records the line of each.
+"""A parser for YAML that may be hostile. It returns plain values with their lines.
 
-The text is consumed as a stream of events, so that limits hold before anything is built. Keys are
-the text as written (`on:` is "on"), numbers may be written `1e-3`, dates stay strings, and `<<`
-merges maps.
+The parser reads the text as a stream of events, so that it can check the limits before it builds
+values. Differences from PyYAML: keys are always texts (`on:` is "on"), `1e-3` is a number, and
+dates stay texts. `<<` merges maps.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import yaml
 
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.findings import Finding, Loc, path_text
+from control_plane.storable_text import TEXT_FAULT, is_storable_text
 from detcloud.shared.json_depth import JSON_DEPTH_MAX
 
 BYTES_MAX: Final = 1 << 20
@@ -47,27 +48,39 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """The line of a value (of its key, inside a map), and the places of the values inside it."""
+    """The line of a value, with the places of nested values."""
 
     line: int
+    """The line in the file, from 1. For a value in a map, the line of its key."""
     children: Mapping[str | int, SourcePlace] = field(default_factory=dict)
+    """The places of the entries of a map or list, by key or index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document: plain values, their places, and what was wrong with single values."""
+    """A parsed YAML document."""
 
     tree: object
+    """The plain values: maps, lists, texts, numbers, booleans and None."""
     place: SourcePlace
+    """The lines of the values."""
     findings: tuple[Finding, ...] = ()
+    """The faults of single values, for example tags and duplicate keys. `tree` nevertheless
+    contains these values; of a duplicate key, `tree` contains the first value.
+    """
 
 
 def parse_document(text: str) -> Document:
-    """Parse the one document in `text`; an empty one holds None. Values that aliases repeat are not
-    copied.
+    """Return the YAML document in `text`. An empty text is a document with None on line 1.
+
+    Values that aliases repeat are shared, not copied. Faults of single values are findings of the
+    document, not errors.
 
     Raises:
-        ConfigInvalid: the text is not one YAML document within the limits.
+        ConfigInvalid: the text is not valid Unicode or YAML, has several documents, or has a key
+            that is not a plain text, or an alias that is unknown or contains itself. Also raised
+            above BYTES_MAX bytes, VALUES_MAX values with the repetitions of aliases, or DEPTH_MAX
+            levels.
     """
     _check_text(text)
     lines = _file_lines(text)
@@ -76,7 +89,7 @@ def parse_document(text: str) -> Document:
         return builder.build_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # The end of the text counts as a line of its own.
+        # YAML may report an error after the last line break, where the file has no line.
         ends_in_break = text.endswith(("\n", "\r"))
         line = None if mark is None else min(lines.number(mark), lines.last - ends_in_break)
         raise _unreadable(error.problem or "", line) from None
@@ -87,8 +100,10 @@ def parse_document(text: str) -> Document:
 
 
 def line_of(place: SourcePlace, loc: Loc) -> tuple[int | None, bool]:
-    """Return the line of the deepest known part of `loc` (None: the root), and whether that is all
-    of it.
+    """Return the line of a value, and whether the whole path exists.
+
+    If only a part of the path exists, return the line of the deepest existing part and False. The
+    line is None if the first key does not exist, and for the root, the path ().
     """
     line: int | None = None
     for key in loc:
@@ -100,7 +115,10 @@ def line_of(place: SourcePlace, loc: Loc) -> tuple[int | None, bool]:
 
 
 def parse_scalar(text: str) -> object:
-    """Parse an unquoted scalar; a number beyond every limit becomes infinity."""
+    """Return the value of an unquoted YAML scalar: None, a boolean, a number, or the text itself.
+
+    A number of more than 400 characters becomes infinity.
+    """
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -126,15 +144,15 @@ def _parse_integer(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _FileLines:
-    """The lines of a file by those of YAML, which breaks them at more characters than editors do:
-    `shifts` are the lines of YAML that begin inside of a file's line.
-    """
+    """The mapping from YAML's lines to a file's lines. YAML knows more line breaks than editors."""
 
     shifts: tuple[int, ...]
+    """The YAML lines, from 0, that begin inside a line of the file, in ascending order."""
     last: int
+    """The number of the last line of the file, from 1."""
 
     def number(self, mark: _Mark) -> int:
-        """Return the line of a file, counted from 1, in which a mark of YAML stands."""
+        """Return the number, from 1, of the file's line at the PyYAML position `mark`."""
         return int(mark.line) + 1 - bisect_right(self.shifts, int(mark.line))
 
 
@@ -160,19 +178,23 @@ def _unreadable(reason: str, line: int | None) -> ConfigInvalid:
 
 
 _Event = Any
-"""An event of PyYAML, whose stubs leave most of it untyped."""
+"""An event of PyYAML. The stubs of PyYAML declare no types for most attributes."""
 
 
 @dataclass(slots=True)
 class _Node:
+    """A built value, with the sizes that the limits need."""
+
     value: object
     place: SourcePlace
     size: int = 1
+    """The number of values, nested values and the repetitions of aliases included."""
     height: int = 0
+    """The number of levels below the value. 0 for a scalar and for an empty map or list."""
 
 
 class _Builder:
-    """Turns the events of one document into nodes, depth first."""
+    """The builder of a document from PyYAML's events, depth first."""
 
     def __init__(self, events: Iterator[_Event], lines: _FileLines) -> None:
         self.events = events
@@ -182,7 +204,13 @@ class _Builder:
         self.findings: list[Finding] = []
 
     def build_document(self) -> Document:
-        """Build the whole stream, which may hold one document at most."""
+        """Return the document of the whole stream. A stream without a document contains None.
+
+        Raises:
+            ConfigInvalid: the stream has several documents or exceeds a limit. Also raised for
+                invalid aliases and keys.
+            yaml.YAMLError: the text is not valid YAML.
+        """
         root = _Node(None, SourcePlace(1))
         documents = 0
         for event in self.events:
@@ -279,6 +307,11 @@ class _Builder:
         return str(event.value)
 
     def _merge_keys(self, nodes: dict[str, _Node], merge: _Node, loc: Loc) -> None:
+        """Add the keys of the map, or the list of maps, under a key `<<` to `nodes`.
+
+        Existing keys stay, and earlier maps of the list come first. A value that is not a map adds
+        a finding instead.
+        """
         sources = merge.value if isinstance(merge.value, list) else [merge.value]
         places = [merge.place.children.get(n) for n in range(len(sources))]
         for source, place in zip(sources, places, strict=True):
@@ -312,10 +345,6 @@ def _scalar_refusal(value: object) -> str:
         return "must be a finite number"
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         return "is an integer beyond 64 bits"
-    if isinstance(value, str) and ("\0" in value or _has_surrogate(value)):
-        return "contains a NUL character or half of a surrogate pair"
+    if isinstance(value, str) and not is_storable_text(value):
+        return TEXT_FAULT
     return ""
-
-
-def _has_surrogate(value: str) -> bool:
-    return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)

@@ -1,9 +1,9 @@
-"""The types of actors, and how their states, parts and messages are stored.
+"""The actor types, and the codecs of states, parts and messages.
 
-Stored JSON carries the name of the message's type, or the one that messages/stored_names.py has for
-it. A message type that is no longer used stays here under its name until no row holds it. A field
-of a message that has its default is not stored, so a default never changes; a state's new fields
-come last, with a default. tests/journals checks both.
+Stored JSON contains the name of the message's type, or the stored name from
+messages/stored_names.py. A message type that is no longer sent stays in its union until no row
+contains it. Encoded messages leave out fields that have their default, so a default must never
+change. New fields of a state are appended and have a default. tests/journals checks these rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,50 +12,67 @@ from functools import cached_property
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
+from control_plane.json_gate import parse_stored
 
 EncodedMessage = tuple[str, bytes]
+"""The stored name of a message, and its fields as JSON."""
 
-# Pools and agents outlive the experiments that they serve: what they did for one is kept a month.
+# The journals of pools and agents are limited to a month, because pools and agents outlive
+# experiments.
 JOURNAL_KEPT_MS = 30 * 24 * 3_600_000
 
 
 @dataclass(frozen=True)
 class ActorType:
-    """One type of actor: its rules, and the codec of what is stored of it.
-
-    `constructor` is the stored name of the message that creates the actor: no row was mailed to it
-    before. `step` applies a message; `fallback` applies a dead letter, one that `step` failed on,
-    and never fails itself; `finish_fold` ends a fold. `part_types` maps a part's name, up to and
-    with its first "/", to its type; bytes are stored raw. `secret_parts` may hold secrets and are
-    never shown. Entries of the journal are deleted after `journal_kept_ms`; None: with the actor.
-    `takes_deliveries`: messages are folded in the commit that sends them, if possible.
-    """
+    """A type of actor: the step functions, and the codecs of stored values."""
 
     state_type: type
+    """The dataclass of the state."""
     message_union: UnionType
+    """The union of all message types that the actor accepts."""
     constructor: str
+    """The stored name of the message that creates the actor. It is the first message to the actor.
+    """
     step: Callable[[Any, Any, StepContext], Any]
+    """Applies one message: `step(state, message, context)` returns the next state."""
     fallback: Callable[[Any, object, StepContext], Any]
+    """Applies a dead letter, which is a message that `step` failed on. It never raises an error
+    itself.
+    """
     finish_fold: Callable[[Any, StepContext], Any] | None = None
+    """Called once after the last message of a fold; returns the final state."""
     part_types: Mapping[str, Any] = field(default_factory=dict)
+    """The type of each part, by part family: the part's name up to and including its first "/".
+    Parts of type `bytes` are stored unencoded.
+    """
     secret_parts: frozenset[str] = frozenset()
+    """The parts that may contain secrets. They are never displayed."""
     journal_kept_ms: int | None = None
+    """The age in ms at which journal entries expire. None keeps them as long as the actor."""
     takes_deliveries: bool = False
+    """Whether messages are folded in the commit that sends them, where possible (delivery.py)."""
+    damaged_parts: Mapping[str, Callable[[str, str], object]] = field(default_factory=dict)
+    """By part family, a function of a part's name and an error text. It returns the value to use
+    for a stored part that cannot be decoded. Without such a value, the actor could be neither
+    listed nor deleted.
+    """
 
     @cached_property
     def field_names(self) -> tuple[str, ...]:
-        """The state's fields, in order. A later version appends to them."""
+        """The names of the state's fields, in order. Later versions append fields."""
         return tuple(self._field_adapters)
 
     @cached_property
     def field_defaults(self) -> Mapping[str, object]:
-        """The default values of the state's fields, by name, for those that have one."""
+        """The default values of the state's fields by name. A field without a default is left
+        out.
+        """
         all_fields = fields(self.state_type)
         values = {f.name: f.default for f in all_fields if f.default is not MISSING}
         factories = {f.name: f.default_factory for f in all_fields}
@@ -82,37 +99,44 @@ class ActorType:
         }
 
     def encode_state(self, state: object) -> bytes:
-        """The state as JSON."""
+        """Encode a state as JSON."""
         return self._state_adapter.serializer.to_json(state)
 
     def decode_state(self, body: bytes) -> Any:
-        """Decode a state from JSON; ValueError for a body that is no such state."""
-        return self._state_adapter.validate_json(body)
+        """Decode a state from JSON. Raises ValueError if the JSON is not a valid state."""
+        return _decode_json(self._state_adapter, body)
 
     def encode_field(self, name: str, value: object) -> bytes:
-        """A field of the state as JSON without defaults, so that a field added inside its value
-        changes nothing while it has its default.
+        """Encode the value of a field of the state as JSON, without defaults.
+
+        The result does not change when a later version adds a field with a default inside the
+        value.
         """
         return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
 
     def encode_message(self, message: object) -> EncodedMessage:
-        """A message as its stored name and its fields as JSON without defaults."""
+        """Return the message's stored name, and the fields as JSON without defaults."""
         name = stored_name(type(message))
         serializer = self._message_adapters[name].serializer
         return name, serializer.to_json(message, exclude_defaults=True)
 
     def encode_message_with_defaults(self, name: str, fields: object) -> bytes:
-        """A stored message as JSON with every default."""
+        """Decode a stored message, and encode the message as JSON that contains every field.
+
+        Raises KeyError and ValueError as `decode_message` does.
+        """
         return self._message_adapters[name].dump_json(self.decode_message(name, fields))
 
     def decode_message(self, name: str, fields: object) -> Any:
-        """Decode a message from its stored name and fields; KeyError for an unknown name,
-        ValueError for fields that the message does not have.
+        """Decode a message from a stored name and fields.
+
+        Raises KeyError for an unknown name, and ValueError for fields that do not fit the message
+        type.
         """
         return self._message_adapters[name].validate_python(fields)
 
     def encode_part(self, name: str, value: object) -> bytes:
-        """A part's value as it is stored."""
+        """Encode a part's value as JSON with defaults. Return a value of type `bytes` unchanged."""
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             assert isinstance(value, bytes), name
@@ -120,12 +144,26 @@ class ActorType:
         return adapter.dump_json(value)
 
     def decode_part(self, name: str, body: bytes) -> object:
-        """Decode a stored part's value; ValueError for a body that is no such part."""
-        adapter = self._part_adapters.get(_part_family(name))
-        return body if adapter is None else adapter.validate_json(body)
+        """Decode the stored body of a part.
+
+        For an invalid body, return the replacement that `damaged_parts` makes for this family of
+        parts. Raises ValueError if the family has no replacement.
+        """
+        family = _part_family(name)
+        adapter = self._part_adapters.get(family)
+        if adapter is None:
+            return body
+        try:
+            return _decode_json(adapter, body)
+        except ValueError as error:
+            if (make_value := self.damaged_parts.get(family)) is None:
+                raise
+            return make_value(name, _first_line(error))
 
     def encode_part_without_defaults(self, name: str, value: object) -> bytes:
-        """A part's value without defaults, as replays compare it."""
+        """Encode a part's value without defaults, so that replays can compare values across
+        versions.
+        """
         adapter = self._part_adapters.get(_part_family(name))
         if adapter is None:
             return self.encode_part(name, value)
@@ -133,27 +171,29 @@ class ActorType:
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The actor types by name, each created when it is first used."""
+    """The actor types by name. A type is created on its first use."""
 
-    def __init__(self, *makers: Callable[[], ActorType]) -> None:
-        self._makers = {maker.__name__.removeprefix("_make_"): maker for maker in makers}
-        self._made = dict[str, ActorType]()
+    def __init__(self, *make_functions: Callable[[], ActorType]) -> None:
+        self._make_functions = {
+            make.__name__.removeprefix("_make_"): make for make in make_functions
+        }
+        self._created = dict[str, ActorType]()
 
     def __getitem__(self, name: str) -> ActorType:
-        if (made := self._made.get(name)) is not None:
-            return made
-        # Of threads that ask at once, all go on with what one of them made.
-        return self._made.setdefault(name, self._makers[name]())
+        if (actor_type := self._created.get(name)) is not None:
+            return actor_type
+        # If several threads create a type at once, all threads must return a single object.
+        return self._created.setdefault(name, self._make_functions[name]())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
+        return iter(self._make_functions)
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return len(self._make_functions)
 
 
-# The actors and their messages take a third of a function's start to import (bench/cold_starts.py
-# and bench/gcp_cold_starts.py), and most calls meet one or two types.
+# The imports are inside the functions because these imports take a third of a cold start
+# (bench/cold_starts.py, bench/gcp_cold_starts.py). Most calls use at most two actor types.
 
 
 def _make_experiment() -> ActorType:
@@ -184,7 +224,11 @@ def _make_experiment() -> ActorType:
 def _make_trial() -> ActorType:
     from control_plane.actors.messages.trial import TrialMessage
     from control_plane.actors.trial import actor
-    from control_plane.actors.trial.checkpoints import CheckpointRecord
+    from control_plane.actors.trial.checkpoints import (
+        CHECKPOINT_PARTS,
+        CheckpointRecord,
+        damaged_record,
+    )
     from control_plane.actors.trial.state import TrialState
 
     return ActorType(
@@ -193,8 +237,9 @@ def _make_trial() -> ActorType:
         "TrialCreated",
         actor.step,
         actor.fallback,
-        part_types={"checkpoint/": CheckpointRecord},
+        part_types={CHECKPOINT_PARTS: CheckpointRecord},
         takes_deliveries=True,
+        damaged_parts={CHECKPOINT_PARTS: damaged_record},
     )
 
 
@@ -245,21 +290,57 @@ ACTOR_TYPES: Mapping[str, ActorType] = _ActorTypes(
 
 
 def actor_type_at(address: str) -> ActorType:
-    """The type of the actor at an address."""
+    """Return the type of the actor at an address. Raises KeyError for an unknown type."""
     return ACTOR_TYPES[actor_type_name(address)]
 
 
 def encode_message_for(address: str, message: object) -> EncodedMessage:
-    """A message as it is stored in the mailbox of `address`."""
+    """Encode a message for the mailbox of the actor at `address`. Return the stored name and
+    JSON.
+    """
     return actor_type_at(address).encode_message(message)
 
 
 def parse_json(body: bytes) -> Any:
-    """JSON as Python values; ValueError for anything else."""
-    return from_json(body)
+    """Parse stored JSON into Python values. Raises ValueError for invalid JSON.
+
+    Rows of older versions may be nested deeper than pydantic's parser allows. `parse_stored` reads
+    these rows.
+    """
+    try:
+        return from_json(body)
+    except ValueError:
+        return parse_stored(body)
+
+
+def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
+    """Decode stored JSON into a value of the adapter's type. Raises ValueError for an invalid
+    value.
+    """
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        if error.errors(include_input=False)[0]["type"] != "json_invalid":
+            raise
+    return adapter.validate_python(parse_stored(body))
+
+
+def _first_line(error: ValueError) -> str:
+    """Return an error's cause as a line of at most 200 characters.
+
+    For a validation error, this is the place and message of the first fault, without the invalid
+    value.
+    """
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:200]
+    return str(error)[:200]
 
 
 def _part_family(name: str) -> str:
-    """A part's name up to and with its first "/": `queue/` for `queue/7`."""
+    """Return a part's name up to and including the first "/": `queue/` for `queue/7`.
+
+    A name without "/" is returned unchanged.
+    """
     head, slash, _ = name.partition("/")
     return head + slash

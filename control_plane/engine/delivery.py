@@ -1,16 +1,19 @@
-"""Delivering messages in the commit that sends them, to actors that few others write to.
+"""Delivery: folding messages into the receiver within the sender's commit.
 
-A message to a pool or an experiment is mail: many write to these, and one commit of theirs folds
-what has come. A trial has news of its own only. It is created, or assigned its slots, by one
-message, and a row of mail, its deletion and a commit for it cost more than what it does. So the
-sender's commit folds it: the same step, the same journal entry, guarded by the revision of the
-receiver's head. Whatever stands in the way (mail that waits there, another process that was faster,
-a step that fails, a commit that is full) makes it mail again.
+Pools and experiments have many senders. Their messages are mail, and one commit folds all mail that
+has arrived. A trial has few senders, and one message creates the trial or assigns its slots. For a
+trial, a mailbox row, its deletion and a second commit cost more than the effect of the message. The
+sender's commit therefore folds the message with the same step and the same journal entry. The
+revision of the receiver's head guards the fold.
+
+A message becomes mail if its delivery is impossible: the receiver has mail already, another process
+committed first, a step fails, or the commit is full.
 """
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from control_plane.engine.actor_types import EncodedMessage, actor_type_at, parse_json
 from control_plane.engine.fold import ActorSnapshot, Commit, Fold, build_commit
@@ -25,23 +28,28 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class MailOnly:
-    """The receivers that an operation mails its messages to: some, or all of them."""
+    """The receivers that an operation must mail messages to, after an attempt to deliver failed."""
 
     receivers: set[str] = field(default_factory=set)
+    """The addresses of these receivers."""
     everyone: bool = False
+    """Whether all messages must be mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A receiver and the fold of the messages that were sent to it at `clock`."""
+    """The fold of delivered messages into a receiver."""
 
     actor: LoadedActor
+    """The receiver as it was loaded."""
     fold: Fold
+    """The outcome of the messages."""
     clock: int
+    """The value of the sender's hybrid clock at which the messages are sent."""
 
     @property
     def address(self) -> str:
-        """The receiver."""
+        """The address of the receiver."""
         return self.actor.snapshot.address
 
 
@@ -54,28 +62,34 @@ def fold_deliveries(
     mail_only: MailOnly,
     extra_write_count: int = 0,
 ) -> list[Delivery]:
-    """Fold the messages of a fold into the receivers that take them, as many as its commit holds.
+    """Fold the messages that the sender's `fold` sends into the receivers.
 
-    Raises TableError for reads that failed.
+    Return the folds of the receivers. Messages that are not in the result must be mailed. A
+    delivery is omitted if the receiver's type takes no deliveries, if `mail_only` excludes the
+    receiver, or if the commit would be too large. Nothing is written. Raises TableError if a read
+    fails.
+
+    Args:
+        extra_write_count: the number of writes that the caller adds to the commit.
     """
-    # What was spilled before is sent before, and a new actor's sends are few.
+    # A spilled outbox is sent before later messages, and a fold without a state sends nothing.
     if mail_only.everyone or sender.header.spill is not None or fold.state is None:
         return []
-    left = OPERATIONS_MAX - fold.operation_count() - extra_write_count
+    remaining_operations = OPERATIONS_MAX - fold.operation_count() - extra_write_count
     clock = max([sender.header.clock, *(mail.clock for mail in fold.consumed)])
     deliveries: list[Delivery] = []
     for receiver, messages in fold.sends.items():
-        takes = actor_type_at(receiver).takes_deliveries and receiver not in mail_only.receivers
-        # A head and an entry of the journal come in the place of a row of mail.
-        if not takes or left < 1:
+        accepts = actor_type_at(receiver).takes_deliveries and receiver not in mail_only.receivers
+        # A delivery writes at least a head and a journal entry in place of a mailbox row.
+        if not accepts or remaining_operations < 1:
             continue
         clock = next_clock(clock, now_ms)
         delivery = _fold_into(table, cache, sender.address, receiver, messages, clock, now_ms)
         if delivery is None:
             continue
-        more = delivery.fold.operation_count() - 1
-        if more <= left:
-            left -= more
+        extra_operations = delivery.fold.operation_count() - 1
+        if extra_operations <= remaining_operations:
+            remaining_operations -= extra_operations
             deliveries.append(delivery)
     return deliveries
 
@@ -83,17 +97,22 @@ def fold_deliveries(
 def join_commits(
     commit: Commit, deliveries: Sequence[Delivery], now_ms: int
 ) -> tuple[Commit, list[ActorSnapshot]]:
-    """Join the commits of the receivers to the sender's; returns the receivers after it, too."""
+    """Join the commits of the receivers to the sender's commit.
+
+    Return the joined commit, and the receivers as they are after the commit, in the order of
+    `deliveries`.
+    """
     if not deliveries:
         return commit, []
-    parts = [
+    receiver_commits = [
         build_commit(delivery.actor.snapshot, delivery.fold, now_ms) for delivery in deliveries
     ]
     receivers = dict.fromkeys(commit.receivers)
-    for part in parts:
-        receivers.update(dict.fromkeys(part.receivers))
-    writes = (*commit.writes, *(write for part in parts for write in part.writes))
-    return Commit(writes, commit.snapshot, tuple(receivers)), [part.snapshot for part in parts]
+    for joined in receiver_commits:
+        receivers.update(dict.fromkeys(joined.receivers))
+    writes = chain(commit.writes, *(joined.writes for joined in receiver_commits))
+    joined_commit = Commit(tuple(writes), commit.snapshot, tuple(receivers))
+    return joined_commit, [joined.snapshot for joined in receiver_commits]
 
 
 def _fold_into(
@@ -105,15 +124,21 @@ def _fold_into(
     clock: int,
     now_ms: int,
 ) -> Delivery | None:
-    """Fold messages into their receiver; None where they must be mail."""
+    """Fold messages into the receiver. Return None if the messages must be mailed.
+
+    The messages must be mailed in each of these cases:
+    - the receiver has mail or a spilled outbox;
+    - the receiver does not exist, and `messages` does not create the receiver;
+    - a step raises an error, which is logged.
+    """
     creates = messages[0][0] == actor_type_at(receiver).constructor
     try:
         if creates:
             actor = LoadedActor(ActorSnapshot(receiver, 0, Header(), None), ())
         else:
             actor = load_actor(table, cache, receiver, None)
-        waits = actor.mail or actor.snapshot.header.spill is not None
-        if waits or not (creates or actor.snapshot.revision):
+        has_backlog = actor.mail or actor.snapshot.header.spill is not None
+        if has_backlog or not (creates or actor.snapshot.revision):
             return None
         reader = FoldReader(table, actor)
         for name, body in messages:
@@ -124,7 +149,7 @@ def _fold_into(
     except TableError:
         raise
     except Exception as error:
-        log.warning("%s cannot take %s from %s: %s", receiver, messages[0][0], sender, error)
+        log.warning("%s cannot fold %s from %s: %s", receiver, messages[0][0], sender, error)
         return None
     if reader.fold.state is None:
         return None

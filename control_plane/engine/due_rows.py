@@ -1,23 +1,22 @@
-"""Due rows: overdue mail and timers are redriven, expired rows are deleted.
+"""Due rows: retrying overdue mail and timers, and deleting expired rows.
 
-Mail is normally folded right after the commit that sent it. Mail that was not is due in the table's
-index a few seconds later and found here (the recovery pass). Rows that only expire are in shards of
-their own, so that they never stand between a pass and its work.
+Mail is normally folded directly after the commit that sent it. Unfolded mail is due in the table's
+index a few seconds later; the recovery pass finds and retries it. Rows that only expire are in
+separate shards, so that they never delay the retries.
 
-A row's attempts are counted before it is folded again, so that one that crashes the process is
-counted too. From ISOLATE_FROM_ATTEMPTS on it is folded on its own, and after ATTEMPTS_MAX its first
-message becomes a dead letter. A fold begins with the first row of the mailbox, due or not: that one
-is counted then, so that no row is blamed for another. A poisoned actor delays no other: rows that
-were tried before are tried last, and those that only wait for one are due when that one is. An
-attempt that failed only because the table did not answer is withdrawn. A table throttles single
-actors, so the pass goes on with the next one.
-
-A host whose clock was ahead has written rows that are due when its time comes. No other row is due
-later than DUE_MS_MAX from now, so that these are found too: their mail is folded at once, and their
-timers wait from now on. Each pass looks for them in one of the shards.
-
-What is due first comes first. While others wait, an actor has a part of a pass, however much mail
-or outbox it has; what is left of the time is divided among those that need more.
+- Attempts: an attempt is counted in the row before the row is folded, so that an attempt that
+  crashes the process is counted too. From ISOLATE_FROM_ATTEMPTS attempts, the row is folded alone.
+  After ATTEMPTS_MAX attempts, its first message becomes a dead letter. An attempt that failed
+  because the table was unavailable is withdrawn.
+- Suspects: a fold begins with the first row of the mailbox, even if that row is not due. The pass
+  then counts the attempt in that row, so that a later row is not blamed.
+- Order: rows that are due earlier come first, but rows with more attempts come later. One actor may
+  use only a part of a pass while other actors wait. The rest of the time is divided among the
+  actors that need more.
+- Throttling: a table throttles single actors, so the pass continues with the next actor.
+- Wrong clocks: a host whose clock was ahead has written rows that are due too late. Other rows are
+  due at most DUE_MS_MAX from now. Each pass searches one shard for later rows, folds their mail,
+  and restarts their timers.
 """
 
 import logging
@@ -65,23 +64,23 @@ from control_plane.state.table import (
 
 log = logging.getLogger(__name__)
 
-# When the table was unavailable for so many actors in a row, it does not answer at all.
+# The number of consecutive actors for which the table was unavailable, after which a pass ends.
 CONSECUTIVE_FAILURES_MAX = 3
-# Rows of an actor that could not be advanced are due again so much later.
+# The delay before the rows of an actor that could not be advanced are due again.
 POSTPONED_MS = 30_000
-# Timers that are held are due again so much later, at about the next pass.
+# The delay before held timers are due again: about the time until the next pass.
 HELD_MS = 55_000
-# Keys of a shard that are read at once, with their rows.
+# The number of keys of a shard that are read together.
 PAGE_KEYS = GET_MAX
 BUDGET_MS = 20_000
 _END_OF_TIME_MS = 1 << 52
 MINUTE_MS = 60_000
-# So many actors that never come to an end have a turn in each pass.
-TURNS_MIN = 8
+# The minimum number of actors that a pass advances, even if all of them always have mail.
+ACTORS_MIN = 8
 
 
 HoldsTimers = Callable[[str], bool]
-"""Tells whether an actor's timers have to wait."""
+"""Returns whether the timers of the actor at an address must wait."""
 
 
 def _holds_nothing(address: str) -> bool:
@@ -90,11 +89,14 @@ def _holds_nothing(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DueRowCounts:
-    """Rows that one pass redrove, made dead letters, and deleted because they expired."""
+    """The numbers of rows that a pass has handled."""
 
     redriven: int = 0
+    """Rows of mail and timers that were retried."""
     dead: int = 0
+    """Messages that became dead letters."""
     expired: int = 0
+    """Expired rows that were deleted."""
 
 
 def process_due_rows(
@@ -105,23 +107,29 @@ def process_due_rows(
     budget_ms: int = BUDGET_MS,
     holds_timers: HoldsTimers | None = None,
 ) -> DueRowCounts:
-    """Make one pass over the due index: count attempts, make dead letters of messages that failed
-    too often, and advance the other actors and whom they write to, until nothing is due or no time
-    is left. What expired is deleted last. Timers of actors that `holds_timers` names are due again
-    after HELD_MS.
+    """Make a pass over the due index: retry overdue mail and timers, then delete expired rows.
 
-    Raises Unavailable at its end if the table was unavailable for any actor, and at once if it was
-    for CONSECUTIVE_FAILURES_MAX in a row.
+    The pass counts attempts, makes dead letters of messages with too many attempts, and advances
+    the other actors and the receivers of their mail. It ends when nothing is due or `budget_ms` has
+    passed.
+
+    Args:
+        shards: the shards with mail, timers and spilled outboxes.
+        expiry_shards: the shards with rows that only expire.
+        holds_timers: selects actors whose timers are postponed by HELD_MS.
+
+    Raises Unavailable after the retries if the table was unavailable for any actor. Expired rows
+    are not deleted in this case.
     """
     until = engine.seconds() + budget_ms / 1000
-    redrive = _Redrive(engine, until, budget_ms // TURNS_MIN, holds_timers or _holds_nothing)
-    left: list[int] = list(shards)
-    if left:
+    redrive = _Redrive(engine, until, budget_ms // ACTORS_MIN, holds_timers or _holds_nothing)
+    remaining_shards: list[int] = list(shards)
+    if remaining_shards:
         minute = engine.clock() // MINUTE_MS
-        redrive.run_page(_find_future(engine, left[minute % len(left)]))
-    while left and redrive.has_time():
-        page = _find_due(engine, left, redrive.holds_timers)
-        left = page.full_shards
+        redrive.run_page(_find_future(engine, remaining_shards[minute % len(remaining_shards)]))
+    while remaining_shards and redrive.has_time():
+        page = _find_due(engine, remaining_shards, redrive.holds_timers)
+        remaining_shards = page.full_shards
         redrive.expired += page.expired
         if not redrive.run_page(page.late) and not page.put_off:
             break
@@ -133,8 +141,12 @@ def process_due_rows(
 
 
 def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
-    """Delete rows whose time is over, such as idempotency keys, until there are none or no time is
-    left; returns how many were deleted. Raises Unavailable.
+    """Delete expired rows, such as idempotency keys, until no expired rows or no time is left.
+
+    Return the number of deleted rows. Raises Unavailable.
+
+    Args:
+        until: the end of the pass, in seconds of the engine's monotonic clock.
     """
     deleted = 0
     for shard in _shards_with_due_rows(engine, shards):
@@ -142,61 +154,73 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
             keys = engine.table.due_keys(shard, engine.clock(), limit=PAGE_KEYS)
             count = _delete_expired(engine, keys)
             deleted += count
-            # The index may lag behind: what it still shows is found by the next pass.
+            # The index may lag behind and still contain deleted rows, so leave the rest to the next
+            # pass.
             if not count:
                 break
     return deleted
 
 
 class _Redrive:
-    """One pass over the work that is due: its time, its counts and what the table refused."""
+    """The retries of a pass: the remaining time, the counts, and the errors of the table."""
 
     def __init__(
-        self, engine: Engine, until: float, turn_ms: int, holds_timers: HoldsTimers
+        self, engine: Engine, until: float, actor_budget_ms: int, holds_timers: HoldsTimers
     ) -> None:
         self.holds_timers = holds_timers
         self._engine = engine
         self._until = until
-        self._turn_ms = turn_ms
+        self._actor_budget_ms = actor_budget_ms
         self._unfinished: deque[str] = deque()
         self._seen: set[str] = set()
-        self._in_a_row = 0
+        self._consecutive_failures = 0
         self.redriven = 0
         self.dead = 0
         self.expired = 0
         self.failures: list[Unavailable] = []
 
     def has_time(self) -> bool:
-        """Whether time is left, and the table seems to answer."""
-        return self._in_a_row < CONSECUTIVE_FAILURES_MAX and self._left_ms() > 0
+        """Return whether time is left and the table has not failed too often in a row."""
+        return self._consecutive_failures < CONSECUTIVE_FAILURES_MAX and self._remaining_ms() > 0
 
     def run_page(self, late: Mapping[str, list[MailboxRow]]) -> bool:
-        """Advance the actors of a page, each at most once in a pass; returns whether any was."""
-        fresh = {address: mail for address, mail in late.items() if address not in self._seen}
-        self._seen.update(fresh)
-        for address, mail in sorted(fresh.items(), key=_most_attempts):
+        """Advance the actors of a page. An actor that this pass has advanced before is skipped.
+
+        Return whether an actor was advanced. Return False if the time ran out.
+
+        Args:
+            late: the overdue mail by actor.
+        """
+        new_mail = {address: mail for address, mail in late.items() if address not in self._seen}
+        self._seen.update(new_mail)
+        for address, mail in sorted(new_mail.items(), key=_most_attempts):
             if not self.has_time():
                 return False
             self._run_actor(address, mail)
-        return bool(fresh)
+        return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Give the time that is left, in turn, to the actors that used up theirs."""
+        """Advance again, in turn, the actors that used up a budget, until no time is left."""
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
 
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
+        """Retry an actor's mail within the budget of an actor, and record the outcome.
+
+        If the table is unavailable, the error is kept. After another error, the mail is postponed.
+        An actor that used up the budget is added to the unfinished actors.
+        """
         now_ms = self._engine.clock()
-        turn_ms = min(self._turn_ms, self._left_ms())
-        until = self._engine.seconds() + turn_ms / 1000
+        actor_budget_ms = min(self._actor_budget_ms, self._remaining_ms())
+        until = self._engine.seconds() + actor_budget_ms / 1000
         try:
             dead_letters = _redrive_actor(
-                self._engine, address, mail, now_ms, turn_ms, self.holds_timers
+                self._engine, address, mail, now_ms, actor_budget_ms, self.holds_timers
             )
         except Unavailable as error:
-            log.warning("%s is not advanced now: %s", address, error)
+            log.warning("%s was not advanced: %s", address, error)
             self.failures.append(error)
-            self._in_a_row += 1
+            self._consecutive_failures += 1
             return
         except Exception:
             log.exception("%s cannot be advanced", address)
@@ -204,32 +228,41 @@ class _Redrive:
             return
         if self._engine.seconds() >= until:
             self._unfinished.append(address)
-        self._in_a_row = 0
+        self._consecutive_failures = 0
         self.dead += dead_letters
         self.redriven += len(mail) - dead_letters
 
-    def _left_ms(self) -> int:
+    def _remaining_ms(self) -> int:
+        """Return the time until the end of the pass in ms."""
         return int((self._until - self._engine.seconds()) * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class _DuePage:
-    """The result of a look at the index: late mail by actor, that due first ahead (an actor with
-    only a due part has none), and the shards that may have more. `put_off`: how many rows were
-    deleted since they `expired`, or wait on.
-    """
+    """The due rows of a read of the index."""
 
     late: dict[str, list[MailboxRow]]
+    """The overdue mail by actor, in the order of due times. An actor that is due because of a
+    spilled outbox may have no mail.
+    """
     full_shards: list[int]
+    """The shards that may have more due rows."""
     expired: int
+    """The number of expired rows that were deleted."""
     put_off: int
+    """The number of rows that are no longer due: deleted rows, and timers that were not due yet.
+    Held timers are not counted.
+    """
 
 
 def _find_due(
     engine: Engine, shards: Iterable[int], holds_timers: HoldsTimers = _holds_nothing
 ) -> _DuePage:
-    """Find what is due. Rows that expire and were written before they had shards of their own are
-    deleted.
+    """Read at most PAGE_KEYS due rows of each shard and group the mail by actor.
+
+    Due rows that are neither mail nor timers nor parts are deleted. Held timers are postponed by
+    HELD_MS. Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
+    Raises Unavailable if the index or the rows cannot be read.
     """
     now_ms = engine.clock()
     due: list[Row] = []
@@ -257,14 +290,15 @@ def _find_due(
 
 
 def _shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
-    """The shards that have something due: most passes find none, and are not to pay for each."""
+    """Return the shards that may have due rows. One query saves reading each empty shard."""
     asked = tuple(shards)
     return engine.table.due_shards(asked, engine.clock()) if len(asked) > 1 else asked
 
 
 def _find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
-    """Find mail and parts, by actor, that a clock which was ahead has written. Timers that it has
-    set wait from now on.
+    """Find the mail and spilled outboxes of hosts with clocks that were ahead, by actor.
+
+    Timers from these hosts are restarted.
     """
     now_ms = engine.clock()
     after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX
@@ -278,24 +312,29 @@ def _find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
 
 
 def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
-    """The mail of rows by actor, that due first ahead."""
+    """Group rows by actor and decode the mail, in the order of due times.
+
+    Rows of a spilled outbox add their actor without mail.
+    """
     late: dict[str, list[MailboxRow]] = {}
     for row in sorted(rows, key=lambda row: row.due_ms or 0):
-        found = late.setdefault(row.key.partition, [])
+        actor_mail = late.setdefault(row.key.partition, [])
         if not row.key.sort.startswith(PARTS):
-            found.append(read_mail(row))
+            actor_mail.append(read_mail(row))
     return late
 
 
 def _is_waiting_timer(row: Row, now_ms: int) -> bool:
-    """Whether a row is a timer that is due later than the index has it."""
+    """Return whether a row is a timer that the index shows too early."""
     return (timer_due_ms(row.key) or 0) > now_ms
 
 
 def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
-    """Postpone a timer that is not due yet; returns False if another process changed it first.
+    """Postpone a timer that is not due yet. Return False if another process changed the timer
+    first.
 
-    With `from_now`, a timer that was set in the future waits its full time from now.
+    Args:
+        from_now: whether to restart the delay of a timer that a host with a wrong clock has set.
     """
     timer, due_ms = read_mail(row), timer_due_ms(row.key) or 0
     continuation = (timer_continuation(timer, due_ms, now_ms),)
@@ -311,7 +350,7 @@ def _is_timer(row: Row) -> bool:
 
 
 def _most_attempts(item: tuple[str, list[MailboxRow]]) -> int:
-    """The most attempts that any of an actor's late mail has had."""
+    """Return the maximum number of attempts among an actor's overdue mail. 0 without mail."""
     return max((mail.attempts for mail in item[1]), default=0)
 
 
@@ -323,10 +362,23 @@ def _redrive_actor(
     budget_ms: int,
     holds_timers: HoldsTimers,
 ) -> int:
-    """Attempt the actor's late mail once more; returns how many messages became dead letters."""
+    """Count an attempt for each overdue row of the actor. Then advance the actor.
+
+    A row with ATTEMPTS_MAX attempts becomes a dead letter and is not counted. If any row has
+    ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is attempted,
+    and the other rows are postponed.
+
+    Args:
+        holds_timers: if true for the actor, its timers are not folded.
+        budget_ms: the time limit for advancing.
+
+    Return the number of messages that became dead letters. Raises Unavailable after the counted
+    attempts are withdrawn. Other errors keep the counts.
+    """
     ordered = sorted(late, key=lambda mail: mail.key.sort)
     if _most_attempts((address, late)) >= ISOLATE_FROM_ATTEMPTS:
-        # The first row may be the poisoned one, and those behind it only wait for it.
+        # Isolate the row that may crash the process. The rows behind are postponed until that row
+        # is retried.
         suspect = _find_suspect(engine, ordered[0], now_ms)
         behind = [mail for mail in ordered if mail.key != suspect.key]
         _postpone(engine, behind, now_ms + attempt_delay_ms(suspect.attempts + 1))
@@ -335,7 +387,8 @@ def _redrive_actor(
     attempted: list[MailboxRow] = []
     try:
         dead = sum(_count_attempt(engine, mail, now_ms, attempted) for mail in ordered)
-        # The time of its own begins now: what is counted as an attempt is one.
+        # The full budget starts after the attempts are counted, so that each counted attempt is
+        # made.
         receivers = engine.advance(address, timers=not holds_timers(address), budget_ms=budget_ms)
         left_ms = int((until - engine.seconds()) * 1000)
         engine.advance_until_idle((address, *receivers), budget_ms=left_ms)
@@ -346,9 +399,12 @@ def _redrive_actor(
 
 
 def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
-    """Find the row that a fold of the actor begins with, for the first of its late ones: the first
-    of the mailbox, which may be due later. Mail that has just come is no suspect for a timer, which
-    would wait for ever where there always is some.
+    """Return the row with which a fold of the actor begins: the first row of the mailbox, or
+    `late`.
+
+    The first row of the mailbox may be due later than `late`. If `late` is a timer, new mail
+    without attempts is not a suspect. Otherwise the timer would wait for ever while new mail
+    arrives.
     """
     rows = engine.table.query(late.key.partition, MAIL, MAIL_END, limit=1).rows
     if not rows or rows[0].key.sort >= late.key.sort:
@@ -359,9 +415,9 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 
 
 def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
-    """Postpone rows of mail that would keep other rows out of the page.
+    """Change the due time of mail, so that other rows fit into the next page.
 
-    Another process may change them first, which is ignored.
+    Mail that another process has changed is left as it is.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]
@@ -372,8 +428,10 @@ def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
 def _count_attempt(
     engine: Engine, mail: MailboxRow, now_ms: int, attempted: list[MailboxRow]
 ) -> bool:
-    """Count an attempt in the row and add it to `attempted`, or make it a dead letter if it has had
-    too many; True for a dead letter.
+    """Count an attempt in the row and add the row to `attempted`.
+
+    After ATTEMPTS_MAX attempts, make a dead letter of the row's first message instead. Return
+    whether a dead letter was made. Do nothing if another process was faster.
     """
     try:
         if mail.attempts >= ATTEMPTS_MAX:
@@ -383,20 +441,23 @@ def _count_attempt(
         engine.table.commit((write,))
         attempted.append(counted)
     except (Conflict, TornRead, CommandRefused):
-        # Another process was first: the next pass looks again.
+        # Another process was faster. The next pass checks the row again.
         return False
     return False
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
-    """Uncount attempts that failed because of the table, which says nothing about the mail."""
+    """Withdraw attempts that failed because the table was unavailable."""
     for mail in attempted:
         with suppress(Conflict, Unavailable):
             engine.table.commit((attempt_write(mail, now_ms, -1)[1],))
 
 
 def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
-    """Delete those of a page's rows whose time is over; returns how many."""
+    """Delete the rows of `keys` that have expired. Return the number of deleted rows.
+
+    Expired journal rows are deleted together with all earlier rows of the same journal.
+    """
     now_ms = engine.clock()
     rows = [
         row
@@ -411,14 +472,14 @@ def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
         if deletions:
             engine.table.commit(deletions)
     except Conflict as conflict:
-        # Another process deletes them too: the others go one by one, but for that row.
+        # Another process deletes rows of this page as well. Delete the remaining rows separately.
         others = [delete for delete in deletions if delete.key != conflict.key]
         return trimmed + sum(_delete_one(engine, deletion) for deletion in others)
     return trimmed + len(deletions)
 
 
 def _trim_journal(engine: Engine, expired: Key) -> int:
-    """Delete the entries of a journal before one whose time is over; returns how many."""
+    """Delete the journal rows before an expired row. Return the number of deleted rows."""
     deleted = 0
     while rows := engine.table.query(
         expired.partition, JOURNAL, expired.sort, limit=OPERATIONS_MAX
@@ -429,6 +490,7 @@ def _trim_journal(engine: Engine, expired: Key) -> int:
 
 
 def _delete_one(engine: Engine, deletion: Delete) -> bool:
+    """Delete a row. Return False if another process has changed the row."""
     try:
         engine.table.commit((deletion,))
     except Conflict:

@@ -1,9 +1,9 @@
-"""The engine: loads an actor, folds its mail, commits the outcome once, and goes on with the actors
-it wrote to.
+"""The engine: loads an actor, folds the mail, commits the outcome, and advances the receivers of
+new mail.
 
-Whichever process commits first wins. The loser stops, because the winner looks at the mailbox again
-after its commit, and the loser's mail was there before it. Mail that no process goes on with is
-found by the due index; see due_rows.py.
+Several processes may advance an actor at the same time; the first commit wins. The loser stops: its
+mail was stored before the winner's commit, and the winner reads the mailbox again after the commit.
+The recovery pass finds mail that no process has folded (due_rows.py).
 """
 
 import itertools
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 LOAD_TRIES_MAX = 20
 COMMAND_TRIES_MAX = 60
 BUDGET_MS = 10_000
-# How long a command is followed before it is answered: what is left is the recovery pass's.
+# The time that a command spends on sent messages. The recovery pass handles the rest.
 COMMAND_BUDGET_MS = 3_000
 
 
@@ -83,19 +83,19 @@ def _pause_randomly() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineTiming:
-    """The timing of an engine: a clock in seconds that never goes back, and the pause
-    before another attempt after a lost race.
-    """
+    """The clock and the pause of an engine, which tests replace."""
 
     monotonic_seconds: Callable[[], float] = time.monotonic
+    """Returns the time in seconds of a clock that never goes back."""
     pause_after_conflict: Callable[[], None] = _pause_randomly
+    """Waits before a command is tried again after another process committed first."""
 
 
 class Engine:
-    """Advances actors on `table`. Safe to share between threads.
+    """Advances actors on a state table. Threads may share an engine.
 
-    `clock` gives epoch ms. `on_commit` is called with the address of each actor that was committed,
-    `on_row` with the key of each row that an actor wrote outside of itself.
+    `clock` returns epoch ms. `on_commit` is called with the address of each committed actor.
+    `on_row` is called with the key of each row that an actor wrote outside its own rows.
     """
 
     def __init__(
@@ -110,23 +110,26 @@ class Engine:
         self.on_row: Callable[[Key], None] = lambda key: None
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance actors, then those they wrote to, until no mail or no time is left. A commit that
-        was begun in time is made.
+        """Advance actors, then the receivers of new mail, until no mail or no time is left.
+
+        A commit that was started in time is completed. Raises TableError.
         """
-        waiting = deque(dict.fromkeys(addresses))
+        pending = deque(dict.fromkeys(addresses))
         seconds = self.seconds
         until = seconds() + budget_ms / 1000
-        while waiting and (left := until - seconds()) > 0:
-            for receiver in self.advance(waiting.popleft(), budget_ms=left * 1000):
-                if receiver not in waiting:
-                    waiting.append(receiver)
+        while pending and (left_seconds := until - seconds()) > 0:
+            for receiver in self.advance(pending.popleft(), budget_ms=left_seconds * 1000):
+                if receiver not in pending:
+                    pending.append(receiver)
 
     def advance(
         self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
     ) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` its due timers, until none or no time is left.
+        """Fold the actor's mail, and with `timers` its due timers, until nothing or no time is
+        left.
 
-        Returns the actors that have new mail. Mail that is not folded stays for the recovery pass.
+        Return the addresses of the actors that have new mail. The recovery pass retries mail that
+        could not be folded. Raises TableError.
         """
         receivers: dict[str, None] = {}
         skipped: set[str] = set()
@@ -142,28 +145,35 @@ class Engine:
         return tuple(receivers)
 
     def seconds(self) -> float:
-        """The engine's clock for measuring how long something takes."""
+        """Return the time in seconds of the engine's monotonic clock, for measuring durations."""
         return self._timing.monotonic_seconds()
 
     def has_mail(self, address: str) -> bool:
-        """Whether the actor has mail, found with one small read."""
+        """Return whether the actor has mail. Reads one row."""
         return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
 
     def read_state(self, address: str) -> Any:
-        """Read the actor's state, None if there is no such actor. Mail that it has not folded yet
-        has no effect on it.
+        """Read the actor's state. Return None if the actor does not exist.
+
+        The state does not include mail that is not folded yet.
         """
         row = self.table.get(Key(address, HEAD))
         return None if row is None else self._decode_head_row(address, row).state
 
     def read_states(self, addresses: Sequence[str]) -> list[Any]:
-        """Read the states of many actors, in their order; None for one that does not exist."""
+        """Read the states of actors in the order of `addresses`. Return None for a missing
+        actor.
+        """
         return self.read_states_and_rows(addresses, ())[0]
 
     def read_states_and_rows(
         self, addresses: Sequence[str], keys: Sequence[Key]
     ) -> tuple[list[Any], list[Row | None]]:
-        """Read the states of actors and other rows together, but each as of its own moment."""
+        """Read the states of actors and other rows in common batches.
+
+        Return the states in the order of `addresses` and the rows in the order of `keys`, with None
+        for a missing row. The result is not a snapshot: rows may be from different moments.
+        """
         rows = self._read_rows([*(Key(address, HEAD) for address in addresses), *keys])
         states = [
             None if row is None else self._decode_head_row(address, row).state
@@ -172,18 +182,24 @@ class Engine:
         return states, rows[len(addresses) :]
 
     def _decode_head_row(self, address: str, row: Row) -> ActorSnapshot:
+        """Decode a head row into an actor, and cache the actor."""
         snapshot = decode_snapshot(self._cache, address, row)[0]
         self._cache.put_if_newer(snapshot)
         return snapshot
 
     def read_part(self, address: str, name: str) -> Any:
-        """Read a part of the actor, or None. The part may be newer than a state read before."""
+        """Read and decode a part of the actor. Return None if the part does not exist.
+
+        The part may be newer than a state that was read earlier.
+        """
         row = self.table.get(Key(address, PARTS + name))
         return None if row is None else actor_type_at(address).decode_part(name, row.body)
 
     def read_parts(self, places: Sequence[tuple[str, str]]) -> list[Any]:
-        """Read parts of actors, each given by its address and name, in their order, as `read_part`
-        reads one.
+        """Read and decode parts of several actors. None stands for a missing part.
+
+        Args:
+            places: the address of the actor and the name of the part, for each part.
         """
         rows = self._read_rows([Key(address, PARTS + name) for address, name in places])
         return [
@@ -192,7 +208,7 @@ class Engine:
         ]
 
     def read_part_rows(self, address: str, family: str) -> list[Row]:
-        """Read the rows of the actor's part `family` and of all parts below it."""
+        """Read the rows of the part named `family` and of all parts below `family/`."""
         rows: list[Row] = []
         start: str | None = f"{PARTS}{family}"
         while start is not None:
@@ -202,6 +218,7 @@ class Engine:
         return rows
 
     def _read_rows(self, keys: Sequence[Key]) -> list[Row | None]:
+        """Read rows in batches of GET_MAX, in the order of `keys`. None stands for no row."""
         rows: list[Row | None] = []
         for start in range(0, len(keys), GET_MAX):
             rows += self.table.get_many(keys[start : start + GET_MAX])
@@ -215,10 +232,16 @@ class Engine:
         by: str = "",
         extra_writes: Callable[[object], tuple[Write, ...]] = lambda reply: (),
     ) -> object:
-        """Fold the actor's mail and a user's command in one commit, and return the actor's reply.
+        """Fold the actor's mail and a user's command in a single commit; return the actor's reply.
 
-        `by` is the user, for the journal. `extra_writes` makes more writes of the same commit from
-        the reply. Raises CommandRefused, and Conflict for a condition of the extra writes.
+        After the commit, advance the receivers of new mail for at most COMMAND_BUDGET_MS.
+
+        Raises CommandRefused if the actor refuses the command, does not exist, would become too
+        large, or is too busy. Raises Conflict if the condition of an extra write does not hold.
+
+        Args:
+            by: the user, for the journal.
+            extra_writes: returns further writes for the same commit, given the reply.
         """
         origin = Origin((encode_message_for(address, message),), by)
         extra_keys: set[Key] = set()
@@ -245,8 +268,10 @@ class Engine:
         raise CommandRefused("unavailable", f"{address} is too busy; try again")
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
-        """Send a message to an actor and advance it. `sender` names the part of the cluster that
-        sends it, which is no actor.
+        """Mail a message to an actor and advance the actor.
+
+        Args:
+            sender: the part of the cluster that sends the message, which is not an actor.
         """
         now_ms = self.clock()
         clock = next_clock(0, now_ms)
@@ -258,9 +283,11 @@ class Engine:
         self.advance_until_idle((address,))
 
     def dead_letter_mail(self, mail: MailboxRow) -> tuple[str, ...]:
-        """Make a dead letter of the first message of a row, which no attempt could fold: its actor
-        applies its fallback, and the message is kept in a row of its own. The row's other messages
-        are mail as before. Returns the actors to advance.
+        """Make a dead letter of the first message of a mailbox row that no attempt could fold.
+
+        The actor applies its fallback for the message. The message is moved to a row of its own,
+        and the other messages stay in the mailbox. Return the addresses of the actors to advance:
+        this actor and the receivers of new mail.
         """
         address = mail.key.partition
         now_ms = self.clock()
@@ -281,7 +308,7 @@ class Engine:
         return (address, *commit.receivers)
 
     def _is_idle(self, address: str) -> bool:
-        """Whether the actor has neither mail nor a spilled outbox; cheaper than loading it."""
+        """Return whether the actor is cached and has neither mail nor a spilled outbox."""
         latest = self._cache.get_latest(address)
         may_spill = latest is None or latest.header.spill is not None
         return not may_spill and not self.has_mail(address)
@@ -289,8 +316,12 @@ class Engine:
     def _advance_once(
         self, address: str, timers: bool, skipped: set[str]
     ) -> tuple[str, ...] | None:
-        """Make one commit and return the actors it wrote to; None when there is nothing left to
-        fold or another process does it.
+        """Make a commit for the actor and return the addresses of the receivers of new mail.
+
+        Return None if the actor has nothing to fold, or if another process advances it.
+
+        Args:
+            skipped: the sort keys of rows that cannot be folded. Further such rows are added.
         """
         messages_max = sys.maxsize
         mail_only = MailOnly()
@@ -314,7 +345,8 @@ class Engine:
                 if not mail_only.everyone:
                     mail_only.everyone = True
                     continue
-                # What a few messages do may be more than a commit holds: fewer do less.
+                # The effects of a few messages may be too large for a commit: fold half of the
+                # messages.
                 messages_max = fold.message_count() // 2
                 if not messages_max:
                     log.error("%s cannot fold %s: %s", address, fold.consumed[0].key.sort, refused)
@@ -337,6 +369,10 @@ class Engine:
         extra_writes: Callable[[object], tuple[Write, ...]],
         mail_only: MailOnly,
     ) -> tuple[object] | None:
+        """Try once to commit a command. Return a tuple with the reply, or None to try again.
+
+        Raises Conflict if another process committed first, and CommandRefused.
+        """
         now_ms = self.clock()
         try:
             actor = load_actor(self.table, self._cache, address, None)
@@ -361,19 +397,23 @@ class Engine:
                 raise CommandRefused(
                     "too_large", f"{address} would be too large: {refused}"
                 ) from None
-            # Together with the mail it is too much: the mail first.
+            # The mail and the command do not fit into a commit together: fold the mail first.
             self.advance_until_idle((address,))
             return None
         try:
             self.advance_until_idle((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
         except TableError as error:
-            # The command is committed; the recovery pass finds the mail that it sent.
+            # The command is committed. The recovery pass finds the mail that the command sent.
             log.warning(
                 "the consequences of a command to %s are left to a later pass: %s", address, error
             )
         return (fold.reply,)
 
     def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:
+        """Commit the next entries of the actor's spilled outbox as mail. Return their receivers.
+
+        Raises TornRead if another process has drained the outbox since the actor was loaded.
+        """
         snapshot = actor.snapshot
         spill = snapshot.header.spill
         assert spill is not None
@@ -405,8 +445,9 @@ class Engine:
         origin: Origin = MAIL_ONLY,
         extra: tuple[Write, ...] = (),
     ) -> tuple[str, ...]:
-        """Commit a fold, and with it those of the receivers that take its messages at once; returns
-        the actors that have new mail.
+        """Commit a fold together with the folds of the receivers that accept deliveries.
+
+        Return the addresses of the actors that have new mail. Raises Conflict and InvalidCommit.
         """
         before = actor.snapshot
         deliveries = fold_deliveries(
@@ -418,15 +459,15 @@ class Engine:
         writes = (*commit.writes, *extra)
         self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
         for delivery, after in zip(deliveries, receivers_after, strict=True):
-            self._take_over(after, delivery.fold, delivery.actor)
+            self._cache_and_notify(after, delivery.fold, delivery.actor)
         return commit.receivers
 
     def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
         self.table.commit(commit.writes)
-        self._take_over(commit.snapshot, fold, actor)
+        self._cache_and_notify(commit.snapshot, fold, actor)
 
-    def _take_over(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
-        """Cache an actor as a commit has left it, and tell who listens."""
+    def _cache_and_notify(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
+        """Cache an actor after a commit, and call `on_commit` and `on_row`."""
         if after.revision:
             parts = {name: value for name, value in fold.parts.items() if _is_cacheable(name)}
             self._cache.put(after, {**actor.parts, **parts})
@@ -436,6 +477,7 @@ class Engine:
                 self.on_row(key)
 
     def _load_actor(self, address: str, timers_until_ms: int | None) -> LoadedActor:
+        """Load an actor, repeating torn reads. Raises CommandRefused after LOAD_TRIES_MAX reads."""
         for _ in range(LOAD_TRIES_MAX):
             try:
                 return load_actor(self.table, self._cache, address, timers_until_ms)
@@ -445,11 +487,13 @@ class Engine:
 
 
 def _is_actor_row(key: Key, address: str) -> bool:
-    """Whether a key is one of the actor's own; a conflict on it means that another engine has
-    advanced the actor.
+    """Return whether the key belongs to a row of the actor.
+
+    A conflict on such a key means that another process has advanced the actor.
     """
     return key.partition == address
 
 
 def _is_cacheable(name: str) -> bool:
+    """Return whether a part may be cached. Parts of a spilled outbox are read only once."""
     return not name.startswith("outbox/")

@@ -1,5 +1,6 @@
-"""Folding messages into one commit: the outcome of each step is collected, and the writes of the
-commit are built from it. Nothing here reads or writes the table.
+"""Folds: collecting the outcomes of steps, and building the writes of a commit from a fold.
+
+The functions of this module neither read nor write the table.
 """
 
 import zlib
@@ -23,25 +24,24 @@ from control_plane.engine.mailbox import MailboxRow
 from control_plane.evolve import evolve
 from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
-# Operations of a commit that folding may use; the end of the fold, when a pool schedules, may use
-# the rest.
+# The operations of a commit that steps may use. The rest is left to `finish_fold`, in which a pool
+# schedules.
 FOLD_OPERATIONS_MAX = 60
-# Bytes of mail folded in one commit, unless a single row has more: the journal keeps them in one
-# row.
+# The maximum bytes of mail that a commit folds. A larger first message is folded alone. The limit
+# exists because a single journal row stores all mail of the commit.
 FOLD_BYTES_MAX = 192 * 1024
-# A spilled outbox is cut into parts of so many bytes, or larger ones where those would be too many.
+# The target size of the parts of a spilled outbox, before compression. Parts are larger if an
+# outbox would have more than SPILL_PARTS_MAX parts.
 SPILL_PART_BYTES_MAX = 256 * 1024
 SPILL_PARTS_MAX = 30
 SPILL_ROW_BYTES_MAX = 350 * 1024
-# Receivers that one commit sends a spilled outbox to.
+# The number of receivers to which a commit sends a spilled outbox.
 DRAINED_RECEIVERS_MAX = 90
 
 
 @dataclass(frozen=True, slots=True)
 class ActorSnapshot:
-    """An actor as it was loaded or committed. `revision` is 0 and `state` None where there is no
-    actor.
-    """
+    """A loaded or committed actor. A missing actor has revision 0 and state None."""
 
     address: str
     revision: int
@@ -50,53 +50,67 @@ class ActorSnapshot:
 
     @property
     def actor_type(self) -> ActorType:
-        """The actor's type."""
+        """The type of the actor, derived from the address."""
         return actor_type_at(self.address)
 
 
 @dataclass
 class Fold:
-    """The outcome of the `steps` folded so far.
-
-    `row_writes` are rows outside the actor: the observation that guards each, which is in
-    `row_guards` too, and the last body, None for a deletion. `rows_read` are all rows that were
-    read. `delivered` came with the commit itself and is in no row (delivery.py). A reason comes
-    with the number of its step, from 0.
-    """
+    """The combined outcome of the steps of a commit."""
 
     state: Any
+    """The state after the last step. None if the actor does not exist."""
     parts: dict[str, object | None] = field(default_factory=dict)
+    """The changed parts by name. None deletes the part."""
     sends: dict[str, list[EncodedMessage]] = field(default_factory=dict)
+    """The encoded messages that the steps sent, by receiver."""
     row_writes: dict[Key, tuple[ObservedRow | None, bytes | None]] = field(default_factory=dict)
+    """The changed rows outside the actor: the guard (the row as it was read, or None) and the last
+    body. A body of None deletes the row.
+    """
     row_guards: dict[Key, ObservedRow] = field(default_factory=dict)
+    """The rows outside the actor whose revision the commit is conditional on, as they were read."""
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
+    """All rows outside the actor that steps read, as they were read."""
     timers: list[SetTimer] = field(default_factory=list)
     consumed: list[MailboxRow] = field(default_factory=list)
+    """The mail whose messages are folded. The commit removes them from the mailbox."""
     delivered: list[MailboxRow] = field(default_factory=list)
+    """The messages that the sender's commit folds directly. No mailbox row contains them
+    (delivery.py).
+    """
     reasons: list[tuple[int, str]] = field(default_factory=list)
+    """The reasons that steps gave for their decisions, each with the number of the step from 0."""
     reply: object = None
+    """The last reply that a step returned to a user's command."""
     steps: int = 0
+    """The number of steps added so far."""
     consumed_bytes: int = 0
+    """The total size of the bodies in `consumed`."""
 
     def operation_count(self) -> int:
-        """The operations of this fold's commit, with the head and the journal."""
-        # Each mail that is dropped is deleted and journaled on its own.
+        """Return the number of table operations of this fold's commit, including head and journal
+        entry.
+        """
+        # Mail to a missing actor is dropped: a deletion and a journal row for each mailbox row.
         consumed = len(self.consumed) * (2 if self.state is None else 1)
         written = len(self.parts) + len(self.row_writes) + len(self.timers) + len(self.sends)
         return 2 + consumed + written
 
     def message_count(self) -> int:
-        """The messages of mail that are folded."""
+        """Return the number of mailbox messages that the fold consumes."""
         return sum(len(mail.messages) for mail in self.consumed)
 
     def consume(self, mail: MailboxRow) -> None:
-        """Add mail whose messages are folded."""
+        """Add mail after its messages were folded."""
         self.consumed.append(mail)
         self.consumed_bytes += len(mail.body)
 
     def has_room(self, step: "Step", mail_bytes: int) -> bool:
-        """Whether a commit can hold this with one more step, one more row of mail of so many bytes
-        in all, and the end of the fold.
+        """Return whether a commit can hold this fold, a further step, and the end of the fold.
+
+        Args:
+            mail_bytes: the size of the mailbox row that the step belongs to, up to its message.
         """
         context = step.context
         rows = {(row.partition, row.sort) for row in context.rows}
@@ -107,7 +121,7 @@ class Fold:
         return self.operation_count() + more < FOLD_OPERATIONS_MAX and size <= FOLD_BYTES_MAX
 
     def add_step(self, step: "Step") -> None:
-        """Add the outcome of one step."""
+        """Add the outcome of a step."""
         context = step.context
         self.state = step.state
         self.parts.update(context.parts)
@@ -127,17 +141,21 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome of one step: the state it returned, what it told its context, and the messages
-    that it sent, encoded, by receiver.
-    """
+    """The outcome of the step of a message."""
 
     state: Any
+    """The state that the step returned."""
     context: StepContext
+    """The step context, which has collected the effects of the step."""
     sends: Mapping[str, Sequence[EncodedMessage]]
+    """The encoded messages of the step, by receiver."""
 
 
 def step_of(state: Any, context: StepContext) -> Step:
-    """The outcome of a step that returned this state; raises for messages that cannot be stored."""
+    """Build the outcome of a step from the returned state and the context.
+
+    Raises KeyError or a serialization error for a message that its receiver's type cannot store.
+    """
     sends: dict[str, list[EncodedMessage]] = {}
     for send in context.sends:
         sends.setdefault(send.to, []).append(encode_message_for(send.to, send.message))
@@ -146,11 +164,14 @@ def step_of(state: Any, context: StepContext) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a fold if it is not only mail: a command and its user, or a dead letter."""
+    """The origin of a fold that contains more than mail: a user's command or a dead letter."""
 
     command: tuple[EncodedMessage, ...] = ()
+    """The encoded command, or empty."""
     user: str = ""
+    """The user who gave the command, or ""."""
     is_dead_letter: bool = False
+    """Whether the consumed mail becomes a dead letter."""
 
 
 MAIL_ONLY = Origin()
@@ -158,11 +179,13 @@ MAIL_ONLY = Origin()
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The writes of a fold, the actor after them, and the receivers of new mail."""
+    """The writes of a fold and the result after the writes."""
 
     writes: tuple[Write, ...]
     snapshot: ActorSnapshot
+    """The actor after the commit."""
     receivers: tuple[str, ...]
+    """The addresses of the actors that have new mail after the commit."""
 
 
 def build_commit(
@@ -173,13 +196,17 @@ def build_commit(
     extra_write_count: int = 0,
     delivered_clocks: Mapping[str, int] = MappingProxyType({}),
 ) -> Commit:
-    """The commit of a fold: every write that it needs, each with the condition that guards it.
+    """Build the commit of a fold: all writes, each with the condition that guards the write.
 
-    `extra_write_count`: how many writes the caller adds to the commit. `delivered_clocks`: the
-    receivers whose messages are in these writes, and are no mail, and when they were sent.
+    For a fold without a state, the commit drops the mail and records it in the journal. If the
+    messages do not fit into the commit, they are spilled: stored in parts and sent later.
+
+    Args:
+        extra_write_count: the number of writes that the caller adds to the commit.
+        delivered_clocks: the clock of each delivery, by receiver. These messages are not mailed.
     """
     if fold.state is None:
-        # The head was read before the mail: the actor may have been created in between.
+        # The head was read before the mail, so the actor may have been created in between.
         absent = Check(Key(before.address, HEAD), Expect.ABSENT)
         return Commit(
             (absent, *_mail_removals(fold, now_ms), *_dropped_mail_writes(before, fold, now_ms)),
@@ -187,13 +214,13 @@ def build_commit(
             (),
         )
     header, sends = before.header, fold.sends
-    too_many = fold.operation_count() + extra_write_count > OPERATIONS_MAX
-    if sends and (too_many or header.spill is not None):
-        # What was spilled before is sent before.
+    exceeds_commit = fold.operation_count() + extra_write_count > OPERATIONS_MAX
+    if sends and (exceeds_commit or header.spill is not None):
+        # An outbox that was spilled earlier must be sent first.
         header, sends = _spill_outbox(before, fold)
     sends = {to: messages for to, messages in sends.items() if to not in delivered_clocks}
-    heard = (mail.clock for mail in (*fold.consumed, *fold.delivered))
-    clock = max([header.clock, *heard, *delivered_clocks.values()])
+    received_clocks = (mail.clock for mail in (*fold.consumed, *fold.delivered))
+    clock = max([header.clock, *received_clocks, *delivered_clocks.values()])
     revision = before.revision + 1
     header, mailed = prepare_mail(before.address, evolve(header, clock=clock), sends, now_ms)
     header, timers = _prepare_timers(before.address, header, fold, now_ms)
@@ -214,7 +241,7 @@ def build_commit(
 
 
 def fold_outputs(before: ActorSnapshot, fold: Fold) -> dict[str, bytes]:
-    """The outputs of a fold, by the names of outputs.py."""
+    """Return the outputs of a fold by output name (outputs.py), for digests and comparison."""
     actor_type = before.actor_type
     return dict(
         chain(
@@ -230,16 +257,22 @@ def fold_outputs(before: ActorSnapshot, fold: Fold) -> dict[str, bytes]:
 def build_drain_commit(
     before: ActorSnapshot, entries: list[tuple[str, list[EncodedMessage]]], more: bool, now_ms: int
 ) -> Commit:
-    """The commit that sends `entries`, the next ones of a spilled outbox. With `more`, the part
-    that holds them has further entries.
+    """Build the commit that mails `entries` from the first part of the actor's spilled outbox.
+
+    The actor must have a spilled outbox. With `more`, the offset in the head advances by the
+    number of entries. Otherwise the part is deleted. After the last part the head has no spill.
+
+    Args:
+        entries: receivers and their encoded messages, all from the first part.
+        more: whether the first part has entries after these.
     """
     spill = before.header.spill
     assert spill is not None
-    left: Spill | None = replace(spill, offset=spill.offset + len(entries))
+    remaining_spill: Spill | None = replace(spill, offset=spill.offset + len(entries))
     if not more:
-        left = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
+        remaining_spill = None if spill.first == spill.last else Spill(spill.first + 1, spill.last)
     header, mailed = prepare_mail(
-        before.address, evolve(before.header, spill=left), dict(entries), now_ms
+        before.address, evolve(before.header, spill=remaining_spill), dict(entries), now_ms
     )
     revision = before.revision + 1
     state = before.actor_type.encode_state(before.state)
@@ -253,7 +286,10 @@ def build_drain_commit(
 def prepare_mail(
     sender: str, header: Header, sends: dict[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Header, list[Put]]:
-    """The writes of mail, one row per receiver, and the sender's header after them."""
+    """Build the writes that mail `sends`, with a mailbox row for each receiver.
+
+    Return the sender's header after the commit, and the writes.
+    """
     clock, rows, writes = header.clock, dict[str, str](), list[Put]()
     for receiver, messages in sends.items():
         clock = mailbox.next_clock(clock, now_ms)
@@ -267,14 +303,14 @@ def prepare_mail(
 
 
 def spill_key(address: str, number: int) -> Key:
-    """The key of a numbered part of a spilled outbox."""
+    """Return the key of the part with this number of a spilled outbox."""
     return Key(address, f"{PARTS}outbox/{number:06d}")
 
 
 def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
-    """Encode receivers and their messages, in order, as a part of a spilled outbox.
+    """Encode entries, which are receivers with messages, as the body of a part of a spilled outbox.
 
-    They are much alike and compress well: the outbox of an experiment with a hundred thousand
+    The messages are similar and compress well: the outbox of an experiment with a hundred thousand
     trials fits into one commit.
     """
     listed = [
@@ -286,23 +322,27 @@ def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
 
 
 def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Decode a part of a spilled outbox: receivers, and the names and fields of their messages."""
+    """Decode a part of a spilled outbox: receivers, each with the names and fields of messages."""
     entries: list[tuple[str, list[tuple[str, Any]]]] = parse_json(zlib.decompress(body))
     return entries
 
 
 def _mail_removals(fold: Fold, now_ms: int) -> list[Write]:
+    """Build the writes that remove the consumed messages from the mailbox."""
     return [mail.removal(now_ms) for mail in fold.consumed]
 
 
 def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:
-    # The head's condition guards the parts: every write of one bumps the head.
+    # The condition on the head guards the parts, because each commit that writes a part increases
+    # the head's revision.
+    """Build the writes of the changed parts."""
     for name, value in fold.parts.items():
         key = Key(before.address, PARTS + name)
         if value is None:
             yield Delete(key, Expect.ANYTHING)
         elif isinstance(value, _SpillPart):
-            # Due like mail, so that the recovery pass finds it if no process goes on with it.
+            # The part is due like mail, so that the recovery pass finds an outbox that no process
+            # sends.
             due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
             yield Put(key, revision, value.body, Expect.ANYTHING, due_ms)
         else:
@@ -311,17 +351,23 @@ def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) 
 
 
 def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
-    for key, (seen, body) in fold.row_writes.items():
-        expect = Expect.ANYTHING if seen is None else seen.revision or Expect.ABSENT
+    """Build the writes of rows outside the actor.
+
+    A row with a guard must still have the guard's revision. A row without a guard is written
+    unconditionally.
+    """
+    for key, (guard, body) in fold.row_writes.items():
+        expect = Expect.ANYTHING if guard is None else guard.revision or Expect.ABSENT
         if body is None:
             yield Delete(key, expect)
         else:
-            yield Put(key, seen.revision + 1 if seen else revision, body, expect)
+            yield Put(key, guard.revision + 1 if guard else revision, body, expect)
 
 
 def _prepare_timers(
     address: str, header: Header, fold: Fold, now_ms: int
 ) -> tuple[Header, list[Put]]:
+    """Build the writes of the fold's timers. Return the header after the commit, and the writes."""
     clock, writes = header.clock, list[Put]()
     for timer in fold.timers:
         clock = mailbox.next_clock(clock, now_ms)
@@ -332,14 +378,17 @@ def _prepare_timers(
 
 @dataclass(frozen=True, slots=True)
 class _SpillPart:
+    """The encoded body of a spilled part, as a value of `Fold.parts`."""
+
     body: bytes
 
 
 def _spill_outbox(
     before: ActorSnapshot, fold: Fold
 ) -> tuple[Header, dict[str, list[EncodedMessage]]]:
-    """Move the outbox into parts, which are sent before anything else is sent; returns the header
-    that says so, and no messages to send now.
+    """Move the messages of a fold into parts that later commits send.
+
+    Return the header that refers to the parts, and an empty outbox. Adds the parts to `fold`.
     """
     spill = before.header.spill
     first = spill.last + 1 if spill else 0
@@ -347,12 +396,16 @@ def _spill_outbox(
     for number, body in enumerate(bodies, first):
         fold.parts[f"outbox/{number:06d}"] = _SpillPart(body)
     last = first + len(bodies) - 1
-    left = replace(spill, last=last) if spill else Spill(first, last)
-    return evolve(before.header, spill=left), {}
+    remaining_spill = replace(spill, last=last) if spill else Spill(first, last)
+    return evolve(before.header, spill=remaining_spill), {}
 
 
 def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode an outbox in as few parts as possible, each of which fits into a row."""
+    """Encode an outbox as parts of about SPILL_PART_BYTES_MAX before compression, in order.
+
+    Parts are larger if the outbox would otherwise need more than SPILL_PARTS_MAX parts. A
+    compressed part over SPILL_ROW_BYTES_MAX is halved, unless it has a single entry.
+    """
     weights = [sum(len(body) + 64 for _, body in messages) for _, messages in entries]
     part_weight = max(SPILL_PART_BYTES_MAX, sum(weights) // SPILL_PARTS_MAX)
     bodies: list[bytes] = []
@@ -366,7 +419,7 @@ def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]
 
 
 def _encode_in_rows(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode a part of a spilled outbox; as several if it does not fit into a row."""
+    """Encode entries as parts of a spilled outbox, halving parts that do not fit into a row."""
     body = encode_spill(entries)
     if len(body) <= SPILL_ROW_BYTES_MAX or len(entries) == 1:
         return [body]
@@ -381,13 +434,16 @@ def _journal_write(
     now_ms: int,
     origin: Origin,
 ) -> Put:
+    """Build the write of the journal entry. Every TRIMMED_ROWS-th entry of a limited journal
+    expires.
+    """
     pieces = fold_outputs(before, fold)
     read = {**fold.row_guards, **fold.rows_read}
     entry = journal.NewEntry(
         now_ms=now_ms,
         mail=tuple(mail.body for mail in (*fold.consumed, *fold.delivered)),
         command=origin.command,
-        rows_read={f"{key.partition}/{key.sort}": list(seen) for key, seen in read.items()},
+        rows_read={f"{key.partition}/{key.sort}": list(observed) for key, observed in read.items()},
         output_digests={name: outputs.output_digest(piece) for name, piece in pieces.items()},
         field_count=len(before.actor_type.field_names),
         reasons=fold.reasons,
@@ -404,6 +460,7 @@ def _journal_write(
 
 
 def _dropped_mail_writes(before: ActorSnapshot, fold: Fold, now_ms: int) -> list[Put]:
+    """Build the Puts that record mail to a missing actor in the journal."""
     return [
         journal.dropped_mail_write(before.address, mail.key.sort, mail.body, now_ms)
         for mail in fold.consumed

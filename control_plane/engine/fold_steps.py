@@ -1,4 +1,4 @@
-"""The steps of a fold: how messages change an actor, live and in replays alike."""
+"""The steps of a fold: how messages change an actor, in live commits and in replays alike."""
 
 import logging
 import sys
@@ -22,38 +22,46 @@ def fold_mail(
     skipped: set[str],
     messages_max: int = sys.maxsize,
 ) -> None:
-    """Fold as much of the mail as one commit can hold, in order, and at most so many messages. A
-    row that does not fit is folded in part.
+    """Fold mail in order, as much as a commit can hold and at most `messages_max` messages.
 
-    A message that cannot be folded holds up its sender alone; its row's sort key is added to
-    `skipped`, and rows that are there already are left out. Raises TornRead, and TableError for the
-    reads of the first message: a table that does not answer says nothing about a message.
+    A row that does not fit completely is folded in part. If a message cannot be folded, later rows
+    of the same sender are not folded either; other senders are unaffected. A row with many failed
+    attempts is folded alone, one message per commit.
+
+    Args:
+        rows: the mail in order.
+        skipped: the sort keys of rows to leave out. Rows whose first message fails are added.
+
+    Raises TornRead, and TableError if the table fails while the first message of the commit is
+    read. A failure of the table does not count against the message.
     """
-    stuck: set[str] = set()
-    left = messages_max
+    blocked_senders: set[str] = set()
+    remaining = messages_max
     for mail in rows:
-        if mail.key.sort in skipped or mail.sender in stuck:
-            stuck.add(mail.sender)
+        if mail.key.sort in skipped or mail.sender in blocked_senders:
+            blocked_senders.add(mail.sender)
             continue
-        alone = mail.attempts >= ISOLATE_FROM_ATTEMPTS
-        if left <= 0 or (alone and reader.fold.consumed):
+        is_isolated = mail.attempts >= ISOLATE_FROM_ATTEMPTS
+        if remaining <= 0 or (is_isolated and reader.fold.consumed):
             return
-        wanted = mail.first_messages(1 if alone else left)
-        count, failed = _fold_row(reader, wanted, now_ms)
+        candidate = mail.first_messages(1 if is_isolated else remaining)
+        count, failed = _fold_row(reader, candidate, now_ms)
         if count:
             reader.fold.consume(mail.first_messages(count))
-            left -= count
+            remaining -= count
         if failed:
-            stuck.add(mail.sender)
+            blocked_senders.add(mail.sender)
             if not count:
                 skipped.add(mail.key.sort)
-        elif alone or count < len(mail.messages):
+        elif is_isolated or count < len(mail.messages):
             return
 
 
 def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, bool]:
-    """Fold the first messages of a row: all, or as many as fit into the commit or come before one
-    that cannot be folded. Returns how many, and whether there is such a one.
+    """Fold the messages of a row, up to a message that does not fit or cannot be folded.
+
+    Return the number of folded messages, and whether the next message cannot be folded. Raises
+    TornRead, and TableError for the first message of the commit.
     """
     first_of_commit = not reader.fold.consumed
     for count, (name, fields) in enumerate(mail.messages):
@@ -69,7 +77,7 @@ def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, b
             log.exception("%s cannot fold %s", reader.snapshot.address, mail.key.sort)
             return count, True
         folded_bytes = len(mail.body) * (count + 1) // len(mail.messages)
-        # The first message of a commit is folded in any case.
+        # The first message of a commit is folded even if too large.
         is_first = first_of_commit and not count
         if not is_first and not reader.fold.has_room(step, folded_bytes):
             return count, False
@@ -78,32 +86,37 @@ def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, b
 
 
 def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
-    """Apply one message to the fold with its actor's `step`; raises what the step raises."""
+    """Apply a message to the fold with the actor's `step`. Raises the errors of the step."""
     reader.fold.add_step(_run_step(reader, message, now_ms))
 
 
 def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
-    """Apply a message given as it is stored; KeyError for a name that no message of the actor has,
-    ValueError for fields that it does not have.
+    """Apply a message that is given by stored name and fields.
+
+    Raises KeyError for an unknown name, ValueError for fields that do not fit the message type, and
+    the errors of the step.
     """
     apply_message(reader, _decode_message(reader, name, fields), now_ms)
 
 
 def _decode_message(reader: FoldReader, name: str, fields: object) -> object:
-    """Decode a stored message to the actor; raises as `apply_stored_message` does."""
+    """Decode a stored message to the actor. Raises KeyError and ValueError."""
     return reader.actor_type.decode_message(name, fields)
 
 
 def _run_step(reader: FoldReader, message: object, now_ms: int) -> Step:
-    """Run the actor's `step`, which leaves the fold as it is."""
+    """Run the actor's `step` and return the outcome. The fold is not changed."""
     snapshot = reader.snapshot
     context = StepContext(snapshot.address, now_ms, reader)
     return step_of(reader.actor_type.step(reader.fold.state, message, context), context)
 
 
 def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
-    """Apply a dead letter, a message that no attempt could fold, with its actor's `fallback`.
-    Raises only for reads that failed.
+    """Apply a dead letter, which is a message that no attempt could fold, with the actor's
+    `fallback`.
+
+    If the fallback fails, log the error and leave the fold unchanged. Raises TornRead and
+    TableError for failed reads.
     """
     snapshot, fold = reader.snapshot, reader.fold
     context = StepContext(snapshot.address, now_ms, reader)
@@ -117,7 +130,7 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
 
 
 def finish_fold(reader: FoldReader, now_ms: int) -> None:
-    """End a fold, for actor types that do something there."""
+    """Apply the actor's `finish_fold`, if the type has such a function and the actor exists."""
     snapshot, fold = reader.snapshot, reader.fold
     if reader.actor_type.finish_fold is not None and fold.state is not None:
         context = StepContext(snapshot.address, now_ms, reader)
@@ -126,7 +139,7 @@ def finish_fold(reader: FoldReader, now_ms: int) -> None:
 
 
 def _decode_or_name(actor_type: ActorType, name: str, fields: object) -> object:
-    """Decode a message; an UndecodableMessage where that fails, which a fallback hears of too."""
+    """Decode a message for the fallback. Return an UndecodableMessage if decoding fails."""
     try:
         return actor_type.decode_message(name, fields)
     except (KeyError, ValueError):

@@ -1,6 +1,7 @@
-"""The head row of an actor: the engine's header and the actor's state.
+"""The head row of an actor: a header of the engine, and the state of the actor.
 
-The header is one line of JSON, so that the state's bytes are kept and compared as they are.
+The header is one line of JSON. The bytes of the state follow unchanged, so that the engine can
+store and compare states as bytes.
 """
 
 from collections.abc import Mapping
@@ -10,62 +11,80 @@ from control_plane.adapters import lazy_adapter
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
 
-# Sorts right before the mail, so that one query reads head and mail and nothing else of the
-# partition.
+# The sort key of the head sorts directly before the mail. A single query can therefore read the
+# head and the mail without other rows.
 HEAD = "M"
 PARTS = "P#"
-# Receivers whose last row is remembered. A reader of mail from a sender that has forgotten it reads
-# twice instead.
+# The number of receivers for which a header remembers the row that was sent last. If the sender has
+# forgotten a receiver, the mailbox of that receiver is read twice.
 SENT_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """An outbox too long for one commit: parts `first` to `last`, sent up to entry `offset` of
-    the first.
+    """The position in a spilled outbox, which is an outbox too long for a single commit.
+
+    The outbox is stored in numbered parts. A part has entries, each with a receiver and its
+    messages.
     """
 
     first: int
+    """The number of the first part that is not sent completely."""
     last: int
+    """The number of the last part."""
     offset: int = 0
+    """The number of entries of the first part that are sent already."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The engine's own record of an actor.
-
-    `clock` is the actor's hybrid logical clock. `sent` is the last row sent to each receiver, the
-    most recent last; `forgot`: some receivers were dropped from it.
-    """
+    """The engine's own record of an actor, stored in front of the state."""
 
     clock: int = 0
+    """The hybrid logical clock of the actor, in ticks (`TICKS_PER_MS`)."""
     sent: Mapping[str, str] = field(default_factory=dict)
+    """The sort key of the row that was sent last to each receiver. The most recent receiver is
+    last.
+    """
     forgot: bool = False
+    """Whether receivers were removed from `sent` because it exceeded SENT_MAX."""
     spill: Spill | None = None
+    """The spilled outbox that is not sent yet, or None."""
 
     def previous_row(self, receiver: str) -> str:
-        """The sort key of the row last sent to a receiver; FIRST if there was none, UNKNOWN if it
-        may be forgotten.
+        """Return the sort key of the mailbox row that was sent last to a receiver.
+
+        Return FIRST if no row was sent to the receiver, and UNKNOWN if the header may have
+        forgotten the receiver.
         """
         return self.sent.get(receiver, UNKNOWN if self.forgot else FIRST)
 
     def with_sent_rows(self, rows: Mapping[str, str], clock: int) -> "Header":
-        """The header after one row was sent to each of these receivers."""
+        """Return a copy with another clock and with `rows` as the last sent rows.
+
+        The copy keeps the SENT_MAX most recent receivers.
+
+        Args:
+            rows: the sort key of the new row, by receiver.
+        """
         sent = {to: row for to, row in self.sent.items() if to not in rows} | dict(rows)
-        surplus = len(sent) - SENT_MAX
-        remembered = dict(list(sent.items())[surplus:]) if surplus > 0 else sent
-        return evolve(self, clock=clock, sent=remembered, forgot=self.forgot or surplus > 0)
+        excess = len(sent) - SENT_MAX
+        remembered = dict(list(sent.items())[excess:]) if excess > 0 else sent
+        return evolve(self, clock=clock, sent=remembered, forgot=self.forgot or excess > 0)
 
 
 _HEADER = lazy_adapter(Header)
 
 
 def encode_head(header: Header, state: bytes) -> bytes:
-    """Encode a head row: the header, and the state as it is encoded already."""
+    """Return the body of a head row: the header as a line of JSON, then the encoded state."""
     return _HEADER().dump_json(header) + b"\n" + state
 
 
 def decode_head(body: bytes) -> tuple[Header, bytes]:
-    """Decode a head row into its header and the encoded state; ValueError for a bad header."""
+    """Decode the body of a head row into the header and the encoded state.
+
+    Raises ValueError for an invalid header. The state is not checked.
+    """
     header, _, state = body.partition(b"\n")
     return _HEADER().validate_json(header), state

@@ -1,13 +1,14 @@
-"""The journal: one row for each commit of an actor, with enough in it to fold the commit again and
+"""The journal: a row for each commit of an actor, with the data to fold the commit again and
 compare.
 
-Journal rows need no condition of their own. An entry's key has the head's next revision, which the
-head's condition guards. The key of a dropped message is that of the message, whose deletion is
-guarded in the same commit.
+Journal rows need no condition of their own. The key of an entry contains the next revision of the
+head, and the commit is conditional on the head. The key of a dropped row contains the key of the
+mailbox row, whose deletion the same commit guards.
 
-A row of format 2 has a digest of every output that the commit changed (outputs.py), the reasons,
-the user who gave the command, and how many fields the state had. A row of format 1, which has no
-`v`, has a single digest of the state and the messages. Both formats are read here.
+This module reads two formats of rows:
+- Format 2 has a digest of each output that the commit changed (outputs.py). It also has the
+  reasons, the user who gave the command, and the number of fields of the state.
+- Format 1 has no `v`, and a single digest of the state and the messages.
 """
 
 import zlib
@@ -23,57 +24,67 @@ from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 FORMAT = 2
 JOURNAL = "Z#"
-# Sorts after every entry and before dropped messages.
+# A sort key after every entry and before every dropped row.
 JOURNAL_END = f"{JOURNAL}:"
 DROPPED = f"{JOURNAL}dropped#"
 UNCOMPRESSED_BYTES_MAX = 8 * 1024
-# The first byte of a row that is compressed because it is longer.
+# The first byte of a compressed row. Rows longer than UNCOMPRESSED_BYTES_MAX are compressed.
 COMPRESSED = b"\x00"
 PAGE_ROWS = 500
-# Of a journal that is not kept for ever one row in so many expires, and those before it go with it:
-# an entry of the due index is as dear as the row.
+# Limited journals set an expiry on every 32nd row only; expiring a row deletes all earlier rows. An
+# expiry costs an entry of the due index, which costs as much as the row.
 TRIMMED_ROWS = 32
 
 NamedMessage = tuple[str, Any]
-"""A message's type name and its fields as JSON."""
+"""The stored name of a message, and its fields as JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """An entry to write: the time of a commit, the rows of mail it folded, the command and the user
-    who gave it, the rows it read outside the actor (revision and body by `partition/sort`), its
-    reasons, each with the number of its message, and a digest of each of its outputs.
-
-    `is_dead_letter`: the mail is a dead letter. `is_spilled`: an outbox is sent in commits of its
-    own after this one, which have no entry. `field_count`: how many fields the state has.
-    """
+    """A journal entry to write."""
 
     now_ms: int
+    """The time of the commit in epoch ms."""
     mail: tuple[bytes, ...]
+    """The bodies of the mailbox rows that the commit folded."""
     command: tuple[EncodedMessage, ...]
+    """The encoded command of a user, or empty."""
     rows_read: Mapping[str, list[object]]
+    """The rows outside the actor that the steps read: revision and body by `partition/sort`."""
     output_digests: Mapping[str, str]
+    """The digest of each changed output, by output name (outputs.py)."""
     field_count: int
+    """The number of fields of the state type in the version that writes the entry."""
     reasons: Sequence[tuple[int, str]] = ()
+    """The reasons of the steps, each with the number of the step from 0."""
     user: str = ""
+    """The user who gave the command, or ""."""
     is_dead_letter: bool = False
+    """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
+    """Whether the actor has a spilled outbox after this commit. The commits that send a spilled
+    outbox have no entries, so revisions are missing after this entry.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEntry:
-    """An entry as it was read. `mail` has the messages of each row, in the order they were folded.
-
-    `output_digests` is None in a row of format 1, whose only digest is `full_digest`.
+    """A journal entry that was read. Fields with the same name as in `NewEntry` have the same
+    meaning.
     """
 
     revision: int
+    """The revision of the head that the commit wrote."""
     now_ms: int
     mail: tuple[tuple[NamedMessage, ...], ...]
+    """The messages of each mailbox row, in the order in which they were folded."""
     command: tuple[NamedMessage, ...]
     rows_read: Mapping[str, tuple[int, bytes]]
+    """The revision and body of each row that the steps read, by `partition/sort`."""
     output_digests: Mapping[str, str] | None
+    """The digests by output name. None in a row of format 1."""
     full_digest: str = ""
+    """The single digest of a row of format 1. "" in a row of format 2."""
     field_count: int = 0
     reasons: tuple[tuple[int, str], ...] = field(default=())
     user: str = ""
@@ -82,12 +93,12 @@ class RecordedEntry:
 
     @property
     def messages(self) -> tuple[NamedMessage, ...]:
-        """All messages, the command last."""
+        """All messages in folding order: the mail, then the command."""
         return (*(named for row in self.mail for named in row), *self.command)
 
 
 def entry_write(address: str, revision: int, entry: NewEntry) -> Put:
-    """The write of an entry, for the commit that takes the head to `revision`."""
+    """Build the Put that stores `entry` as the journal row of `revision`."""
     command = b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in entry.command)
     optional: dict[str, object] = {
         "read": entry.rows_read,
@@ -111,13 +122,17 @@ def entry_write(address: str, revision: int, entry: NewEntry) -> Put:
 
 
 def dropped_mail_write(address: str, sort: str, body: bytes, now_ms: int) -> Put:
-    """The write that records that mail to an actor that does not exist was dropped."""
+    """Build the Put that records dropped mail in the journal of an actor that does not exist.
+
+    The row's sort key is DROPPED followed by `sort`. The Put has no condition and the row never
+    expires.
+    """
     entry = b'{"now":%d,"dropped":%s}' % (now_ms, body)
     return Put(Key(address, f"{DROPPED}{sort}"), 1, entry, Expect.ANYTHING)
 
 
 def read_entry_rows(table: StateTable, address: str, after: int = 0) -> Iterator[Row]:
-    """Read the rows of the actor's entries after revision `after`, oldest first."""
+    """Read the rows of the actor's journal entries after revision `after`, oldest first."""
     start: str | None = f"{JOURNAL}{after + 1:012d}"
     while start is not None:
         page = table.query(address, start, JOURNAL_END, limit=PAGE_ROWS)
@@ -126,12 +141,12 @@ def read_entry_rows(table: StateTable, address: str, after: int = 0) -> Iterator
 
 
 def entry_revision(row: Row) -> int:
-    """The head's revision that an entry's commit made."""
+    """Return the revision of the head that the commit of a journal row wrote."""
     return int(row.key.sort.removeprefix(JOURNAL))
 
 
 def read_entry(row: Row) -> RecordedEntry:
-    """Decode a row into an entry; ValueError, with the reason, for anything else."""
+    """Decode a journal row into an entry. Raises ValueError with the reason for an invalid row."""
     try:
         fields = decode_journal_row(row.body)
         out = fields["out"]
@@ -141,7 +156,8 @@ def read_entry(row: Row) -> RecordedEntry:
             mail=tuple(_named_messages(mail["messages"]) for mail in fields["in"]),
             command=_named_messages(fields["command"]),
             rows_read={
-                name: (seen, body.encode()) for name, (seen, body) in _recorded_rows(fields).items()
+                name: (row_revision, body.encode())
+                for name, (row_revision, body) in _recorded_rows(fields).items()
             },
             output_digests=None if "v" not in fields else dict(out),
             full_digest=out if "v" not in fields else "",
@@ -156,12 +172,15 @@ def read_entry(row: Row) -> RecordedEntry:
 
 
 def decode_journal_row(body: bytes) -> Any:
-    """Decode a journal row's body as JSON."""
+    """Decompress a journal row's body if needed, and parse the JSON.
+
+    Raises ValueError for invalid JSON and `zlib.error` for invalid compressed data.
+    """
     return parse_json(zlib.decompress(body[1:]) if body.startswith(COMPRESSED) else body)
 
 
 def format_1_digest(state: bytes, sends: Mapping[str, Sequence[EncodedMessage]]) -> str:
-    """The digest of a row of format 1, over the state and the messages in order and in full."""
+    """Return the digest of a row of format 1: over the encoded state and all messages in order."""
     digest = sha256(state)
     for to, messages in sends.items():
         digest.update(to.encode())
@@ -171,10 +190,12 @@ def format_1_digest(state: bytes, sends: Mapping[str, Sequence[EncodedMessage]])
 
 
 def _named_messages(messages: Sequence[Sequence[Any]]) -> tuple[NamedMessage, ...]:
+    """Convert a list of `[name, fields]` into tuples."""
     return tuple((str(name), fields) for name, fields in messages)
 
 
 def _recorded_rows(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `read` field of a journal row: `[revision, body]` by `partition/sort`."""
     rows = fields.get("read", {})
     assert isinstance(rows, dict)
     return rows

@@ -1,5 +1,7 @@
-"""Lookup of the values behind a journal's digests, if they are still stored: in the actor's head
-and parts, in rows outside of it, and in the mailboxes and journals of the receivers.
+"""Lookup of the values behind the digests of a journal.
+
+A value is found if it is still stored: in the actor's head and parts, in rows outside the actor, or
+in the mailboxes and journals of the receivers.
 """
 
 from collections.abc import Iterator
@@ -15,21 +17,28 @@ from control_plane.engine.outputs import MAIL as MESSAGES
 from control_plane.engine.outputs import PART, ROW, output_digest
 from control_plane.state.table import Key, StateTable
 
-# Entries of a receiver's journal that are searched for one message.
+# The number of entries of a receiver's journal that are searched for a message.
 ENTRIES_SEARCHED_MAX = 5_000
 
 
 def find_value(table: StateTable, address: str, output: str, digest: str) -> bytes | None:
-    """Find the value of an actor's output by its digest; None if it is not stored any more."""
+    """Return the stored value of an actor's output with this digest.
+
+    Return None if the value is no longer stored or cannot be read.
+
+    Args:
+        output: the output's name (outputs.py).
+    """
     candidates = _candidate_values(table, address, output)
     try:
         return next((value for value in candidates if output_digest(value) == digest), None)
     except (AttributeError, KeyError, TypeError, ValueError):
-        # A stored value that cannot be read is no candidate.
+        # An unreadable stored value counts as missing.
         return None
 
 
 def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[bytes]:
+    """Yield the encoded values that are stored for an output now."""
     actor_type = actor_type_at(address)
     if output.startswith(PART):
         name = output.removeprefix(PART)
@@ -53,7 +62,10 @@ def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[
 
 
 def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:
-    """The messages from `sender` to `receiver` in the mailbox and the journal, row by row."""
+    """Yield the encoded messages from `sender` to `receiver`, one value for each row of mail.
+
+    The mailbox comes first, then the mail in the receiver's journal.
+    """
     if receiver == "*":
         return
     for row in table.query(receiver, MAIL, MAIL_END).rows:
@@ -67,5 +79,5 @@ def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator
 
 
 def _encode_messages(messages: object) -> bytes:
-    """Encode messages as the journal's digests have them."""
+    """Encode messages as the digests of the journal do."""
     return to_json(messages)

@@ -1,9 +1,10 @@
-"""Rows of an actor's mailbox and the ids that order them.
+"""The rows of an actor's mailbox, and the clocks that order the rows.
 
-All messages of one commit to one receiver are one row. The row's id is the sender's hybrid logical
-clock and the sender's name: later than all that the sender had sent or read before, whatever the
-machines' clocks say. `previous` is the sender's previous row to this receiver, which lets a reader
-notice that it missed one.
+The messages of one commit to one receiver are one row. The sort key of the row consists of the
+sender's hybrid logical clock and the sender's address. This clock is later than every clock that
+the sender had sent or received before, even if the clocks of the machines differ. `previous` is the
+sort key of the sender's previous row to the same receiver. A reader uses it to detect that it has
+missed a row.
 """
 
 import logging
@@ -23,21 +24,24 @@ MAIL = "M#"
 MAIL_END = "N"
 TIMERS = "T#"
 LETTERS = "D#"
-# Mail is due in the table's index so long after it was sent: see due_rows.py.
+# The delay after which unfolded mail is due in the table's index (due_rows.py).
 RECOVERY_DELAY_MS = 5_000
-# No row is due in the index later than this after it was written; a timer that is set for later is
-# found then, and waits on. What is due later still was written with a clock that was ahead.
+# The maximum delay between the writing of a row and the time in the due index. A timer that is set
+# for later is found after this delay and postponed. A row that is due even later was written by a
+# host with a clock that was ahead.
 DUE_MS_MAX = 3_600_000
-# Ticks of the hybrid clock in a millisecond.
+# The number of ticks of the hybrid clock in a millisecond.
 TICKS_PER_MS = 1 << 12
 
-# What `previous` may be but a sort key: the sender's first row, or one it does not remember.
+# Values of `previous` that are not sort keys: FIRST marks the sender's first row to the receiver,
+# and UNKNOWN a previous row that the sender has forgotten.
 FIRST = ""
 UNKNOWN = "?"
-# The name of the only message of a row whose messages cannot be read: no type of message has it.
+# The message name in the mail of an unreadable row. No message type has this name.
 UNREADABLE = "UnreadableMail"
 
-# A row tried this often is folded message by message: one of them may crash the process.
+# A row with this many attempts is folded message by message, because a message may crash the
+# process.
 ISOLATE_FROM_ATTEMPTS = 3
 ATTEMPTS_MAX = 5
 
@@ -46,45 +50,51 @@ _HEADER = re.compile(
 )
 
 NamedFields = tuple[str, object]
-"""A message as it is stored: its name and its fields."""
+"""The stored name of a message, and its fields as JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxRow:
-    """A row of a mailbox, or a timer: the messages of one commit to one receiver, which the code
-    calls mail. `messages` are stored names and fields, not decoded yet.
-
-    `previous` is a row's sort key, FIRST, or UNKNOWN when the sender does not remember it. `rest`
-    are the row's later messages, which stay in it when these are folded. `body` is what the journal
-    records of it, `stored` the row's body.
-    """
+    """Mail: a mailbox row or a timer, with the messages of a commit to a receiver."""
 
     key: Key
     revision: int
     sender: str
+    """The address of the sending actor, or the name of another part of the cluster."""
     previous: str
+    """The sort key of the sender's previous row to this receiver, or FIRST, or UNKNOWN."""
     clock: int
+    """The sender's hybrid logical clock when the row was sent, in ticks."""
     attempts: int
+    """The number of failed attempts of the recovery pass to fold the row."""
     messages: tuple[NamedFields, ...]
+    """The stored names and fields of the messages to fold, not decoded."""
     body: bytes
+    """The encoded row with `messages` only, which the journal records."""
     stored: bytes
+    """The body of the whole row as it is stored in the table."""
     rest: tuple[NamedFields, ...] = ()
+    """The later messages of the row, which stay in the table when `messages` are folded."""
 
     def first_messages(self, count: int) -> "MailboxRow":
-        """The row with its first `count` messages alone; the others are its rest."""
+        """Return the row reduced to the first `count` messages. The other messages become the
+        `rest`.
+        """
         if count >= len(self.messages):
             return self
-        taken, rest = self.messages[:count], self.messages[count:]
-        body = self._header(self.attempts) + _encode_messages(taken)
-        return replace(self, messages=taken, rest=(*rest, *self.rest), body=body)
+        first, rest = self.messages[:count], self.messages[count:]
+        body = self._header(self.attempts) + _encode_messages(first)
+        return replace(self, messages=first, rest=(*rest, *self.rest), body=body)
 
     def removal(self, now_ms: int) -> Write:
-        """The write that removes the messages from the mailbox, which can succeed only once. It
-        deletes the row unless there is a rest.
+        """Build the write that removes `messages` from the mailbox. It can succeed only once.
+
+        The write deletes the row, or replaces it by a row with the `rest`.
         """
         if not self.rest:
             return Delete(self.key, Expect.PRESENT)
-        # The first of the rest has had no attempt of its own, but may be the one to isolate.
+        # The remaining messages have had no attempts. They are isolated like the row, because any
+        # remaining message may crash the process.
         attempts = 0 if self.attempts < ISOLATE_FROM_ATTEMPTS else ISOLATE_FROM_ATTEMPTS
         body = self._header(attempts) + _encode_messages(self.rest)
         return Put(self.key, self.revision + 1, body, self.revision, now_ms + RECOVERY_DELAY_MS)
@@ -94,38 +104,50 @@ class MailboxRow:
 
 
 def mail_key(receiver: str, clock: int, sender: str) -> Key:
-    """The key of a row sent at `clock`."""
+    """Return the key of a mailbox row that `sender` sends at `clock`."""
     return Key(receiver, f"{MAIL}{clock:016x}#{sender}")
 
 
 def timer_key(address: str, due_ms: int, clock: int) -> Key:
-    """The key of a timer. Timers sort by the time they are due, outside the mailbox."""
+    """Return the key of a timer. Timers are sorted by due time and are not part of the mailbox."""
     return Key(address, f"{TIMERS}{due_ms:014d}#{clock:016x}")
 
 
 def timer_write(address: str, due_ms: int, clock: int, message: EncodedMessage, now_ms: int) -> Put:
-    """The write that sets a timer."""
+    """Build the Put that sets a timer.
+
+    Args:
+        clock: the actor's hybrid clock.
+        message: the encoded message that the actor receives at `due_ms`.
+    """
     key = timer_key(address, due_ms, clock)
     return mail_write(key, address, FIRST, clock, [message], _index_due_ms(due_ms, now_ms))
 
 
 def timer_due_ms(key: Key) -> int | None:
-    """When the timer of this key is due; None for a row that is no timer."""
+    """Return the due time of a timer in epoch ms. Return None for a key of another kind of row."""
     if not key.sort.startswith(TIMERS):
         return None
     return int(key.sort.removeprefix(TIMERS).partition("#")[0])
 
 
 def timer_continuation(timer: MailboxRow, due_ms: int, now_ms: int) -> Put:
-    """The write that lets a timer wait on, which is due later than the index has it."""
+    """Build the Put that moves a timer's time in the due index.
+
+    The new time is `due_ms`, or DUE_MS_MAX from now if that is earlier. The messages and the
+    attempts stay unchanged. The Put conflicts if the row has changed since the timer was read.
+    """
     return postponement(timer, _index_due_ms(due_ms, now_ms))
 
 
 def restarted_timer(timer: MailboxRow, due_ms: int, now_ms: int) -> tuple[Write, ...]:
-    """The writes that let a timer which was set in the future wait from now on, for as long as it
-    was set for.
+    """Build the writes that restart a timer from a host with a clock that was ahead.
+
+    The timer's original delay starts again at `now_ms`. A timer that was set before `now_ms` is
+    only postponed.
     """
-    # The clock of a commit is not before the time of its host.
+    # The clock of a commit is never behind the host's time, so the clock shows when the timer was
+    # set.
     set_ms = timer.clock // TICKS_PER_MS
     if not is_from_future(set_ms, now_ms):
         return (timer_continuation(timer, due_ms, now_ms),)
@@ -136,13 +158,19 @@ def restarted_timer(timer: MailboxRow, due_ms: int, now_ms: int) -> tuple[Write,
 
 
 def _index_due_ms(due_ms: int, now_ms: int) -> int:
+    """Return the time in the due index of a timer that is due at `due_ms`."""
     return min(due_ms, now_ms + DUE_MS_MAX)
 
 
 def mail_write(
     key: Key, sender: str, previous: str, clock: int, messages: list[EncodedMessage], due_ms: int
 ) -> Put:
-    """The write that mails `messages`. It conflicts with a row that has the key already."""
+    """Build the Put that mails `messages`. The Put conflicts with an existing row of the same key.
+
+    Args:
+        previous: the sort key of the sender's previous row to this receiver, or FIRST, or UNKNOWN.
+        due_ms: the time at which the recovery pass looks at the row.
+    """
     body = _encode_header(sender, previous, clock, 0) + _join_messages(messages)
     return Put(key, 1, body, Expect.ABSENT, due_ms)
 
@@ -150,7 +178,10 @@ def mail_write(
 def delivered_mail(
     receiver: str, sender: str, clock: int, messages: Sequence[EncodedMessage]
 ) -> MailboxRow:
-    """The mail of messages that their sender's commit folds into the receiver: no row holds it."""
+    """Build the mail of messages that the sender's commit folds into the receiver.
+
+    The mail exists only in the journal: no mailbox row contains it.
+    """
     body = _encode_header(sender, FIRST, clock, 0) + _join_messages(messages)
     fields: tuple[NamedFields, ...] = tuple((name, body) for name, body in messages)
     return MailboxRow(
@@ -159,8 +190,10 @@ def delivered_mail(
 
 
 def read_mail(row: Row) -> MailboxRow:
-    """Decode a row into mail. A row that cannot be decoded is mail with one message that nothing
-    can fold, UNREADABLE, so that it becomes a dead letter like any other.
+    """Decode a row into mail.
+
+    An undecodable row is logged. It becomes mail with the single message UNREADABLE, which always
+    fails, so that the row becomes a dead letter.
     """
     try:
         fields = parse_json(row.body)
@@ -181,9 +214,10 @@ def read_mail(row: Row) -> MailboxRow:
 
 
 def _unreadable_mail(row: Row) -> MailboxRow:
-    """The mail of a row whose messages cannot be decoded. What is known of its sender is in its
-    header, or else in its key; without a header no attempt can be counted, so it has had all of
-    them.
+    """Build the mail of a row with undecodable messages.
+
+    The sender is read from the header of the body, or else from the key. Without a readable header,
+    attempts cannot be counted in the row, so the mail has ATTEMPTS_MAX attempts.
     """
     header = _HEADER.match(row.body)
     if header:
@@ -200,8 +234,8 @@ def _unreadable_mail(row: Row) -> MailboxRow:
 
 
 def dead_letter_write(mail: MailboxRow) -> Put:
-    """The write that keeps mail, which nothing could fold, as a dead letter. Each message of a row
-    has its own.
+    """Build the Put that stores mail as a dead letter. Each message of a row has its own dead
+    letter.
     """
     suffix = f"#{len(mail.rest):06d}" if mail.rest else ""
     body = mail.stored if mail.messages[0][0] == UNREADABLE else mail.body
@@ -211,8 +245,11 @@ def dead_letter_write(mail: MailboxRow) -> Put:
 
 
 def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[MailboxRow, Put]:
-    """The mail with one more attempt, due again after 2^attempts seconds, and the write of it. A
-    `count` of -1 withdraws the last attempt.
+    """Change the number of attempts of a row by `count`: 1 for an attempt, -1 to withdraw the
+    attempt.
+
+    Return the changed mail and the Put that stores it. The row is due again after 2^attempts
+    seconds.
     """
     attempts = mail.attempts + count
     before, after = b'"attempts":%d,' % mail.attempts, b'"attempts":%d,' % attempts
@@ -223,32 +260,36 @@ def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[Mailbo
 
 
 def attempt_delay_ms(attempts: int) -> int:
-    """How long after an attempt the next one is due: 2^attempts seconds."""
+    """Return the delay before the next attempt in ms: 2^attempts seconds."""
     return (1 << attempts) * 1000
 
 
 def postponement(mail: MailboxRow, due_ms: int) -> Put:
-    """The write that lets a row be due at another time, with no attempt counted."""
+    """Build the Put that changes the due time of a row. Attempts are not counted."""
     return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 
 
 def next_clock(clock: int, now_ms: int) -> int:
-    """The next value of a hybrid clock: later than `clock`, and not before the wall clock."""
+    """Return the next value of a hybrid clock, in ticks.
+
+    The value is the larger of `clock` + 1 and `now_ms` * TICKS_PER_MS.
+    """
     return max(clock + 1, now_ms * TICKS_PER_MS)
 
 
 def _encode_header(sender: str, previous: str, clock: int, attempts: int) -> bytes:
-    """The beginning of a row's body, before its messages."""
+    """Encode the beginning of a row's body, up to the messages."""
     return (
         f'{{"v":1,"from":"{sender}","prev":"{previous}","clock":{clock},"attempts":{attempts},'
     ).encode()
 
 
 def _encode_messages(messages: Iterable[NamedFields]) -> bytes:
+    """Encode the end of a row's body from names and fields."""
     return _join_messages((name, to_json(fields)) for name, fields in messages)
 
 
 def _join_messages(messages: Iterable[EncodedMessage]) -> bytes:
-    """The end of a row's body: its messages."""
+    """Encode the end of a row's body from encoded messages."""
     content = b",".join(b'["%s",%s]' % (name.encode(), fields) for name, fields in messages)
     return b'"messages":[' + content + b"]}"

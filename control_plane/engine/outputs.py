@@ -1,8 +1,12 @@
-"""The outputs of a commit, one by one and encoded without defaults.
+"""The outputs of a commit: the changed values, each encoded without defaults.
 
-The journal keeps a digest of each output and replays compare them; a field that is added with a
-default changes none. An output is named after a field of the state, or `P:` and a part, `R:` and a
-row outside the actor, `M:` and a receiver of messages, or `T` for the timers.
+The journal stores a digest of each output, and replays compare the digests. Adding a field with a
+default changes no digest. The names of outputs:
+- the field's name, for a field of the state;
+- `P:` and the part's name, for a part;
+- `R:` and the key, for a row outside the actor;
+- `M:` and the address, for the messages to a receiver;
+- `T`, for all timers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +19,10 @@ from control_plane.engine.actor_types import ActorType, EncodedMessage
 from control_plane.state.table import Key
 
 OUTBOX = "outbox/"
-# Messages to more receivers are one output: a digest for each would fill the row.
+# The maximum number of receivers with separate outputs. Messages to more receivers are a single
+# output, because many digests would fill the journal row.
 RECEIVERS_MAX = 48
-# The output of a part or a row that was deleted.
+# The output of a deleted part or row.
 DELETED = b"-"
 
 PART, ROW, MAIL, TIMERS = "P:", "R:", "M:", "T"
@@ -25,13 +30,15 @@ _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
 
 
 def output_digest(output: bytes) -> str:
-    """The digest of an output: eight hexadecimal digits."""
+    """Return the digest of an output: eight hexadecimal digits."""
     return sha256(output).hexdigest()[:8]
 
 
 def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tuple[str, bytes]]:
-    """The fields of the state that a fold changed; of a new actor, those that differ from their
-    defaults.
+    """Yield the name and the encoding of each state field with a changed encoding.
+
+    For a new actor (`before` is None), the fields are compared with their defaults. Fields without
+    a default are always yielded.
     """
     previous_values = actor_type.field_defaults if before is None else before.__dict__
     for name, value in after.__dict__.items():
@@ -46,7 +53,10 @@ def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tu
 def part_outputs(
     actor_type: ActorType, parts: Mapping[str, object | None]
 ) -> Iterator[tuple[str, bytes]]:
-    """The parts written, without those of a spilled outbox, whose messages are outputs anyway."""
+    """Yield the outputs of changed parts.
+
+    The parts of a spilled outbox are left out, because their messages are outputs already.
+    """
     for name, value in parts.items():
         if not name.startswith(OUTBOX):
             yield (
@@ -56,13 +66,16 @@ def part_outputs(
 
 
 def row_outputs(rows: Mapping[Key, bytes | None]) -> Iterator[tuple[str, bytes]]:
-    """The rows written outside the actor."""
+    """Yield the outputs of changed rows outside the actor."""
     for key, body in rows.items():
         yield f"{ROW}{key.partition}/{key.sort}", DELETED if body is None else body
 
 
 def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tuple[str, bytes]]:
-    """The messages to each receiver; a single output if the receivers are too many."""
+    """Yield an output for each receiver's messages.
+
+    Yield a single output for all messages if the fold has more than RECEIVERS_MAX receivers.
+    """
     encoded = {
         to: b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in messages)
         for to, messages in sends.items()
@@ -75,7 +88,9 @@ def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tupl
 
 
 def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator[tuple[str, bytes]]:
-    """All timers that were set, in order, as one output."""
+    """Yield all timers that were set, in order, as a single output. Yield nothing without
+    timers.
+    """
     if timers:
         encoded = (
             b'[%d,"%s",%s]' % (timer.due_ms, name.encode(), body)
@@ -86,7 +101,7 @@ def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator
 
 
 def display_name(output: str) -> str:
-    """An output's name as users see it: `status`, `part trials/0`, `messages to trial#7`."""
+    """Return an output's name for users: `status`, `part trials/0`, `messages to trial#7`."""
     if output == TIMERS:
         return "timers"
     if output == f"{MAIL}*":
@@ -95,7 +110,7 @@ def display_name(output: str) -> str:
 
 
 def output_rank(output: str) -> int:
-    """The sort order of an output: the state, parts, rows, messages, timers."""
+    """Return the sort rank of an output: 0 for state fields, then parts, rows, messages, timers."""
     families = (PART, ROW, MAIL)
     if output == TIMERS:
         return len(families) + 1

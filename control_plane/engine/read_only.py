@@ -12,15 +12,22 @@ from control_plane.state.table import Key, Row
 def read_only_context(
     engine: Engine, address: str, parts: "ActorParts | None" = None
 ) -> StepContext:
-    """A step context that only reads. Each part is read once, when it is first needed, so parts may
-    be of different moments.
+    """Return a step context for reading an actor's parts and other rows outside a fold.
+
+    Each part is read on its first use, so the parts may be from different moments. Effects that are
+    added to the context are never committed.
+
+    Args:
+        parts: parts that are read already; by default, none.
     """
     return StepContext(address, 0, _LatestReader(engine, parts or ActorParts(engine, address)))
 
 
 class ActorParts:
-    """The parts of an actor, each read once. All those of a family (`groups` and what is below it)
-    are read together. A part that is as it was in `former` is not decoded again.
+    """The parts of an actor. Each part is read from the table once, on its first use.
+
+    All parts of a family in `families` (such as `groups` and all `groups/...`) are read together. A
+    part whose revision is unchanged since `previous` is not decoded again.
     """
 
     def __init__(
@@ -28,28 +35,32 @@ class ActorParts:
         engine: Engine,
         address: str,
         families: Collection[str] = (),
-        former: "ActorParts | None" = None,
+        previous: "ActorParts | None" = None,
     ) -> None:
         self.address = address
         self._engine = engine
         self._families = frozenset(families)
-        self._former = {} if former is None else former._decoded
+        self._previous = {} if previous is None else previous._decoded
         self._rows: dict[str, Row | None] = {}
         self._decoded: dict[str, tuple[int, object]] = {}
         self._families_read: set[str] = set()
 
     def part(self, name: str) -> object | None:
-        """Read a part, or None."""
+        """Return the decoded part. Return None if the part does not exist."""
         row = self._row(name)
         if row is None:
             return None
-        known = self._decoded.get(name) or self._former.get(name)
-        if known is None or known[0] != row.revision:
-            known = row.revision, actor_type_at(self.address).decode_part(name, row.body)
-        self._decoded[name] = known
-        return known[1]
+        decoded = self._decoded.get(name) or self._previous.get(name)
+        if decoded is None or decoded[0] != row.revision:
+            decoded = row.revision, actor_type_at(self.address).decode_part(name, row.body)
+        self._decoded[name] = decoded
+        return decoded[1]
 
     def _row(self, name: str) -> Row | None:
+        """Return the row of a part, reading the row or the whole family on first use.
+
+        Return None if the row does not exist.
+        """
         family = name.partition("/")[0]
         if family in self._families and family not in self._families_read:
             self._families_read.add(family)
@@ -61,15 +72,17 @@ class ActorParts:
 
 
 class _LatestReader:
+    """A reader for step contexts that returns the latest committed values."""
+
     def __init__(self, engine: Engine, parts: ActorParts) -> None:
         self._engine = engine
         self._parts = parts
 
     def part(self, name: str) -> object | None:
-        """Read a part of the actor, or None."""
+        """Return the decoded part. Return None if the part does not exist."""
         return self._parts.part(name)
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """Read a row outside the actor; revision 0 and no body where there is none."""
+        """Read a row outside the actor. A missing row has revision 0 and an empty body."""
         row = self._engine.table.get(Key(partition, sort))
         return ObservedRow(0, b"") if row is None else ObservedRow(row.revision, row.body)

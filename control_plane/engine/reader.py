@@ -1,9 +1,9 @@
-"""Loading an actor: its head, its mailbox and its parts, which are read at different moments.
+"""Loading an actor: the head, the mailbox and the parts, which are read at different moments.
 
-The head is read first. A part carries the head's revision that wrote it, so a part newer than the
-head shows that the read is torn; an outdated part cannot be seen once its head was. A cached actor
-is valid exactly while the head has the revision it was cached at, since every write of a part bumps
-the head.
+The head is read first. Each part stores the head's revision of the commit that wrote the part. A
+part that is newer than the head shows that the read is torn. Each commit that writes a part
+increases the head's revision, so a cached actor is valid while the stored head has the cached
+revision.
 """
 
 from collections import OrderedDict
@@ -31,20 +31,25 @@ CACHED_ACTORS_MAX = 2_000
 
 
 class TornRead(Exception):
-    """Rows of different moments were read: the read must be repeated."""
+    """The rows that were read belong to different moments. The caller repeats the read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedActor:
-    """An actor, its mail in order, and those of its parts that were read."""
+    """An actor with the mail, and the parts that were read."""
 
     snapshot: ActorSnapshot
     mail: tuple[MailboxRow, ...]
+    """The mail in order: the mailbox by sort key, then the due timers."""
     parts: dict[str, object | None] = field(default_factory=dict)
+    """The decoded parts that were read so far, by name. None stands for a missing part."""
 
 
 class ActorCache:
-    """Decoded actors by address, each valid for one revision of its head."""
+    """A cache of decoded actors by address. An entry is valid for a single revision of the head.
+
+    Threads may share a cache. It keeps the CACHED_ACTORS_MAX actors that were cached last.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -55,19 +60,22 @@ class ActorCache:
     def get(
         self, address: str, revision: int
     ) -> tuple[ActorSnapshot, dict[str, object | None]] | None:
-        """The actor and its known parts, if it is cached at that revision."""
+        """Return the actor and the cached parts. Return None if that revision is not cached."""
         with self._lock:
             entry = self._entries.get(address)
             return entry if entry and entry[0].revision == revision else None
 
     def get_latest(self, address: str) -> ActorSnapshot | None:
-        """The actor as it was last cached; another process may have advanced it since."""
+        """Return the cached actor at any revision. Return None if the actor is not cached.
+
+        Another process may have advanced the actor since.
+        """
         with self._lock:
             entry = self._entries.get(address)
             return None if entry is None else entry[0]
 
     def put(self, snapshot: ActorSnapshot, parts: dict[str, object | None]) -> None:
-        """Cache an actor as a commit has left it."""
+        """Cache an actor and the known parts after a commit. Replaces an earlier revision."""
         with self._lock:
             self._entries[snapshot.address] = (snapshot, parts)
             self._entries.move_to_end(snapshot.address)
@@ -75,7 +83,7 @@ class ActorCache:
                 self._entries.popitem(last=False)
 
     def put_if_newer(self, snapshot: ActorSnapshot) -> None:
-        """Cache an actor as it was read, unless the same or a later revision is cached already."""
+        """Cache an actor without parts, unless this revision or a later revision is cached."""
         with self._lock:
             entry = self._entries.get(snapshot.address)
             if entry is not None and entry[0].revision >= snapshot.revision:
@@ -86,8 +94,12 @@ class ActorCache:
 def load_actor(
     table: StateTable, cache: ActorCache, address: str, timers_until_ms: int | None
 ) -> LoadedActor:
-    """Load the actor with its mail and, unless `timers_until_ms` is None, its timers due until
-    then. Raises TornRead.
+    """Load the actor with at most MAIL_MAX rows of mail.
+
+    Args:
+        timers_until_ms: also load at most MAIL_MAX timers that are due until then; None loads none.
+
+    Raises TornRead if earlier mail of a sender may be missing.
     """
     rows = table.query(address, HEAD, MAIL_END, limit=1 + MAIL_MAX).rows
     has_head = bool(rows) and rows[0].key.sort == HEAD
@@ -105,7 +117,11 @@ def load_actor(
 def decode_snapshot(
     cache: ActorCache, address: str, row: Row | None
 ) -> tuple[ActorSnapshot, dict[str, object | None]]:
-    """The actor of a head row, or one without a state for no row, and its cached parts."""
+    """Decode a head row into the actor. Return the actor and the cached parts.
+
+    Use the cache if it has the row's revision. Without a row, return an actor with revision 0 and
+    no state.
+    """
     if row is None:
         return ActorSnapshot(address, 0, Header(), None), {}
     cached = cache.get(address, row.revision)
@@ -118,15 +134,17 @@ def decode_snapshot(
 
 
 class RowSource(Protocol):
-    """A source of single rows: the table, or a journal's record of it."""
+    """A source of single rows: the state table, or the rows that a journal entry recorded."""
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Return the row. Return None if the row does not exist."""
 
 
 class FoldReader:
-    """The reader of a fold's steps. It reads what the fold has written so far, then the cache, then
-    the table.
+    """The reader for the steps of a fold.
+
+    Reads return the changes of the fold so far, then loaded or cached values, then rows of the
+    table.
     """
 
     def __init__(self, table: RowSource, actor: LoadedActor) -> None:
@@ -137,11 +155,14 @@ class FoldReader:
 
     @property
     def snapshot(self) -> ActorSnapshot:
-        """The actor as it was loaded."""
+        """The loaded actor before the fold."""
         return self._loaded.snapshot
 
     def part(self, name: str) -> object | None:
-        """Read a part of the actor, or None. Raises TornRead for a part newer than the head."""
+        """Return a part of the actor. Return None if the part does not exist.
+
+        Raises TornRead for a part that is newer than the head.
+        """
         if name in self.fold.parts:
             return self.fold.parts[name]
         parts, snapshot = self._loaded.parts, self._loaded.snapshot
@@ -153,8 +174,10 @@ class FoldReader:
         return parts[name]
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """Read a row outside the actor, once in a fold: the revision that a step decides by is the
-        one that guards the commit.
+        """Read a row outside the actor. A missing row has revision 0 and an empty body.
+
+        Each row is read once in a fold, so that the commit is guarded by the revision that the
+        steps have seen.
         """
         key = Key(partition, sort)
         fold = self.fold
@@ -172,8 +195,10 @@ class FoldReader:
 def _ensure_complete(
     table: StateTable, address: str, mail: tuple[MailboxRow, ...]
 ) -> tuple[MailboxRow, ...]:
-    """The mail, read again where needed, without gaps: of each sender, none sent before is missing.
-    Raises TornRead if it has a gap.
+    """Return the mail if no earlier row of a sender is missing; read the mailbox again where
+    needed.
+
+    Raises TornRead if a row is missing.
     """
     if any(row.previous == UNKNOWN for row in mail):
         mail = _read_again(table, address, mail)
@@ -185,11 +210,11 @@ def _ensure_complete(
 def _read_again(
     table: StateTable, address: str, mail: tuple[MailboxRow, ...]
 ) -> tuple[MailboxRow, ...]:
-    """Read the mailbox a second time: all that was committed before a row of the first read is seen
-    now.
+    """Read the mailbox a second time, and return the rows up to the last row of `mail`.
 
-    A row that only the second read saw may have an unseen one before it: it waits for the next
-    load.
+    The second read contains every row that was committed before a row of the first read. Leave out
+    rows that only the second read returned and whose sender has forgotten the previous row. Their
+    previous row may be missing; the next load returns them.
     """
     rows = table.query(address, MAIL, MAIL_END, limit=MAIL_MAX).rows
     seen, last = {row.key.sort for row in mail}, mail[-1].key.sort
@@ -198,7 +223,7 @@ def _read_again(
 
 
 def _has_missed_mail(table: StateTable, mail: tuple[MailboxRow, ...]) -> bool:
-    """Whether an earlier row of a sender is in the table but not in the mail that was read."""
+    """Return whether the table has a sender's previous row that `mail` does not contain."""
     known = {row.key.sort for row in mail} | {FIRST, UNKNOWN}
     return any(
         table.get(Key(row.key.partition, row.previous)) is not None

@@ -1,10 +1,12 @@
-"""Replay: folds an actor's journal again from the beginning with today's code, and finds the first
+"""Replay: fold an actor's journal again from the beginning with today's code, and find the first
 difference.
 
-Parts are kept in memory, rows outside the actor are taken from the journal, the time is as
-recorded, and the messages of a commit are folded in their order: mail, the command, the end of the
-fold; a dead letter with the fallback. A field of today's state that a recorded commit did not know
-starts from its default after that commit, as it does when the codec decodes an old row.
+Parts are kept in memory. Rows outside the actor and times are taken from the journal. The messages
+of a commit are folded in their original order: mail, the command, the end of the fold. A dead
+letter is applied with the fallback.
+
+A recorded commit may lack fields of today's state. These fields are reset to their defaults after
+the commit, because the codec also uses defaults when it decodes an old row.
 """
 
 from collections.abc import Iterator
@@ -37,33 +39,37 @@ PART_ROWS_PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first output that today's code makes otherwise: its commit, the message, and both values.
-
-    `recorded` and `replayed` are JSON values where they are still stored, else digests; None for
-    nothing.
-    """
+    """The first output for which today's code computes another value."""
 
     revision: int
+    """The revision of the head that the commit wrote."""
     message: str
+    """The stored name of the message that causes the difference, several names, or ""."""
     field: str
+    """The display name of the output and the path to the place inside its value."""
     recorded: object
+    """The recorded JSON value, or a digest if the value is secret or no longer stored. None for no
+    value.
+    """
     replayed: object
+    """The replayed JSON value or digest. None for no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of an actor's replay: entries folded, and the first difference. It is `complete`
-    if it was neither cut off nor ended by a difference.
-    """
+    """The result of an actor's replay."""
 
     address: str
     entries: int
+    """The number of journal entries that were folded without a difference."""
     difference: Difference | None
+    """The first difference, or None."""
     complete: bool = False
+    """Whether all entries were replayed and no difference was found."""
 
 
 class _DifferenceFound(Exception):
-    """Ends a replay with the difference it found."""
+    """Ends a replay with the first difference."""
 
     def __init__(self, difference: Difference) -> None:
         super().__init__(difference)
@@ -71,7 +77,7 @@ class _DifferenceFound(Exception):
 
 
 class _UnrecordedRead(TornRead):
-    """Today's code reads a row that the recorded commit did not read."""
+    """Raised when today's code reads a row that the recorded commit did not read."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -81,8 +87,13 @@ class _UnrecordedRead(TornRead):
 def replay_actor(
     table: StateTable, address: str, *, entries_max: int | None = None
 ) -> ReplayResult:
-    """Replay one actor, or its first `entries_max` entries. A journal row that cannot be decoded is
-    a difference too.
+    """Replay the journal of an actor and compare the result with the stored head and parts.
+
+    A journal row that cannot be decoded, a missing head and an unknown actor type are differences.
+
+    Args:
+        entries_max: the number of entries to replay. If entries are left over, the result is not
+            complete and the head is not compared. None replays all entries.
     """
     if address.partition("#")[0] not in ACTOR_TYPES:
         return ReplayResult(
@@ -94,7 +105,7 @@ def replay_actor(
         for row in journal.read_entry_rows(table, address):
             if head is None:
                 raise _difference_at(journal.entry_revision(row), "", "head", None, "an actor")
-            # Entries committed since the head was read are not compared.
+            # Skip entries that were committed after the head was read.
             if journal.entry_revision(row) > head.revision:
                 break
             if replayer.entries == entries_max:
@@ -108,14 +119,17 @@ def replay_actor(
 
 
 class _RecordedRows:
-    """The rows outside the actor, as a recorded commit read them."""
+    """The rows outside the actor that a recorded commit read, as a source of rows."""
 
     def __init__(self, address: str, entry: RecordedEntry) -> None:
         self._address = address
         self._entry = entry
 
     def get(self, key: Key) -> Row | None:
-        """The row as it was recorded, or None. Raises _UnrecordedRead."""
+        """Return the recorded row. Return None for a missing row and for the actor's own parts.
+
+        Raises _UnrecordedRead if the recorded commit did not read the row.
+        """
         if key.partition == self._address and key.sort.startswith(PARTS):
             return None
         name = f"{key.partition}/{key.sort}"
@@ -126,13 +140,13 @@ class _RecordedRows:
 
 
 class _Replayer:
-    """The replay of one actor: its state and parts after the entries folded so far."""
+    """The replay of an actor, with the state and parts after the entries folded so far."""
 
     def __init__(self, table: StateTable, address: str) -> None:
         self._table = table
         self._before = ActorSnapshot(address, 0, Header(), None)
         self._parts: dict[str, object | None] = {}
-        self._spilled = False
+        self._may_skip_revisions = False
         self.entries = 0
 
     @property
@@ -140,7 +154,7 @@ class _Replayer:
         return self._before.actor_type
 
     def replay_entry(self, row: Row) -> None:
-        """Fold one entry and compare its outputs. Raises _DifferenceFound."""
+        """Fold an entry and compare the outputs. Raises _DifferenceFound."""
         revision = journal.entry_revision(row)
         try:
             entry = journal.read_entry(row)
@@ -150,13 +164,15 @@ class _Replayer:
         fold = self._fold_entry(entry)
         self._compare_outputs(entry, fold)
         self.entries += 1
-        self._spilled = entry.is_spilled
+        self._may_skip_revisions = entry.is_spilled
         self._parts.update(fold.parts)
         state = _with_known_fields(self._actor_type, fold.state, entry.field_count)
         self._before = ActorSnapshot(self._before.address, revision, Header(), state)
 
     def compare_head(self, head: Row) -> None:
-        """Compare the replayed state and parts with the stored ones. Raises _DifferenceFound."""
+        """Compare the replayed state and parts with the stored state and parts. Raises
+        _DifferenceFound.
+        """
         self._check_revision(head.revision + 1)
         try:
             stored = self._actor_type.decode_state(decode_head(head.body)[1])
@@ -171,16 +187,21 @@ class _Replayer:
         self._compare_parts(head)
 
     def _check_revision(self, revision: int) -> None:
-        """Raise _DifferenceFound if an entry is missing before `revision`; only commits that send a
-        spilled outbox have none.
+        """Raise _DifferenceFound if an entry before `revision` is missing.
+
+        The commits that send a spilled outbox have no entries, so gaps after a spilled outbox are
+        accepted.
         """
         expected = self._before.revision + 1
-        if revision != expected and not (self._spilled and revision > expected):
+        if revision != expected and not (self._may_skip_revisions and revision > expected):
             text = f"no entry of revision {expected}"
             raise _difference_at(expected, "", "journal", text, None)
 
     def _fold_entry(self, entry: RecordedEntry, upto: int | None = None) -> Fold:
-        """Fold an entry, or its first `upto` messages. Raises _DifferenceFound."""
+        """Fold all messages of an entry and end the fold, or fold only the first `upto` messages.
+
+        Raises _DifferenceFound if today's code cannot fold the entry or leaves no state.
+        """
         actor = LoadedActor(self._before, (), dict(self._parts))
         reader = FoldReader(_RecordedRows(self._before.address, entry), actor)
         name = ""
@@ -200,6 +221,10 @@ class _Replayer:
         return reader.fold
 
     def _compare_outputs(self, entry: RecordedEntry, fold: Fold) -> None:
+        """Compare the digests of all outputs. Raises _DifferenceFound.
+
+        Fields of the state that the recorded version did not have are not compared.
+        """
         if entry.output_digests is None:
             self._compare_full_digest(entry, fold)
             return
@@ -215,7 +240,7 @@ class _Replayer:
                 raise self._output_difference(entry, name, outputs.get(name))
 
     def _compare_full_digest(self, entry: RecordedEntry, fold: Fold) -> None:
-        """Compare with a row of format 1, which has one digest of everything."""
+        """Compare with the single digest of a row of format 1. Raises _DifferenceFound."""
         sends = {
             to: [
                 (name, actor_type_at(to).encode_message_with_defaults(name, parse_json(body)))
@@ -232,7 +257,13 @@ class _Replayer:
     def _output_difference(
         self, entry: RecordedEntry, name: str, replayed: bytes | None
     ) -> _DifferenceFound:
-        """The difference in one output, with those of its values that may be shown."""
+        """Build the exception for the difference in an output.
+
+        Secret parts and recorded values that are no longer stored are represented by digests.
+
+        Args:
+            replayed: the replayed output, or None if the replay does not change this output.
+        """
         assert entry.output_digests is not None
         message = self._find_cause(entry, name) if replayed is not None else _message_names(entry)
         digest, field = entry.output_digests.get(name), display_name(name)
@@ -252,7 +283,7 @@ class _Replayer:
         return _narrow_difference(entry.revision, message, field, recorded, replayed)
 
     def _output_before(self, name: str) -> bytes | None:
-        """The output as it was before the commit; None for nothing."""
+        """Return the output's value before the commit. Return None if the output had no value."""
         state, part = self._before.state, name.removeprefix(PART)
         fields = self._actor_type.field_defaults if state is None else state.__dict__
         if name in fields:
@@ -261,21 +292,28 @@ class _Replayer:
         return None if known is None else self._actor_type.encode_part_without_defaults(part, known)
 
     def _find_cause(self, entry: RecordedEntry, output: str) -> str:
-        """Find the message that made an output what it is in the replay."""
+        """Return the name of the last message that changed the output in the replay.
+
+        If the end of the fold changed the output, return the names of all messages.
+        """
         cause, before = "", None
         for place, (name, _) in enumerate(entry.messages, 1):
             after = fold_outputs(self._before, self._fold_entry(entry, place)).get(output)
             if after != before:
                 cause, before = name, after
-        # An output of the fold's end has all messages as its cause.
-        at_last = fold_outputs(self._before, self._fold_entry(entry)).get(output)
-        return cause if cause and at_last == before else _message_names(entry)
+        # An output that the end of the fold changed is caused by all messages together.
+        after_fold = fold_outputs(self._before, self._fold_entry(entry)).get(output)
+        return cause if cause and after_fold == before else _message_names(entry)
 
     def _compare_parts(self, head: Row) -> None:
+        """Compare the replayed parts with the stored parts. Raises _DifferenceFound.
+
+        Nothing is compared if the actor was advanced during the comparison.
+        """
         stored = dict(_stored_parts(self._table, head))
         again = self._table.get(head.key)
         if again is None or again.revision != head.revision:
-            # The actor was advanced meanwhile: the parts read may be newer than the head.
+            # The actor was advanced meanwhile, so the parts may be newer than the head.
             return
         parts = {name: value for name, value in self._parts.items() if value is not None}
         for name in sorted({**parts, **stored}):
@@ -297,6 +335,10 @@ class _Replayer:
     def _stored_part_without_defaults(
         self, head: Row, name: str, body: bytes | None
     ) -> bytes | None:
+        """Return a stored part encoded without defaults. Return None for no part.
+
+        Raises _DifferenceFound if the part cannot be decoded.
+        """
         if body is None:
             return None
         try:
@@ -309,6 +351,7 @@ class _Replayer:
 
 
 def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and body of each stored part, except for parts of a spilled outbox."""
     start: str | None = PARTS
     end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
     while start is not None:
@@ -321,7 +364,11 @@ def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
-    """The state as code would have stored it that knew its first `names` fields only."""
+    """Return the state with the default for each field that an older version did not have.
+
+    Args:
+        names: the number of fields of the older version. 0 if unknown: the state is unchanged.
+    """
     unknown = actor_type.field_names[names:] if names else ()
     defaults = actor_type.field_defaults
     changes = {name: defaults[name] for name in unknown if name in defaults}
@@ -329,11 +376,16 @@ def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
 
 
 def _message_names(entry: RecordedEntry) -> str:
+    """Return the distinct names of an entry's messages, separated by commas."""
     return ", ".join(dict.fromkeys(name for name, _ in entry.messages))
 
 
 def _failed_field(name: str, error: Exception) -> tuple[str, str]:
-    """The field of a difference, and the text for a message that today's code cannot fold."""
+    """Return the field and the replayed text of the difference for an error.
+
+    Args:
+        name: the stored name of the message that could not be folded.
+    """
     match error:
         case _UnrecordedRead():
             return f"row {error.name}", "reads a row that was not read at that time"
@@ -346,7 +398,10 @@ def _failed_field(name: str, error: Exception) -> tuple[str, str]:
 
 
 def _error_line(error: Exception) -> str:
-    """An error as one line, without the values that a validation error repeats."""
+    """Return an error as a line of at most 300 characters.
+
+    Values that pydantic repeats in validation errors are left out.
+    """
     errors = getattr(error, "errors", None)
     if errors is None:
         return f"{type(error).__name__}: {error}"[:300]
@@ -357,32 +412,60 @@ def _error_line(error: Exception) -> str:
 def _difference_at(
     revision: int, message: str, field: str, recorded: object, replayed: object
 ) -> _DifferenceFound:
+    """Build the exception that ends the replay with this difference."""
     return _DifferenceFound(Difference(revision, message, field, recorded, replayed))
 
 
 def _narrow_difference(
     revision: int, message: str, field: str, recorded: bytes | None, replayed: bytes | None
 ) -> _DifferenceFound:
-    """A difference of two values, narrowed to the first place inside them where they differ."""
-    one, other = _displayed_value(recorded), _displayed_value(replayed)
+    """Build the exception for two values, narrowed to the first place that differs.
+
+    Args:
+        field: the display name of the output. The path of the place is appended.
+    """
+    recorded_value, replayed_value = _displayed_value(recorded), _displayed_value(replayed)
     path = field
-    while (step := _first_step(one, other)) is not None:
+    while (step := _first_step(recorded_value, replayed_value)) is not None:
         path = f"{path}.{step}"
-        one, other = one[step], other[step]
-    return _difference_at(revision, message, path, one, other)
+        recorded_value, replayed_value = recorded_value[step], replayed_value[step]
+    return _difference_at(revision, message, path, recorded_value, replayed_value)
 
 
-def _first_step(one: Any, other: Any) -> Any:
-    """The first key or index at which two values of one shape differ, None if their shapes do."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return next((key for key in one if one[key] != other[key]), None)
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return next((place for place, _ in enumerate(one) if one[place] != other[place]), None)
+def _first_step(recorded_value: Any, replayed_value: Any) -> Any:
+    """Return the first key or index at which two containers differ.
+
+    Return None if the values are no containers, or have different keys or lengths.
+    """
+    if (
+        isinstance(recorded_value, dict)
+        and isinstance(replayed_value, dict)
+        and recorded_value.keys() == replayed_value.keys()
+    ):
+        return next(
+            (key for key in recorded_value if recorded_value[key] != replayed_value[key]), None
+        )
+    if (
+        isinstance(recorded_value, list)
+        and isinstance(replayed_value, list)
+        and len(recorded_value) == len(replayed_value)
+    ):
+        return next(
+            (
+                place
+                for place, _ in enumerate(recorded_value)
+                if recorded_value[place] != replayed_value[place]
+            ),
+            None,
+        )
     return None
 
 
 def _displayed_value(output: bytes | None) -> Any:
-    """An output as it is displayed: its JSON value, else its text, else a digest of its bytes."""
+    """Return an output for display: the JSON value, else ASCII text, else a digest of the bytes.
+
+    Return None for a missing or deleted output.
+    """
     if output is None or output == DELETED:
         return None
     try:

@@ -1,1 +1,1 @@
-"""The instances of resource pools, as rows that the provisioner writes and everybody may read."""
+"""The stored rows of resource pools' instances, which the provisioner writes."""

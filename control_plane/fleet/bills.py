@@ -1,7 +1,8 @@
-"""The daily costs of a pool's instances: those that have ended as stored sums.
+"""The daily costs of a pool's instances.
 
-A sum changes in the commit in which an instance ends, so each of them counts once. Days are those
-of UTC; amounts are whole micro-dollars.
+The costs of ended instances are stored as daily sums. The commit that ends an instance also adds
+its cost, so each instance counts exactly once. The costs of live instances are computed from their
+rows. Days are UTC days; amounts are whole micro-dollars.
 """
 
 import json
@@ -14,51 +15,53 @@ from control_plane.fleet.rows import read_instances, read_rows
 from control_plane.state.table import Key, StateTable
 
 Bill = Mapping[date, int]
+"""The cost of each UTC day in micro-dollars."""
 MONTH = len("2026-11")
 
 
 def bills_partition(pool: str) -> str:
-    """The partition of a pool's sums, one row for each month."""
+    """Return the partition of a pool's stored bills, with a row per month."""
     return f"bills#{pool}"
 
 
 def split_by_month(pool: str, bill: Bill) -> dict[Key, dict[date, int]]:
-    """The daily sums, by the keys of the rows that they are in."""
-    found: dict[Key, dict[date, int]] = {}
+    """Split a bill into months; return the days of each month by the key of the month's row."""
+    months: dict[Key, dict[date, int]] = {}
     for day, micros in bill.items():
         key = Key(bills_partition(pool), day.isoformat()[:MONTH])
-        found.setdefault(key, {})[day] = micros
-    return found
+        months.setdefault(key, {})[day] = micros
+    return months
 
 
 def encode_bill(bill: Bill) -> bytes:
-    """Encode a row's body."""
+    """Encode a bill as the body of a row: JSON with ISO dates."""
     return json.dumps({day.isoformat(): micros for day, micros in bill.items()}).encode()
 
 
 def decode_bill(body: bytes) -> dict[date, int]:
-    """Decode a row's body."""
+    """Decode the body of a bill's row."""
     return {date.fromisoformat(day): int(micros) for day, micros in json.loads(body).items()}
 
 
 def instance_bill(row: InstanceRow, now_ms: int) -> dict[date, int]:
-    """The cost of an instance on each day until it ended, or until now. The days add up to the cost
-    of all of its time.
+    """Return the cost of an instance on each day from the launch to the end, or to `now_ms`.
+
+    The days add up to the cost of the whole time. Return no days for an instance without a price.
     """
     rate = to_micros(row.offering.price_per_hour)
     end_ms = now_ms if row.ended_ms is None else row.ended_ms
-    found: dict[date, int] = {}
+    bill: dict[date, int] = {}
     if not rate:
-        return found
+        return bill
     for day in _days(row.launched_ms, end_ms):
         first_ms, last_ms = day_start_ms(day), day_start_ms(day + timedelta(days=1))
         until = cost_of(rate, min(last_ms, end_ms) - row.launched_ms)
-        found[day] = until - cost_of(rate, first_ms - row.launched_ms)
-    return found
+        bill[day] = until - cost_of(rate, first_ms - row.launched_ms)
+    return bill
 
 
 def bill_total(bills: Iterable[Bill]) -> dict[date, int]:
-    """The sums of several bills, by day."""
+    """Return the sum of several bills for each day, in the order of the days."""
     total: dict[date, int] = {}
     for bill in bills:
         for day, micros in bill.items():
@@ -69,39 +72,43 @@ def bill_total(bills: Iterable[Bill]) -> dict[date, int]:
 def pool_bill(
     table: StateTable, pool: str, since: date, until: date, now_ms: int
 ) -> dict[date, int]:
-    """The cost of the pool's instances on each day of that time, both days included."""
-    # Live ones first: one that ends meanwhile counts twice for a moment, rather than not at all.
+    """Return the daily cost of the pool's instances, from `since` to `until` inclusive.
+
+    Live instances count until `now_ms`. Days without costs are absent.
+    """
+    # Live instances are read first: an instance that ends meanwhile counts twice instead of never.
     live = [instance_bill(row, now_ms) for row in read_instances(table, pool)]
     first, last = since.isoformat()[:MONTH], until.isoformat()[:MONTH]
-    # A range ends before its last key.
+    # The range excludes the end, so the end must sort after the last month.
     rows = read_rows(table, bills_partition(pool), first, f"{last}~")
     ended = [decode_bill(row.body) for row in rows]
-    found = bill_total([*ended, *live])
-    return {day: micros for day, micros in found.items() if since <= day <= until}
+    total = bill_total([*ended, *live])
+    return {day: micros for day, micros in total.items() if since <= day <= until}
 
 
 def month_cost_micros(table: StateTable, pool: str, now_ms: int) -> int:
-    """The cost of the pool's instances in the month of `now_ms` so far."""
+    """Return the cost of the pool's instances from the start of the month until `now_ms`."""
     today = utc_day(now_ms)
     return sum(pool_bill(table, pool, today.replace(day=1), today, now_ms).values())
 
 
 def hourly_cost_micros(table: StateTable, pool: str) -> int:
-    """The cost of the pool's live instances an hour."""
+    """Return the cost per hour of the pool's live instances, in micro-dollars."""
     return sum(to_micros(row.offering.price_per_hour) for row in read_instances(table, pool))
 
 
 def utc_day(time_ms: int) -> date:
-    """The day of a moment."""
+    """Return the UTC day of a time in epoch milliseconds."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).date()
 
 
 def day_start_ms(day: date) -> int:
-    """The begin of a day in epoch ms."""
+    """Return the start of a UTC day in epoch milliseconds."""
     return int(datetime.combine(day, time(), UTC).timestamp()) * 1000
 
 
 def _days(from_ms: int, until_ms: int) -> Iterator[date]:
+    """Yield the UTC days from `from_ms` to `until_ms`, both included."""
     day, last = utc_day(from_ms), utc_day(until_ms)
     while day <= last:
         yield day

@@ -1,7 +1,8 @@
-"""The budgets of pools: whether they are used up, checked each minute or more often.
+"""The check of the pools' monthly budgets, which the tick runs at least once a minute.
 
-A pool is over its budget if it will be by the next check, at what its instances cost now: then it
-starts nothing and gets no instances until the next month, or until the budget is raised.
+A pool is over its budget if, at the present hourly cost, its budget is used up by the next check.
+Such a pool starts no work and gets no instances until the next month, or until the budget is
+raised.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ CHECK_PERIOD_MS = 60_000
 
 
 def check_budgets(engine: Engine, pools: Sequence[str]) -> list[str]:
-    """Tell pools that went over or under their budgets; return the names of those pools."""
-    told = []
+    """Post BudgetChecked to each pool that went over or under budget; return the pools' names."""
+    changed = []
     for pool in pools:
         settings = engine.read_part(addresses.pool(pool), "settings") or PoolSettings()
         assert isinstance(settings, PoolSettings)
@@ -25,11 +26,12 @@ def check_budgets(engine: Engine, pools: Sequence[str]) -> list[str]:
         if over != settings.over_budget:
             sender = f"budget#{pool}"
             engine.post_message(addresses.pool(pool), BudgetChecked(over), sender=sender)
-            told.append(pool)
-    return told
+            changed.append(pool)
+    return changed
 
 
 def _is_over(engine: Engine, pool: str, budget_micros: int | None) -> bool:
+    """Whether the month's cost will reach the budget by the next check; False without a budget."""
     if budget_micros is None:
         return False
     table = engine.table

@@ -1,13 +1,13 @@
 """Notices about instances: interruption notices, rebalance recommendations, and failed boots.
 
-notices / INSTANCE#boot         its boot failed; what it wrote last
-notices / INSTANCE#end          when it is taken away
-notices / INSTANCE#rebalance    it is likely to be taken away soon
+notices / INSTANCE#boot         a failed boot: the last lines that the instance wrote
+notices / INSTANCE#end          an interruption notice: the time at which the instance ends
+notices / INSTANCE#rebalance    a rebalance recommendation: the instance may end soon
 
-Both an instance's agent and the cloud's own events report the latter two; the second report changes
-nothing. An instance itself reports its failed boot, before it has an agent. Where reserved capacity
-ends, INSTANCE is the reservation, and stands for every instance in it. A row expires once nobody
-can need it, and a new one wakes the provisioner.
+An instance's agent and the cloud's events both report interruptions and recommendations; a second
+report changes nothing. The instance itself reports a failed boot. If reserved capacity ends,
+INSTANCE is the id of the reservation and the row applies to all of its instances. A row expires
+after NOTICE_TTL_MS. A new row wakes the provisioner.
 """
 
 import json
@@ -19,7 +19,7 @@ from control_plane.fleet.rows import read_rows
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable
 
 NOTICES = "notices"
-# Instances are gone minutes after a notice; advice holds for longer.
+# Instances end minutes after an interruption notice; a recommendation stays valid for longer.
 NOTICE_TTL_MS = 3_600_000
 
 _BOOT, _INTERRUPTION, _REBALANCE = "boot", "end", "rebalance"
@@ -27,18 +27,26 @@ _BOOT, _INTERRUPTION, _REBALANCE = "boot", "end", "rebalance"
 
 @dataclass(frozen=True, slots=True)
 class InstanceNotice:
-    """A notice that the instance, or what is in the reservation of that id, ends at `deadline_ms`
-    (epoch); None: the cloud recommends to leave it. With a `boot_report` it is that its boot
-    failed, and nothing else.
+    """A notice about an instance.
+
+    It is a failed boot if `boot_report` is set, else an interruption notice if `deadline_ms` is
+    set, else a rebalance recommendation.
     """
 
     instance: str
+    """The id of the instance, or of a reservation that stands for all instances in it."""
     deadline_ms: int | None = None
+    """The time at which the instance ends, in epoch milliseconds."""
     boot_report: str = ""
+    """The last lines that the instance wrote before its boot failed."""
 
 
 def record_notice(table: StateTable, notice: InstanceNotice, now_ms: int) -> bool:
-    """Store a notice; False where it was known."""
+    """Store a notice for NOTICE_TTL_MS.
+
+    Return True if the notice was stored, and False if a notice of its kind for this instance was
+    stored before.
+    """
     kind = _REBALANCE if notice.deadline_ms is None else _INTERRUPTION
     fields: dict[str, object] = {"deadline_ms": notice.deadline_ms}
     if notice.boot_report:
@@ -52,7 +60,7 @@ def record_notice(table: StateTable, notice: InstanceNotice, now_ms: int) -> boo
 
 
 def read_notices(table: StateTable) -> Iterator[InstanceNotice]:
-    """Return all stored notices; an instance's interruption comes before its recommendation."""
+    """Yield all stored notices; an instance's interruption comes before its recommendation."""
     for row in read_rows(table, NOTICES):
         instance = row.key.sort.rpartition("#")[0]
         fields = json.loads(row.body)

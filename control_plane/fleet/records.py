@@ -1,6 +1,7 @@
-"""Records of a pool's instances: offerings, launches under way, instances, and the fleet.
+"""Records of a pool's fleet: offerings, launch intents, instances, and the fleet as a whole. Pure.
 
-The provisioner alone writes them. Times are epoch milliseconds, prices dollars an hour.
+Only the provisioner writes these records. Times are epoch milliseconds; prices are dollars per
+hour.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ MS_PER_HOUR = 3_600_000
 
 
 def instances_partition(pool: str) -> str:
-    """The partition of a pool's instances that have not ended, by id."""
+    """Return the partition of a pool's live instances. The sort key is the instance id."""
     return f"instances#{pool}"
 
 
 class Market(StrEnum):
-    """The market an instance is bought on. Spot instances may be taken away."""
+    """The market on which an instance is bought. The cloud may take spot instances away."""
 
     SPOT = "spot"
     ON_DEMAND = "on_demand"
@@ -24,58 +25,67 @@ class Market(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """One way to get an instance; `name` is unique in its pool."""
+    """An instance type in a zone on a market, which a pool may launch."""
 
     name: str
+    """The offering's name, unique in its pool."""
     instance_type: str
     zone: str
+    """The cloud's zone; "" for any zone."""
     market: Market
     slots: int
     price_per_hour: float = 0.0
+    """The price in dollars; 0 if unknown."""
 
 
 class InstanceState(StrEnum):
-    """The lifecycle of an instance.
-
-    DRAINING: its agent takes no new work; TERMINATING: the cloud was asked to end it, and bills it
-    until it is gone; ENDED: it costs nothing more.
-    """
+    """The lifecycle of an instance, in this order; a state may be skipped."""
 
     STARTING = "STARTING"
+    """The instance was launched and its agent has not enrolled."""
     RUNNING = "RUNNING"
+    """The agent has enrolled."""
     DRAINING = "DRAINING"
+    """The agent takes no new work and finishes the work that it has."""
     TERMINATING = "TERMINATING"
+    """The cloud is to end the instance, and bills it until it is gone."""
     ENDED = "ENDED"
+    """The instance is gone and costs nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow:
-    """An instance; its id is the name of its agent.
-
-    `connected_ms`: its agent first connected; `notice_ms`: the cloud announced that it takes it
-    away; `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not
-    connected, and the cloud does not list it. `boot_log`: the last lines of a boot that failed;
-    `zone`: where it is, as its cloud says.
-    """
+    """An instance of a pool."""
 
     id: str
+    """The cloud's id, which is also the name of the instance's agent."""
     pool: str
     offering: Offering
     state: InstanceState
     launched_ms: int
+    """The time at which the launch was first requested."""
     intent: str
+    """The id of the launch intent."""
     connected_ms: int | None = None
+    """The time at which a pass first saw that the agent had connected."""
     ended_ms: int | None = None
     reason: str = ""
+    """Why the instance drains or ends, for users."""
     notice_ms: int | None = None
+    """The announced time at which the cloud takes the instance away."""
     idle_ms: int | None = None
+    """The time since which the agent has been connected without work."""
     silent_ms: int | None = None
+    """The time since which the agent has counted as silent."""
     missed_ms: int | None = None
+    """The time since which the cloud's list has lacked the instance."""
     boot_log: str = ""
+    """The last lines of a failed boot."""
     zone: str = ""
+    """The cloud's zone, or "" if unknown."""
 
     def cost(self, now_ms: int) -> float:
-        """The cost in dollars by `now_ms`."""
+        """Return the cost in dollars from the launch to the end, or to `now_ms`."""
         until_ms = now_ms if self.ended_ms is None else self.ended_ms
         hours = max(0, until_ms - self.launched_ms) / MS_PER_HOUR
         return hours * self.offering.price_per_hour
@@ -83,9 +93,9 @@ class InstanceRow:
 
 @dataclass(frozen=True, slots=True)
 class IntentRow:
-    """One attempt to launch `count` instances, immutable: it is sent as it is, however often, until
-    an answer closes it. `section`: the provider's settings at that time, as JSON; `together`: all
-    or none of them, close to each other, for a gang; `zone`: where else than its offering says.
+    """An attempt to launch instances: an immutable request, stored before the cloud is asked.
+
+    The same request is repeated until the cloud's response closes the intent.
     """
 
     id: str
@@ -93,15 +103,20 @@ class IntentRow:
     pool: str
     offering: Offering
     count: int
+    """The number of instances to launch."""
     token: str
+    """The token that makes a repeated request safe."""
     created_ms: int
     section: str = ""
+    """The provider's own settings at the time of the launch, as JSON."""
     together: bool = False
+    """Whether the instances serve one gang: the cloud launches all or none, close together."""
     zone: str = ""
+    """The zone to launch in if the offering names none; "" for any zone."""
 
 
 class ErrorKind(StrEnum):
-    """The reasons why the cloud gave no instance. BOOT: it gave one, whose agent never enrolled."""
+    """The kind of a launch error. BOOT means that an instance's agent never enrolled."""
 
     CAPACITY = "capacity"
     QUOTA = "quota"
@@ -114,50 +129,61 @@ class ErrorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferingHealth:
-    """The recent failures of an offering. `errors` launches failed in a row, the last as told by
-    `kind` and `message`; it is not tried before `retry_ms`, and with one instance if `given_up`.
-
-    `faults`: errors that time alone does not heal, since an agent of it last connected;
-    `boot_failed_ms`, `interrupted_ms`: when an instance of it last failed to boot, and when one was
-    last taken away.
-    """
+    """The recent failures of an offering."""
 
     errors: int = 0
+    """The number of consecutive errors."""
     faults: int = 0
+    """The number of errors since an agent of the offering last connected.
+
+    Capacity, quota and throttling errors do not count, because they may pass by themselves.
+    """
     kind: ErrorKind | None = None
+    """The kind of the last error."""
     message: str = ""
+    """The message of the last error."""
     failed_ms: int = 0
+    """The time of the last error."""
     retry_ms: int = 0
+    """The time before which the offering is not tried again."""
     given_up: bool = False
+    """Whether the offering is only tried with a single instance."""
     interrupted_ms: int = 0
+    """The time at which the cloud last took away an instance of the offering."""
     boot_failed_ms: int = 0
+    """The time of the last failed boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """A pool's fleet as a whole, whose revision fences every write to its instances.
-
-    `provider`: the settings it was last reconciled with, as JSON; `passed_ms`: when that was;
-    `resumed_ms`: the end of the last time without passes; `leased_until_ms`: a pass holds the
-    lease. `tokens`: terminations that may start, as of `tokens_ms`. `health` by offering, of those
-    with recent failures. `waits`: why pending work gets no instance; "": it gets one, or there is
-    none. `trouble`: why the cloud could not be asked. `launches` numbers the intents. `spare_ms`:
-    by the slots of instances, since when one of them, two of them and so on are spare. `outage_ms`:
-    when agents were last known not to reach the API. `offered`: the cheapest offerings for a slot
-    of those that the pool would launch, as of the last pass.
-    """
+    """A pool's fleet as a whole. Each commit to the fleet's rows is conditional on its revision."""
 
     pool: str
     provider: str = ""
+    """The provisioner settings of the last pass, as JSON."""
     passed_ms: int = 0
+    """The start of the last complete pass."""
     resumed_ms: int = 0
+    """The start of the first pass after the last gap without passes."""
     leased_until_ms: int = 0
+    """The end of the running pass's lease; 0 after a complete pass."""
     tokens: float = 0.0
+    """The number of drains and terminations that may start, as of `tokens_ms`."""
     tokens_ms: int = 0
     health: Mapping[str, OfferingHealth] = field(default_factory=dict)
+    """The health of offerings with recent failures, by offering name."""
     waits: str = ""
+    """Why pending work gets no instance, for users; "" if it gets one or no work is pending."""
     trouble: str = ""
+    """The cloud error that ended the last pass early, or ""."""
     launches: int = 0
+    """The number of launch intents so far, which numbers the next intent."""
     spare_ms: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """The start times of spare instances, by instance size in slots.
+
+    The Nth time of a size is the time since which the pool has had at least N spare instances.
+    """
     outage_ms: int = 0
+    """The last time at which a pass saw that agents could not reach the API."""
     offered: tuple[Offering, ...] = ()
+    """The offerings of the last pass with the lowest prices per slot."""

@@ -1,10 +1,10 @@
-"""The rows of fleets: their keys, and how they are read and written.
+"""The keys, encoding and reading of fleet rows.
 
-fleets            one row per pool that has instances, or may get some
-clouds            one row per location that instances were ever launched at, for the orphan cleanup
-instances#POOL    its instances, by id; those that have ended are in `past-instances#POOL`, by
-                  the time of their end
-intents#POOL      launches whose answer is not known yet
+fleets                 the fleet of each pool that has or had instances, by pool
+clouds                 the settings of each location of instances, for the orphan cleanup
+instances#POOL         the pool's live instances, by id
+past-instances#POOL    the pool's ended instances, by the time of their end
+intents#POOL           the pool's open launch intents, by id
 """
 
 import json
@@ -32,24 +32,27 @@ _INTENT = lazy_adapter(IntentRow)
 
 
 def past_instances_partition(pool: str) -> str:
-    """The partition of a pool's instances that have ended."""
+    """Return the partition of a pool's ended instances."""
     return f"past-instances#{pool}"
 
 
 def intents_partition(pool: str) -> str:
-    """The partition of a pool's launches under way."""
+    """Return the partition of a pool's open launch intents."""
     return f"intents#{pool}"
 
 
 def instance_key(row: InstanceRow) -> Key:
-    """The key of an instance's row."""
+    """Return the key of an instance's row.
+
+    A live instance is stored by id, an ended instance by the time of its end.
+    """
     if row.state is InstanceState.ENDED:
         return Key(past_instances_partition(row.pool), f"{row.ended_ms or 0:015d}.{row.id}")
     return Key(instances_partition(row.pool), row.id)
 
 
 def encode_row(row: FleetRow | InstanceRow | IntentRow) -> bytes:
-    """Encode a row's body."""
+    """Encode a record as the JSON body of a row, without default values."""
     match row:
         case FleetRow():
             return _FLEET().dump_json(row, exclude_defaults=True)
@@ -60,60 +63,62 @@ def encode_row(row: FleetRow | InstanceRow | IntentRow) -> bytes:
 
 
 def decode_fleet(row: Row) -> FleetRow:
-    """Decode a fleet's row; ValueError for an invalid body."""
+    """Decode a fleet's row. Raises ValueError for an invalid body."""
     return _FLEET().validate_json(row.body)
 
 
 def decode_instance(row: Row) -> InstanceRow:
-    """Decode an instance's row; ValueError for an invalid body."""
+    """Decode an instance's row. Raises ValueError for an invalid body."""
     return _INSTANCE().validate_json(row.body)
 
 
 def decode_intent(row: Row) -> IntentRow:
-    """Decode an intent's row; ValueError for an invalid body."""
+    """Decode an intent's row. Raises ValueError for an invalid body."""
     return _INTENT().validate_json(row.body)
 
 
 def read_fleet(table: StateTable, pool: str) -> FleetRow | None:
-    """Return a pool's fleet, None where there never was one."""
+    """Return a pool's fleet. Return None if the pool has no fleet row."""
     row = table.get(Key(FLEETS, pool))
     return None if row is None else decode_fleet(row)
 
 
 def launched_provider_type(table: StateTable, pool: str) -> str:
-    """Return the type of the provider that launches a pool's instances, as the provisioner has
-    recorded it before the first of them; "" for a pool that never had any.
+    """Return the provider type that launched a pool's instances, such as `aws`.
+
+    The provisioner records the type before the first launch. Return "" without a record.
     """
     fleet = read_fleet(table, pool)
     return str(json.loads(fleet.provider)["kind"]) if fleet and fleet.provider else ""
 
 
 def read_fleets(table: StateTable) -> list[FleetRow]:
-    """Return all fleets, by their pools, those of removed pools among them."""
+    """Return all fleets in the order of pool names, including fleets of removed pools."""
     return [decode_fleet(row) for row in read_rows(table, FLEETS)]
 
 
 def read_instances(table: StateTable, pool: str) -> list[InstanceRow]:
-    """Return the instances of a pool that have not ended, by id."""
+    """Return the live instances of a pool, in the order of instance ids."""
     return [decode_instance(row) for row in read_rows(table, instances_partition(pool))]
 
 
 def has_instance(table: StateTable, name: str) -> bool:
-    """Whether any pool has that instance, and it has not ended."""
+    """Whether any pool has a live instance of this name. Reads one row per pool."""
     pools = (row.key.sort for row in read_rows(table, FLEETS))
     return any(table.get(Key(instances_partition(pool), name)) is not None for pool in pools)
 
 
 def read_intents(table: StateTable, pool: str) -> list[IntentRow]:
-    """Return a pool's launches under way, the oldest first."""
+    """Return a pool's open launch intents, the oldest first."""
     return [decode_intent(row) for row in read_rows(table, intents_partition(pool))]
 
 
 def read_past_instances(
     table: StateTable, pool: str, since_ms: int = 0, limit: int = 1000
 ) -> tuple[list[InstanceRow], bool]:
-    """Return instances that ended at or after `since_ms`, the latest first, and whether there are
-    more.
+    """Return up to `limit` instances that ended at or after `since_ms`, the latest first.
+
+    The second value is whether the pool has more of them.
     """
     page: Page = table.query(
         past_instances_partition(pool), f"{since_ms:015d}", "\x7f", limit=limit, descending=True
@@ -124,7 +129,10 @@ def read_past_instances(
 def read_rows(
     table: StateTable, partition: str, first: str | None = " ", last: str = "\x7f"
 ) -> Iterator[Row]:
-    """Yield every row of a partition, or of a range of it, page by page."""
+    """Yield the rows of a partition with sort keys from `first` to below `last`.
+
+    Rows are read page by page. `first` None yields no rows.
+    """
     while first is not None:
         page = table.query(partition, first, last)
         yield from page.rows

@@ -1,1 +1,1 @@
-"""The control plane's part of Google Cloud."""
+"""The parts of the control plane that are specific to Google Cloud."""

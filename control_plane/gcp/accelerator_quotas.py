@@ -1,11 +1,11 @@
-"""The quotas of a region that Compute Engine counts accelerators against, by market.
+"""The regional quotas of Compute Engine for accelerators, by market.
 
-Names are those of the API's `Quota.metric` (compute v1), and of the quota page. A new project
-begins with 0 of most of them, and of GPUS_ALL_REGIONS, which bounds all regions together.
+The names are those of the API's `Quota.metric` (compute v1) and of the quota page. A new project
+has most of these quotas at 0. GPUS_ALL_REGIONS limits all regions together and is 0 as well.
 
-The types since A3 are counted by a quota of their own for each family of GPUs, which has no such
-name for instances on demand. Spot instances count against the quota of those on demand where a
-project has no quota of PREEMPTIBLE and never asked for any.
+For types since A3, Compute Engine has a quota per family of GPUs, without a `metric` for on-demand
+instances. In a project that never requested a PREEMPTIBLE quota, spot instances count against the
+on-demand quota.
 """
 
 from typing import Final
@@ -43,7 +43,11 @@ _SPOT_ONLY_METRICS: Final = {
 def quota_metric(
     instance_type: str, market: Market, described: MachineTypes = NONE_DESCRIBED
 ) -> str:
-    """The quota that counts the GPUs of an instance type in a market; "" where it has none."""
+    """Return the name of the quota that counts the GPUs of an instance type in a market.
+
+    Return "" for a type without GPUs and for an unknown or invalid type. `described` are machine
+    types that take precedence over the catalogue.
+    """
     instance = parse_instance_type(instance_type)
     accelerator = accelerator_of(instance, described) if instance else ""
     if not accelerator:
@@ -62,7 +66,10 @@ def quota_advice(
     region: str,
     described: MachineTypes = NONE_DESCRIBED,
 ) -> str:
-    """Which quota to raise for an instance type, and where."""
+    """Return the advice for users which quotas to raise for an instance type, with a link.
+
+    The advice names the quota of GPUs, or the quota of vCPUs for a type without known GPUs.
+    """
     metric = quota_metric(instance_type, market, described)
     names = f"{metric} in {region} and {ALL_REGIONS}"
     if not metric:
@@ -71,5 +78,5 @@ def quota_advice(
 
 
 def quota_url(project: str) -> str:
-    """The page of the console on which more of a quota is asked for."""
+    """Return the URL of the console's page for a project's quotas."""
     return f"https://console.cloud.google.com/iam-admin/quotas?project={project}"

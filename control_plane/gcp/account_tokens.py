@@ -1,5 +1,5 @@
-"""Access tokens of Google's service accounts: whole ones, and ones that a Credential Access
-Boundary narrows.
+"""Access tokens of Google's service accounts, either with the account's full access or limited by a
+Credential Access Boundary.
 
 https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
 """
@@ -24,11 +24,7 @@ _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
 
 class AccountTokens:
-    """Issues tokens of service accounts, which are named by their e-mail addresses.
-
-    `find_credentials` returns google-auth credentials that may create tokens of these accounts:
-    those of the environment unless it is given.
-    """
+    """An issuer of access tokens of service accounts."""
 
     def __init__(
         self,
@@ -37,6 +33,16 @@ class AccountTokens:
         iam_endpoint: str | None = None,
         token_endpoint: str | None = None,
     ) -> None:
+        """Create an issuer. Credentials are only looked up for the first token.
+
+        Args:
+            find_credentials: returns the google-auth credentials that may create tokens of the
+                accounts; called once. None stands for the environment's credentials.
+            iam_endpoint: the URL of the IAM Credentials API. Default: DETCLOUD_IAM_ENDPOINT in the
+                environment, else Google's.
+            token_endpoint: the URL of the Security Token Service. Default: DETCLOUD_STS_ENDPOINT in
+                the environment, else Google's.
+        """
         environment = os.environ
         self._find_credentials = find_credentials or _environment_credentials
         iam = iam_endpoint or environment.get("DETCLOUD_IAM_ENDPOINT") or IAM_ENDPOINT
@@ -52,10 +58,19 @@ class AccountTokens:
         seconds: int = SECONDS_MAX,
         boundary: Mapping[str, Any] | None = None,
     ) -> StorageToken:
-        """Issue a token of an account for what is called `name`, which the boundary narrows, if
-        there is one. Raises OSError if Google does not issue it.
+        """Issue an access token of a service account.
+
+        Args:
+            account: the e-mail address of the service account.
+            name: the purpose of the token, for error messages.
+            seconds: the requested validity in seconds. A token with a boundary may expire earlier.
+            boundary: the Credential Access Boundary that limits the token; None for full access.
+
+        Raises:
+            OSError: Google does not issue the token, or the credentials are missing.
         """
-        # Functions that issue none do not wait for these imports (docs/benchmarks.md: cold starts).
+        # Imported here, so that functions that issue no token start faster (docs/benchmarks.md:
+        # cold starts).
         from google.auth.exceptions import GoogleAuthError
         from google.auth.impersonated_credentials import Credentials
         from google.oauth2.sts import Client
@@ -80,7 +95,7 @@ class AccountTokens:
                     additional_options=boundary,
                 )
                 token = str(answer["access_token"])
-                # It ends with the token that it was made of, where the answer does not say.
+                # Without `expires_in`, the limited token expires with the original token.
                 seconds = min(seconds, int(answer.get("expires_in") or seconds))
         except (GoogleAuthError, KeyError, ValueError) as error:
             raise OSError(f"cannot issue a token for {name}: {_reason(error)}") from error
@@ -105,6 +120,9 @@ def _environment_credentials() -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """The beginning of Google's answer, on one line."""
+    """Return the first 300 characters of an error's text as a single line.
+
+    Return the name of the error's type if the error has no text.
+    """
     text = " ".join(str(part) for part in error.args) or type(error).__name__
     return " ".join(text.split())[:300]

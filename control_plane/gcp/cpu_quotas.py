@@ -1,9 +1,9 @@
-"""The quotas of a region that Compute Engine counts vCPUs against, by machine series and market.
+"""The regional quotas of Compute Engine for vCPUs, by machine series and market.
 
-Names are those of the API's `Quota.metric` (compute v1). E2 and N1 share one; other series that the
-API lists have one of their own. Those of newer series are in no list of a region: one quota counts
-each family, of which only the console and Cloud Quotas tell. Spot instances of all series share
-one, and count against that of instances on demand where a project has none and never asked for any.
+The names are those of the API's `Quota.metric` (compute v1). E2 and N1 share a quota; each other
+series in the API's list has its own. Newer series are missing from the list: a quota per family
+counts them, which only the console and Cloud Quotas show. Spot instances of all series share a
+quota. In a project that never requested this quota, they count against the on-demand quota.
 """
 
 from typing import Final
@@ -20,7 +20,11 @@ _OWN: Final = frozenset(["a2", "c2", "c2d", "c3", "m1", "m2", "m3", "n2", "n2d",
 
 
 def cpu_metric(machine_type: str, market: Market) -> str:
-    """The quota that counts the vCPUs of a machine type in a market."""
+    """Return the name of the quota that counts the vCPUs of a machine type in a market.
+
+    Unknown series have the quota per family, FAMILY_CPUS. On the spot market, all types have
+    SPOT_CPUS.
+    """
     if market is Market.SPOT:
         return SPOT_CPUS
     family = machine_series(machine_type)

@@ -1,9 +1,9 @@
-"""Requests to one database of Firestore, each made once.
+"""Requests to a database of Firestore, each sent once.
 
-They go over REST: Google's client takes two and a half times as long to import as the
-authentication alone that this needs (docs/benchmarks.md: the cold starts), and repeats requests by
-itself, which only the table may do. `FIRESTORE_EMULATOR_HOST` names an emulator, as for Google's
-client.
+The client uses REST, because Google's client repeats requests by itself, which only the table may
+do. Google's client also takes two and a half times as long to import as the authentication that
+this module needs (docs/benchmarks.md: the cold starts). `FIRESTORE_EMULATOR_HOST` names an
+emulator, as for Google's client.
 """
 
 import json
@@ -21,16 +21,16 @@ from control_plane.state.table import PAGE_BYTES_MAX, ROW_BYTES_MAX, Unavailable
 SCOPE = "https://www.googleapis.com/auth/datastore"
 CONNECT_SECONDS_MAX = 2.0
 READ_SECONDS_MAX = 10.0
-# Requests at once of all threads of a process that answers many.
+# The limit for idle connections, enough for the concurrent requests of a process's threads.
 CONNECTIONS_MAX = 32
-# Where the answer to a query is broken off: a page of bodies and a row more, as base64 and with as
-# much again for the rest.
+# The size after which a query's response is cut off: the bodies of a page and a further row as
+# base64, and the same size again for everything else.
 QUERY_BYTES_MAX = (PAGE_BYTES_MAX + ROW_BYTES_MAX) * 8 // 3
 
 _BLOCK_BYTES = 64 * 1024
-# Nothing was done, and the same request may succeed later.
+# Errors after which nothing was written, and the same request may succeed later.
 _RETRYABLE = frozenset({"ABORTED", "RESOURCE_EXHAUSTED"})
-# A request may have been done although its answer was lost.
+# Errors after which the request may have been executed, with a lost response.
 _UNKNOWN_OUTCOME = frozenset(
     {"CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"}
 )
@@ -41,19 +41,24 @@ _NOT_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTi
 
 JsonObject = Mapping[str, Any]
 Authorize = Callable[[str, str], Mapping[str, str]]
-"""Makes the headers that let a request, of a method and a URL, do what it asks for."""
+"""Returns the headers that authorize a request, given the method and the URL. Raises
+GoogleAuthError.
+"""
 
 
 class RequestNotExecuted(Exception):
-    """A request did nothing, and may be sent again."""
+    """A request was not executed and may be sent again."""
 
 
 class UnknownOutcome(Exception):
-    """A request may have been done or not."""
+    """A request may have been executed or not; the response was lost or unreadable."""
 
 
 class Refusal(Exception):
-    """Firestore refused a request for good; `status` is Google's name for the reason."""
+    """Firestore refused a request, and would refuse the request again.
+
+    `status` is Google's name for the reason, such as NOT_FOUND.
+    """
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(f"{status}: {text}")
@@ -61,7 +66,10 @@ class Refusal(Exception):
 
 
 def create_client(project: str, database: str) -> "FirestoreClient":
-    """Create a client of a database with the environment's credentials. Raises Unavailable."""
+    """Create a client of a database with the environment's credentials, or of an emulator.
+
+    Send no request. Raises Unavailable if the credentials are missing.
+    """
     pool = urllib3.PoolManager(
         maxsize=CONNECTIONS_MAX,
         retries=False,
@@ -85,15 +93,16 @@ def create_client(project: str, database: str) -> "FirestoreClient":
 
 
 def authorize_owner(method: str, url: str) -> Mapping[str, str]:
-    """The headers with which an emulator lets everything be done."""
+    """Return the headers that authorize every request at an emulator."""
     return {"Authorization": "Bearer owner"}
 
 
 class FirestoreClient:
-    """Requests to one database; may be used concurrently by many threads.
+    """The requests to a database of Firestore. Several threads may share a client.
 
-    Every method raises RequestNotExecuted, UnknownOutcome, Refusal, or Unavailable for what only a
-    person can mend.
+    Every request raises one of four errors, and is never repeated: RequestNotExecuted,
+    UnknownOutcome, Refusal, or Unavailable. Unavailable means a problem that needs a person, such
+    as missing access.
     """
 
     def __init__(
@@ -110,11 +119,13 @@ class FirestoreClient:
         self._url = f"{endpoint}/v1/{self.documents}"
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the idle connections."""
         self._pool.clear()
 
     def commit(self, writes: Sequence[JsonObject]) -> JsonObject:
-        """Make all writes or none."""
+        """Apply all writes atomically and return Firestore's response, with a result for each
+        write.
+        """
         content, _ = self._send("commit", {"writes": writes})
         answer = _parse_answer(content)
         if not isinstance(answer, dict) or len(answer.get("writeResults", ())) != len(writes):
@@ -124,7 +135,12 @@ class FirestoreClient:
     def get_documents(
         self, names: Sequence[str], fields: Sequence[str] = ()
     ) -> dict[str, JsonObject]:
-        """Read the documents that exist of those names, whole or some of their fields."""
+        """Read documents and return the existing documents by name; omit missing documents.
+
+        Args:
+            names: the full names of the documents.
+            fields: the fields to read; empty for all fields.
+        """
         body: dict[str, Any] = {"documents": names}
         if fields:
             body["mask"] = {"fieldPaths": fields}
@@ -133,8 +149,10 @@ class FirestoreClient:
         return {document["name"]: document for document in documents if document}
 
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
-        """Read the documents of a structured query, and whether these are all of them: an answer
-        is broken off behind QUERY_BYTES_MAX.
+        """Run a structured query. Return the documents, and whether the result is complete.
+
+        A response is cut off after QUERY_BYTES_MAX; then the result has the documents before the
+        cut.
         """
         content, is_whole = self._send("runQuery", {"structuredQuery": query}, QUERY_BYTES_MAX)
         answers = _parse_answers(content) if is_whole else _leading_objects(content)
@@ -144,8 +162,12 @@ class FirestoreClient:
     def _send(
         self, verb: str, body: JsonObject, bytes_max: int | None = None
     ) -> tuple[bytes, bool]:
-        """Send a request; its answer up to the block that passes `bytes_max`, and whether that is
-        all of it.
+        """Send a request once. Return the body of the response, and whether the body is complete.
+
+        Args:
+            verb: the method of the API, such as `commit`.
+            body: the request as JSON.
+            bytes_max: the size in bytes after which reading stops; None for no limit.
         """
         url = f"{self._url}:{verb}?prettyPrint=false"
         try:
@@ -164,7 +186,7 @@ class FirestoreClient:
                 for block in answer.stream(_BLOCK_BYTES):
                     content += block
                     if bytes_max is not None and len(content) > bytes_max:
-                        # The connection cannot be used again: the rest is on its way.
+                        # The connection cannot be reused, because the rest is being sent.
                         answer.close()
                         return bytes(content), False
         except _NOT_SENT as error:
@@ -175,8 +197,9 @@ class FirestoreClient:
 
 
 def _parse_answer(content: bytes) -> Any:
-    """Parse an answer with the status of success. Raises UnknownOutcome where it is not JSON, and
-    so not Firestore's.
+    """Parse the body of a successful response.
+
+    Raises UnknownOutcome if the body is not JSON and therefore not Firestore's.
     """
     try:
         return json.loads(content)
@@ -185,7 +208,10 @@ def _parse_answer(content: bytes) -> Any:
 
 
 def _parse_answers(content: bytes) -> list[JsonObject]:
-    """Parse the answers of a stream. Raises UnknownOutcome for anything else."""
+    """Parse the body of a streaming response, a JSON array of objects.
+
+    Raises UnknownOutcome for any other body.
+    """
     answers = _parse_answer(content)
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
         raise UnknownOutcome(f"Firestore's answer is no list of objects: {content[:80]!r}")
@@ -193,14 +219,17 @@ def _parse_answers(content: bytes) -> list[JsonObject]:
 
 
 def _check_answer(answer: JsonObject) -> JsonObject:
-    """One of the answers of a stream, which may be an error behind others."""
+    """Return an object of a streaming response unchanged.
+
+    If the object is an error, raise the exception that `_to_exception` returns.
+    """
     if "error" in answer:
         raise _to_exception(200, json.dumps(answer).encode())
     return answer
 
 
 def _leading_objects(content: bytes) -> Iterator[JsonObject]:
-    """The whole objects at the beginning of an array that was broken off."""
+    """Yield the complete objects at the beginning of a JSON array that was cut off."""
     text = content.decode("utf-8", "ignore")
     decoder = json.JSONDecoder()
     start = text.find("{")
@@ -214,7 +243,13 @@ def _leading_objects(content: bytes) -> Iterator[JsonObject]:
 
 
 def _to_exception(http_status: int, content: bytes) -> Exception:
-    """The exception that an error means, which is an object or, from a stream, an array of one."""
+    """Return the exception for an error response.
+
+    The body is an error object, an array with an error object, or any other text. Google's status
+    in the body decides between RequestNotExecuted, UnknownOutcome and Refusal. Without a status,
+    HTTP 429 means RequestNotExecuted, and HTTP 500 and above UnknownOutcome. Return Unavailable for
+    everything else.
+    """
     try:
         answer = json.loads(content)
         error = (answer[0] if isinstance(answer, list) else answer)["error"]

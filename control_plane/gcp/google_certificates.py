@@ -1,4 +1,4 @@
-"""The certificates by which Google's signatures on identity tokens are checked."""
+"""The certificates that verify Google's signatures on identity tokens."""
 
 import json
 import re
@@ -11,47 +11,59 @@ import urllib3
 CERTIFICATES_URL = "https://www.googleapis.com/oauth2/v1/certs"
 ANSWER_SECONDS_MAX = 5.0
 ANSWER_BYTES_MAX = 64 * 1024
-# How long certificates are good that come without a time of their own, and those with a very long
-# one.
+# The validity of certificates without a max-age, and the longest validity with a max-age.
 FRESH_SECONDS = 300
 FRESH_SECONDS_MAX = 24 * 3600
-# Tokens of keys that nobody knows have Google asked no more often than this.
+# The shortest time between two requests to Google because of tokens with an unknown key.
 ASK_SECONDS_MIN = 30
 
 _MAX_AGE = re.compile(r"max-age=(\d{1,9})")
 
 
 class GoogleCertificates:
-    """The certificates at a URL, kept as long as their answer allows; for many threads."""
+    """The certificates at a URL, cached as long as the response allows. Several threads may share
+    an object.
+    """
 
     def __init__(
         self, url: str = CERTIFICATES_URL, now: Callable[[], float] = time.monotonic
     ) -> None:
+        """Fetch nothing yet. `now` is a monotonic clock in seconds."""
         self._url = url
         self._now = now
-        # No proxy of the environment's: what answers decides which instances are admitted.
+        # The environment's proxy is not used, because the response decides which instances are
+        # admitted.
         self._pool = urllib3.PoolManager(retries=False, timeout=ANSWER_SECONDS_MAX)
         self._lock = threading.Lock()
         self._certificates: dict[str, str] = {}
         self._fresh_until = self._asked_at = float("-inf")
-        # Why the last answer was none, "" where it was one.
+        # The error of the last request; "" if the request succeeded.
         self._problem = ""
 
     def find(self, key_id: str) -> str | None:
-        """The certificate (PEM) of a key, None for one that is not Google's. Raises OSError."""
+        """Return the certificate of a key as PEM text, or None for a key that is not Google's.
+
+        Fetch the certificates again if they have expired. For an unknown key, fetch at most every
+        ASK_SECONDS_MIN. Raises OSError if the fetch fails. Within ASK_SECONDS_MIN after a failure,
+        raise the same error without a new request.
+        """
         with self._lock:
             is_fresh = self._now() < self._fresh_until
             may_be_new = self._now() >= self._asked_at + ASK_SECONDS_MIN
             if is_fresh and key_id in self._certificates:
                 return self._certificates[key_id]
             if self._problem and not may_be_new:
-                # Each who asked would wait for an answer, one after the other.
+                # Otherwise all waiting threads would send a request, each after the other.
                 raise OSError(self._problem)
             if may_be_new or not is_fresh:
                 self._fetch()
             return self._certificates.get(key_id)
 
     def _fetch(self) -> None:
+        """Fetch the certificates and note the time, and the error if the fetch fails.
+
+        Raises OSError.
+        """
         self._asked_at = self._now()
         try:
             self._read()
@@ -61,6 +73,10 @@ class GoogleCertificates:
             raise
 
     def _read(self) -> None:
+        """Replace the cached certificates and the time of their expiry by Google's response.
+
+        Raises OSError if the request fails or the response is not a JSON object.
+        """
         try:
             answer = self._pool.request("GET", self._url, redirect=False, preload_content=False)
             with answer:

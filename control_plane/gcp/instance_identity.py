@@ -1,8 +1,8 @@
-"""The verifier of instances in Google Cloud, by the identity tokens that Google signs for them.
+"""The verifier of instances in Google Cloud, by the identity tokens that Google signs.
 
-The audience of a token is made here from what the instance says that it proves, and must be the one
-that Google signed; so a token that was made for anything else is refused. What it says of the
-instance counts only behind that.
+The verifier computes the expected audience from the digest that the instance claims to prove. A
+token with another signed audience, made for another purpose, is rejected. The token's claims about
+the instance count only after this check.
 """
 
 import time
@@ -19,12 +19,12 @@ from detcloud.shared.identity_purposes import proven_cluster
 
 ALGORITHM = "RS256"
 ISSUERS = ("https://accounts.google.com", "accounts.google.com")
-# Clocks of ours and Google's differ by less.
+# The largest tolerated difference between the clocks of this machine and of Google.
 SKEW_SECONDS_MAX = 10
 
 
 class GoogleProof(BaseModel):
-    """The fields of a proof; docs/agent-protocol.md has them."""
+    """The fields of a proof, as documented in docs/agent-protocol.md."""
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -39,9 +39,7 @@ class GoogleProof(BaseModel):
 
 
 class GoogleIdentityVerifier:
-    """Verifies proofs of instances of `project` that have the service account `account` (its
-    e-mail), by `certificates`.
-    """
+    """The IdentityVerifier of instances of a Google Cloud project."""
 
     cloud = "Google Cloud"
 
@@ -52,16 +50,27 @@ class GoogleIdentityVerifier:
         account: str,
         certificates: GoogleCertificates | None = None,
     ) -> None:
+        """Create a verifier.
+
+        Args:
+            cluster: the id of the cluster, which proofs must name.
+            project: the id of the project of the instances.
+            account: the e-mail address of the service account of the instances.
+            certificates: Google's certificates; None stands for a new cache.
+        """
         self._cluster = cluster
         self._project = project
         self._account = account
         self._certificates = certificates or GoogleCertificates()
 
     def verify_proof(self, proof: Proof) -> str:
-        """The name of the instance that Google made a proof's token for.
+        """Verify a proof and return the name of the instance that Google issued the token for.
 
-        Raises ValidationError for fields that are not those of GoogleProof, InvalidProof, and
-        OSError if Google does not answer.
+        Raises:
+            pydantic.ValidationError: the fields do not have the form of GoogleProof.
+            InvalidProof: the token has no valid signature of Google, has expired, has another
+                audience or service account, or is not from an instance of the project.
+            OSError: Google's certificates cannot be fetched.
         """
         token = GoogleProof.model_validate(proof.fields).identity_token
         cluster = proven_cluster(self._cluster, proof.purpose)
@@ -80,9 +89,13 @@ class GoogleIdentityVerifier:
         return name
 
     def _signed_claims(self, token: str, audience: str) -> Mapping[str, Any]:
-        """The claims of a token that Google signed for the audience and that has not expired."""
-        # Instances prove themselves once: nobody else waits for this import, a tenth of a second
-        # (docs/benchmarks.md: the cold starts).
+        """Return the claims of a token that Google signed for `audience` and that is valid now.
+
+        Raises InvalidProof for any other token. Raises OSError if Google's certificates cannot be
+        fetched.
+        """
+        # Imported here, because the import takes a tenth of a second and only proofs of instances
+        # need the module (docs/benchmarks.md: the cold starts).
         from google.auth import jwt
         from google.auth.exceptions import GoogleAuthError
 
@@ -103,7 +116,7 @@ class GoogleIdentityVerifier:
         except (GoogleAuthError, ValueError):
             text = "the token's signature is not Google's, or it has expired or is not valid yet"
             raise InvalidProof(text) from None
-        # google-auth looks at `iat` and `exp`; Google's tokens have no such claim today.
+        # google-auth checks only `iat` and `exp`. Google's tokens have no `nbf` today.
         not_before = claims.get("nbf", 0)
         if not isinstance(not_before, int) or not_before > time.time() + SKEW_SECONDS_MAX:
             raise InvalidProof("the token is not valid yet")

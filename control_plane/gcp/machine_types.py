@@ -1,10 +1,11 @@
 """The catalogue of Compute Engine's machine types: their GPUs, vCPUs and memory.
 
-The configuration counts slots by it before anything is launched, when nobody can be asked. What
-Compute Engine said of the types of a pool when it was deployed, `described`, takes precedence, and
-has types that are not here. An instance type is written as the machine type, with the accelerators
-that are attached to it where the machine type has none of its own: `a2-highgpu-4g`,
-`n1-standard-8+nvidia-tesla-t4:2`.
+The configuration counts slots with the catalogue before anything is launched, when no cloud can be
+asked. The deployment of a pool stores Compute Engine's description of the pool's machine types,
+`described`. Described types take precedence, and may be types that the catalogue lacks.
+
+An instance type is the text of a machine type, followed by attached accelerators if the machine
+type has no accelerators of its own: `a2-highgpu-4g`, `n1-standard-8+nvidia-tesla-t4:2`.
 
 Source: Compute Engine's documentation, "Accelerator-optimized machine family", "N1 machine series"
 and "GPU machine types", as of 2025-10.
@@ -17,38 +18,45 @@ from typing import Final, NamedTuple
 
 
 class MachineType(NamedTuple):
-    """The GPUs that a machine type brings along, its vCPUs, and its memory in GB."""
+    """The hardware of a machine type, without attached accelerators."""
 
     gpus: int
     vcpus: int
     memory_gb: float
+    """The memory in GiB."""
     accelerator: str = ""
+    """The kind of the GPUs, such as nvidia-l4; "" without GPUs."""
 
 
 MachineTypes = Mapping[str, MachineType]
-"""Machine types by their names."""
+"""Machine types by name."""
 
 NONE_DESCRIBED: Final[MachineTypes] = MappingProxyType({})
 
 
 class InstanceType(NamedTuple):
-    """A machine type, and what is attached to it: `number` of `accelerator`, "" for nothing."""
+    """A machine type with its attached accelerators."""
 
     machine_type: str
     accelerator: str = ""
+    """The kind of the attached accelerators; "" without attached accelerators."""
     number: int = 0
+    """The number of attached accelerators."""
 
     def __str__(self) -> str:
         return "+".join((self.machine_type, *([self.attachment] if self.number else [])))
 
     @property
     def attachment(self) -> str:
-        """The attached accelerators, as they are written."""
+        """The attached accelerators as in configurations, such as `nvidia-tesla-t4:2`.
+
+        The text is meaningless without attached accelerators.
+        """
         return f"{self.accelerator}:{self.number}"
 
     @property
     def family(self) -> str:
-        """The machine series."""
+        """The series of the machine type, such as n1."""
         return machine_series(self.machine_type)
 
 
@@ -123,7 +131,7 @@ N1_TYPES: Final[MachineTypes] = MappingProxyType(
         if vcpus > 1 or kind == "standard"
     }
 )
-# The accelerators that N1 machine types take, by how many of them.
+# The numbers of accelerators that can be attached to an N1 machine type, by kind.
 ATTACHABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {
         "nvidia-tesla-t4": (1, 2, 4),
@@ -132,12 +140,13 @@ ATTACHABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
         "nvidia-tesla-p4": (1, 2, 4),
     }
 )
-# Series whose types have no accelerator, N1 if nothing is attached.
+# Series without accelerators; N1 may have attached accelerators.
 _CPU_FAMILY_NAMES: Final = (
     "c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n1 n2 n2d n4 t2a t2d x4 z3"
 )
 CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
-# The kinds of boot disks that series take. New ones take Hyperdisk alone.
+# The cheapest boot disk of machine types, by the beginning of the type's name. Other series accept
+# only Hyperdisk.
 _DISKS: Final = (
     ("hyperdisk-balanced", ("a3-ultragpu-",)),
     ("pd-standard", ("a2-", "custom-", "n1-")),
@@ -159,25 +168,27 @@ _INSTANCE_TYPE: Final = re.compile(
     r"(?P<machine>[a-z][a-z0-9]*(?:-[a-z0-9]+)+)"
     r"(?:\+(?P<accelerator>[a-z0-9-]+):(?P<count>\d{1,2}))?"
 )
-# Of N1 they may be written without the series.
+# The names of custom types. The series may be omitted for N1.
 _CUSTOM_TYPE: Final = re.compile(
     r"(?:[a-z][a-z0-9]*-)?custom-(?:(?:micro|small|medium)-|(?P<vcpus>\d{1,3})-)"
     r"(?P<memory_mb>\d{3,8})(?:-ext)?"
 )
-# Their vCPUs are shared: each of e2-micro is a quarter of one.
+# Types with shared vCPUs: a vCPU of e2-micro is a quarter of a whole vCPU.
 _SHARED_TYPES: Final = frozenset({"e2-micro", "e2-small", "e2-medium", "f1-micro", "g1-small"})
 _SHARED_VCPUS: Final = 2
 
 
 def machine_series(machine_type: str) -> str:
-    """Return the series of a machine type; that of custom-8-32768 is N1."""
+    """Return the series of a machine type: "a2" for a2-highgpu-1g, "n1" for custom-8-32768."""
     series = machine_type.partition("-")[0]
     return "n1" if series == "custom" else series
 
 
 def find_machine_type(name: str, described: MachineTypes = NONE_DESCRIBED) -> MachineType | None:
-    """Return a machine type: as it was described, or as the catalogue has it, or as the name of a
-    custom type says. None for an unknown one.
+    """Return the hardware of a machine type, or None for an unknown type.
+
+    Use the description if `described` has the type, else the catalogue. The vCPUs and the memory of
+    a custom type are read from its name; a shared custom type has 2 vCPUs.
     """
     found = described.get(name) or GPU_TYPES.get(name) or N1_TYPES.get(name)
     if found is not None or machine_series(name) not in CPU_FAMILIES:
@@ -190,19 +201,26 @@ def find_machine_type(name: str, described: MachineTypes = NONE_DESCRIBED) -> Ma
 
 
 def custom_sibling(name: str) -> str:
-    """Return a type that is sold where the custom type of this name is, "" for no custom type."""
+    """Return a predefined type that is sold in the same zones as a custom type.
+
+    Return "" if the name is not the name of a custom type.
+    """
     return f"{machine_series(name)}-standard-2" if _CUSTOM_TYPE.fullmatch(name) else ""
 
 
 def is_sold_by_parts(name: str) -> bool:
-    """Whether a machine type costs what its vCPUs and memory do. A custom type has prices of its
-    own.
+    """Return whether the price of a machine type is the sum of the prices of its vCPUs and memory.
+
+    Return False for custom types and types with shared vCPUs, which have other prices.
     """
     return name not in _SHARED_TYPES and _CUSTOM_TYPE.fullmatch(name) is None
 
 
 def parse_instance_type(text: str) -> InstanceType | None:
-    """Parse an instance type as configurations write it; None if it is not one."""
+    """Parse the text of an instance type in a configuration. Return None for an invalid text.
+
+    The machine type and the accelerator need not exist.
+    """
     found = _INSTANCE_TYPE.fullmatch(text)
     if found is None:
         return None
@@ -217,12 +235,23 @@ def describe_instance_type(
     count: int | None,
     described: MachineTypes = NONE_DESCRIBED,
 ) -> InstanceType:
-    """The instance type of a machine type with accelerators that are named beside it: four T4 on
-    N1, and nothing on others, where none are.
+    """Return the instance type for a machine type and the accelerators in a configuration.
+
+    Nothing is attached if the accelerators are those that the machine type has anyway, or if the
+    count is 0. The result is not checked; see `attachment_problem`.
+
+    Args:
+        accelerator: the kind. None stands for the type's own kind, or nvidia-tesla-t4 for a type
+            without own accelerators. "" attaches nothing.
+        count: the number. None stands for the type's own number. For a type without own
+            accelerators, None means 4 on N1 or with an `accelerator`, and 0 otherwise.
+        described: machine types that take precedence over the catalogue.
     """
     is_n1 = machine_series(machine_type) == "n1"
     known = find_machine_type(machine_type, described)
     own = known if known and known.gpus else None
+    if accelerator == "":
+        return InstanceType(machine_type)
     if count is None:
         count = own.gpus if own else N1_ACCELERATORS if is_n1 or accelerator else 0
     if accelerator is None:
@@ -234,7 +263,11 @@ def describe_instance_type(
 
 
 def attachment_problem(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> str:
-    """The problem with the accelerators that are attached, "" for none."""
+    """Return why the accelerators cannot be attached to the machine type, as text for users.
+
+    Return "" if they can, or if nothing is attached. Only N1 types accept accelerators, in the
+    numbers of ATTACHABLE.
+    """
     if not instance.accelerator:
         return ""
     if instance.family != "n1":
@@ -253,7 +286,10 @@ def attachment_problem(instance: InstanceType, described: MachineTypes = NONE_DE
 
 
 def gpus_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> int | None:
-    """The GPUs of an instance, None for an unknown type."""
+    """Return the number of GPUs of an instance, attached or own. Return None for an unknown type.
+
+    Return 0 for every type of a series without accelerators.
+    """
     if instance.number:
         return instance.number
     known = find_machine_type(instance.machine_type, described)
@@ -263,7 +299,7 @@ def gpus_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) ->
 
 
 def accelerator_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> str:
-    """The kind of an instance's GPUs, "" where it has none or is not known."""
+    """Return the kind of an instance's GPUs, or "" without GPUs or for an unknown type."""
     known = find_machine_type(instance.machine_type, described)
     return instance.accelerator or (known.accelerator if known else "")
 
@@ -274,8 +310,16 @@ def slots_of(
     cpu_slots_allowed: bool,
     described: MachineTypes = NONE_DESCRIBED,
 ) -> int | None:
-    """The slots of one instance, None for an unknown type. `configured`, the user's own number,
-    takes precedence. An instance without GPUs has one slot if `cpu_slots_allowed`.
+    """Return the number of slots of an instance: the number of its GPUs.
+
+    A type of a series without GPUs has 0 slots. Return None for an unknown or invalid type without
+    a configured number.
+
+    Args:
+        text: the instance type as in configurations.
+        configured: the user's number of slots, which takes precedence; None if absent.
+        cpu_slots_allowed: whether 0 slots become 1, also if 0 is configured.
+        described: machine types that take precedence over the catalogue.
     """
     instance = parse_instance_type(text)
     slots = configured
@@ -285,14 +329,17 @@ def slots_of(
 
 
 def can_migrate(machine_type: str) -> bool:
-    """Whether Compute Engine moves machines without GPUs of this type for maintenance.
+    """Return whether Compute Engine moves running machines of this type for maintenance.
 
-    Source: "About host events", as of 2026-05. It also does not move a Z3 with more than 18,000 GiB
-    of local storage, of which its name does not tell.
+    The answer holds for machines without GPUs, and is wrong for a Z3 with more than 18,000 GiB of
+    local storage, which has the same name. Source: "About host events", as of 2026-05.
     """
     return machine_series(machine_type) != "h4d" and not machine_type.endswith("-metal")
 
 
 def boot_disk_type(machine_type: str) -> str:
-    """The kind of boot disk that a machine type takes, the one that costs least."""
+    """Return the cheapest kind of boot disk that a machine type accepts.
+
+    Return DISK_DEFAULT for unknown types.
+    """
     return next((disk for disk, types in _DISKS if machine_type.startswith(types)), DISK_DEFAULT)

@@ -7,12 +7,13 @@ from detcloud.shared.gcs import GcsBucket
 
 
 class GcsObjectStore(BucketObjectStore):
-    """An ObjectStore in a `detcloud.shared.gcs.GcsBucket`."""
+    """An ObjectStore whose bucket is a `detcloud.shared.gcs.GcsBucket`."""
 
 
 def open_object_store(bucket: str, prefix: str, now_ms: Callable[[], int]) -> GcsObjectStore:
-    """Open the store below a bucket's prefix, with the environment's credentials. Raises OSError.
+    """Open the store below `prefix` of a bucket, with the environment's credentials.
 
-    URLs are signed without a key in this process: a service account has them signed by Google.
+    Google signs URLs for a service account, so this process needs no private key. `now_ms` is the
+    clock in epoch ms. Raises OSError if the client library or the credentials are missing.
     """
     return GcsObjectStore(GcsBucket(bucket, prefix), now_ms)

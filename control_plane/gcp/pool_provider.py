@@ -6,7 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.providers import (
@@ -40,11 +47,11 @@ from control_plane.text_forms import text_form
 
 _LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
-# What follows it needs half of the 63 characters that a name may have.
+# At most 30 of the 63 characters of an instance's name, because the rest of the name needs half.
 _NAME_PREFIX: Final = re.compile(r"[a-z][-a-z0-9]{0,29}\Z")
 _NETWORK_TAG: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
-# Properties of an instance that other fields say, or that the provisioner decides.
+# Properties of an instance that must be set by other fields of the section, by property.
 _FIELDS_FOR_PROPERTIES: Final[Mapping[str, str]] = {
     "machineType": "instance_type or offerings",
     "guestAccelerators": "instance_type or offerings",
@@ -56,6 +63,7 @@ _STARTUP_SCRIPT: Final = "startup-script"
 
 
 def _check_label_key(key: str) -> str:
+    """Return a label's key unchanged. Raise PydanticCustomError for an invalid or reserved key."""
     if not _LABEL_KEY.match(key):
         refuse(
             "must be 1 to 63 lowercase letters, digits, _ and -, begin with a letter and not with"
@@ -65,6 +73,7 @@ def _check_label_key(key: str) -> str:
 
 
 def _check_label_value(value: str) -> str:
+    """Return a label's value unchanged. Raise PydanticCustomError for an invalid value."""
     if not _LABEL_VALUE.match(value):
         refuse(f"must be at most 63 lowercase letters, digits, _ and -, not {value_text(value)}")
     return value
@@ -79,7 +88,7 @@ NfsServer = Annotated[
         )
     ),
 ]
-# YAML takes either for a number.
+# YAML parses both versions as numbers.
 NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
 LabelValue = Annotated[str, AfterValidator(_check_label_value)]
@@ -90,15 +99,26 @@ class MachineConfig(Section):
 
     machine_type: Text = N1_DEFAULT
     """The machine type."""
-    gpu_type: Text | None = None
-    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise that of the type."""
+    gpu_type: str | None = None
+    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise that of the type. `""` attaches
+    none.
+    """
     gpu_num: CountOrZero | None = None
-    """The number of accelerators; by default 4 for N1, and those of the type otherwise."""
+    """The number of accelerators; by default 4 for N1, and those of the type otherwise. 0 attaches
+    none.
+    """
     preemptible: bool = False
     """Whether instances are bought on the spot market."""
 
+    @field_validator("gpu_num")
+    @classmethod
+    def _check_number(cls, number: int | None, info: ValidationInfo) -> int | None:
+        if number and info.data.get("gpu_type") == "":
+            refuse(f"must be 0 where gpu_type is empty, not {number}", "name a gpu_type")
+        return number
+
     def instance_type(self, described: MachineTypes) -> InstanceType:
-        """The machine type with its accelerators."""
+        """Return the machine type with the accelerators to attach, after defaults are applied."""
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
 
 
@@ -116,7 +136,7 @@ class MachineTypeConfig(Section):
 
     @property
     def machine_type(self) -> MachineType:
-        """The type as the catalogue has it."""
+        """The described type in the form of the catalogue."""
         return MachineType(self.gpus, self.vcpus, self.memory_gb, self.accelerator)
 
 
@@ -124,7 +144,7 @@ DescribedTypes = dict[Text, MachineTypeConfig]
 
 
 class NetworkConfig(Section):
-    """How a Compute Engine instance is connected."""
+    """The network connection of a Compute Engine instance."""
 
     network: str = ""
     """The network, a name or a path; the deployment's, or the project's `default`, if empty."""
@@ -137,8 +157,8 @@ class NetworkConfig(Section):
 
 
 class NfsShare(Section):
-    """A share of a server of NFS, such as an instance of Filestore, that Compute Engine instances
-    mount as they boot.
+    """A share of an NFS server, for example of Filestore, that Compute Engine instances mount at
+    boot.
     """
 
     server: NfsServer
@@ -155,7 +175,7 @@ NfsShares = Annotated[tuple[NfsShare, ...], Field(strict=False, max_length=8)]
 
 
 class AccountConfig(Section):
-    """The service account that Compute Engine instances have."""
+    """The service account of Compute Engine instances."""
 
     email: str = ""
     """The address of the account; the deployment's if empty."""
@@ -261,6 +281,11 @@ class GcpProvider(Provider):
     @field_validator("base_config")
     @classmethod
     def _check_base_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Return the properties unchanged.
+
+        Raise ValidationError for a property that another field sets, and for labels, metadata and
+        other parts of a wrong form.
+        """
         for name, field in _FIELDS_FOR_PROPERTIES.items():
             if name in config:
                 refuse_at((name,), "is set by another field", f"use {field}")
@@ -285,6 +310,9 @@ class GcpProvider(Provider):
     @field_validator("machine_types")
     @classmethod
     def _check_described(cls, types: DescribedTypes) -> DescribedTypes:
+        """Return the types unchanged. Raise ValidationError for a name with accelerators or an
+        invalid name.
+        """
         for name in types:
             instance = parse_instance_type(name)
             if instance is None or instance.number:
@@ -293,8 +321,10 @@ class GcpProvider(Provider):
 
     @model_validator(mode="after")
     def _check_places(self) -> GcpProvider:
-        """Refuse zones of other regions than the pool's, which has that of its zone: instances are
-        looked for by it when the pool has moved.
+        """Return a copy with the pool's region: the configured region, or else that of the zone.
+
+        The provisioner finds a moved pool's instances by this region. Raise ValidationError for an
+        invalid zone and for a zone outside the region, offerings included.
         """
         region = self.region or region_of(self.zone)
         zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
@@ -317,8 +347,11 @@ class GcpProvider(Provider):
 
     @model_validator(mode="after")
     def _check_types(self) -> GcpProvider:
-        """Give every offering the slots of its type; refuse an unknown type without slots, and
-        slots that are not the GPUs of a known one.
+        """Return a copy in which every offering has the slots of its type.
+
+        Raise ValidationError for an unknown type without configured slots, slots that differ from
+        the GPUs of a known type, and accelerators that cannot be attached. Without offerings, check
+        the section's own type in the same way.
         """
         if not self.offerings:
             name = self.default_type
@@ -332,33 +365,42 @@ class GcpProvider(Provider):
         return self.model_copy(update={"offerings": tuple(offerings)})
 
     def slots_offered(self) -> tuple[int, ...]:
-        """The sizes of the instances it may launch, in slots."""
+        """Return the sizes in slots of the instances that the pool may launch, in ascending order.
+
+        Without offerings, return the size of the section's own instance type.
+        """
         return super().slots_offered() or (self._slots or 0,)
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders from which trials may mount paths."""
+        """The folders of an instance from which trials may mount paths, mounted shares included."""
         return (*self.allowed_mounts, *(file_system.folder for file_system in self.file_systems))
 
     @property
     def described_types(self) -> MachineTypes:
-        """The machine types that are described."""
+        """The section's machine types by name, in the form of the catalogue."""
         return {
             name: machine_type.machine_type for name, machine_type in self.machine_types.items()
         }
 
     @property
     def default_type(self) -> str:
-        """The instance type if there are no offerings."""
+        """The instance type without offerings, as text with attached accelerators."""
         return str(self.instance_type.instance_type(self.described_types))
 
     @property
     def _slots(self) -> int | None:
+        """The slots of an instance without offerings; None for an unknown type."""
         return slots_of(
             self.default_type, self.instance_slots, self.cpu_slots_allowed, self.described_types
         )
 
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
+        """Return an offering whose slots are set from the type; keep configured slots.
+
+        Raise ValidationError for an invalid or unknown type, wrong accelerators and wrong slots.
+        `place` is the index of the offering.
+        """
         loc: Loc = ("offerings", place, "instance_type")
         name = offering.instance_type
         if parse_instance_type(name) is None:
@@ -374,13 +416,21 @@ class GcpProvider(Provider):
         return offering.model_copy(update={"slots": slots})
 
     def _check_attachment(self, loc: Loc, name: str) -> None:
+        """Raise ValidationError if the accelerators of the instance type `name` cannot be attached.
+
+        `loc` is the path of the value in the section. An invalid type passes.
+        """
         instance = parse_instance_type(name)
         problem = attachment_problem(instance, self.described_types) if instance else ""
         if problem:
             refuse_at(loc, f"cannot be: {problem}", "", name)
 
     def _check_slots(self, loc: Loc, name: str, slots: int) -> None:
-        """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+        """Raise ValidationError if `slots` differs from the GPUs of an instance type with GPUs.
+
+        The agent offers each GPU as a slot. Any number passes for a type without GPUs and for an
+        unknown type. `loc` is the path of the value in the section.
+        """
         instance = parse_instance_type(name)
         gpus = gpus_of(instance, self.described_types) if instance else None
         if gpus and gpus != slots:
@@ -388,6 +438,10 @@ class GcpProvider(Provider):
             refuse_at(loc, text, "leave it out", slots)
 
     def _refuse_type(self, loc: Loc, name: str, remedy: str) -> NoReturn:
+        """Raise ValidationError for an unknown machine type.
+
+        The hint names a similar known type, and `remedy`.
+        """
         remedy = f"{remedy}, or describe it in machine_types, as `detcloud deploy gcp` does"
         hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES, *self.machine_types})
         hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
@@ -395,6 +449,10 @@ class GcpProvider(Provider):
 
 
 def _check_metadata(metadata: object) -> None:
+    """Raise ValidationError for a startup script, and for metadata that the cloud does not accept.
+
+    Valid metadata is a map with a list `items` of maps with the texts `key` and `value`.
+    """
     items = metadata.get("items", []) if isinstance(metadata, dict) else None
     if not isinstance(items, list) or not all(
         isinstance(item, dict)

@@ -1,11 +1,11 @@
 """Rows of the state table as documents of Firestore, in the JSON of its REST interface.
 
-All documents are in collections that are called `rows`, of which queries read as of one. A row
-whose creation calls a function is in a collection of its own below `triggers`: a trigger tells
-documents apart by whole parts of their paths and by nothing else (decision 0056).
+All documents are in collections with the name `rows`, which queries read as a single collection. A
+row whose creation calls a function is in a collection below `triggers`, because a trigger can
+select documents only by whole parts of their paths (decision 0056).
 
-A document's id is a hash of the row's partition, so that partitions are spread over the key space,
-and the row's sort key; both as base64, without the characters that Firestore refuses.
+A document's id is a hash of the row's partition followed by the row's sort key, both in base64
+without the characters that Firestore forbids. The hash spreads partitions over the key space.
 
 | field | holds | in an index |
 |---|---|---|
@@ -13,8 +13,8 @@ and the row's sort key; both as base64, without the characters that Firestore re
 | `k` | the hash of the partition | with `s`, in both directions |
 | `r`, `b` | revision and body | |
 | `t` | a token of the commit that wrote the row | |
-| `d`, `h` | of a row that is due: when (epoch ms), and its shard | both |
-| `x` | of a row that expires: when Firestore itself may delete it | |
+| `d`, `h` | only if the row is due: the due time (epoch ms) and the shard | both |
+| `x` | only if the row expires: the time at which Firestore itself may delete the document | |
 
 The indexes are in `firestore.indexes.json` beside this module.
 """
@@ -28,24 +28,26 @@ from typing import Any
 from control_plane.state.table import EXPIRY_SHARDS, Key, Put, Row, shard_of
 
 COLLECTION = "rows"
-# The functions that the creation of a row calls, and the paths of such rows as triggers have them.
+# The paths in triggers of the rows whose creation calls a function, by the function's name.
 TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in ("advance", "tick")}
-# The type of the events by which triggers call them.
+# The type of the events with which triggers call the functions.
 CREATED = "google.cloud.firestore.document.v1.created"
-# The ids of documents: 32 characters of the partition and at least one of the sort key. Firestore
-# takes 1,500 at most.
+# The pattern of document ids: 32 characters for the partition and at least 1 for the sort key.
+# Firestore allows at most 1,500 characters.
 ROW_ID = r"[A-Za-z0-9~-]{33,1500}"
-# New messages of actors, and no other rows of theirs.
+# The prefix of the sort keys of mailbox rows.
 _MAIL = "M#"
-# Jobs that ask for slots, instances that are taken away, and searches that wait for their model.
+# The partitions of jobs that request slots, of notices of reclaimed instances, and of searches that
+# wait for their model.
 _JOBS = "jobs#"
 _WAITING = ("notices", "suggestions")
-# The tick deletes what has expired, within minutes. Firestore, which knows nothing of
-# what goes with a row, does so where no tick has passed for as long as this.
+# The tick deletes expired rows within minutes, together with the data that belongs to a row.
+# Firestore deletes only the row, and only if no tick ran for this long.
 DELETION_DELAY = timedelta(days=7)
 
 _HASH_BYTES = 24
-# Of the characters of base64 ids may not have "/"; "_" and "." they may not have everywhere.
+# The replacements for "+" and "/". Ids must not contain "/", and "_" and "." are not allowed
+# everywhere in an id.
 _SAFE = b"-~"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - DELETION_DELAY - _EPOCH) // timedelta(
@@ -56,19 +58,23 @@ JsonObject = Mapping[str, Any]
 
 
 def document_path(key: Key) -> str:
-    """The path of a row's document in its database."""
+    """Return the path of a row's document within the database."""
     name = f"{COLLECTION}/{partition_hash(key.partition)}{_in_safe_alphabet(key.sort.encode())}"
     function = _called_function(key)
     return f"triggers/{function}/{name}" if function else name
 
 
 def partition_hash(partition: str) -> str:
-    """The hash of a partition, in 32 characters that ids may have."""
+    """Return the hash of a partition as 32 characters that are allowed in ids."""
     return _in_safe_alphabet(sha256(partition.encode()).digest()[:_HASH_BYTES])
 
 
 def to_fields(put: Put, token: bytes) -> dict[str, JsonObject]:
-    """The fields of the document that a put writes."""
+    """Return the fields of the document that a Put writes; `token` identifies the commit.
+
+    Only a row with a due time has the fields `d` and `h`. Only an expiring row has `x`, unless the
+    expiry is too late for Firestore's timestamps.
+    """
     key = put.key
     fields: dict[str, JsonObject] = {
         "p": {"stringValue": key.partition},
@@ -88,7 +94,7 @@ def to_fields(put: Put, token: bytes) -> dict[str, JsonObject]:
 
 
 def to_row(document: JsonObject) -> Row:
-    """The row of a whole document."""
+    """Build the row from a document with all fields."""
     fields = document["fields"]
     due = fields.get("d")
     return Row(
@@ -101,24 +107,27 @@ def to_row(document: JsonObject) -> Row:
 
 
 def to_key(document: JsonObject) -> Key:
-    """The key of a document that has at least the fields of it."""
+    """Return the row's key from a document that has at least the fields `p` and `s`."""
     fields = document["fields"]
     return Key(fields["p"]["stringValue"], fields["s"]["stringValue"])
 
 
 def revision_of(document: JsonObject) -> int:
-    """The revision in a document."""
+    """Return the row's revision from a document that has at least the field `r`."""
     return int(document["fields"]["r"]["integerValue"])
 
 
 def has_token(document: JsonObject, token: bytes) -> bool:
-    """Whether the commit of that token wrote the document."""
+    """Return whether the commit with this token wrote the document.
+
+    Return False for a document without a token.
+    """
     value: JsonObject = document["fields"].get("t", {})
     return value == _bytes_value(token)
 
 
 def integer_value(number: int) -> JsonObject:
-    """A number as a value of a field."""
+    """Return an integer as a field's value in Firestore's JSON."""
     return {"integerValue": str(number)}
 
 
@@ -127,12 +136,12 @@ def _bytes_value(content: bytes) -> JsonObject:
 
 
 def _called_function(key: Key) -> str:
-    """The function that a row's creation calls, "" for none."""
+    """Return the name of the function that the creation of a row calls, or "" for no function."""
     if key.sort.startswith(_MAIL):
         return "advance"
     return "tick" if key.partition.startswith(_JOBS) or key.partition in _WAITING else ""
 
 
 def _in_safe_alphabet(content: bytes) -> str:
-    """Base64 without its padding and in the characters of ids."""
+    """Return bytes in base64 without padding, with only characters that are allowed in ids."""
     return base64.b64encode(content, altchars=_SAFE).rstrip(b"=").decode()

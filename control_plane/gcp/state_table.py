@@ -1,14 +1,15 @@
 """The StateTable in a database of Firestore.
 
-A commit is an atomic batch of writes with preconditions, never a transaction, which would lock what
-it reads. Firestore compares existence and update times: the update time of a revision is known from
-the row's last reading or writing here, or is read. A batch that fails a precondition does not say
-which, so the rows are read; where every condition holds by now, the batch goes again.
+A commit is an atomic batch of writes with preconditions, never a transaction, because a transaction
+locks the rows that it reads. Firestore compares existence and update times. The update time of a
+revision is cached from the row's last read or write in this process, or is read. A failed batch
+does not name the failed precondition, so the table reads the rows. If every condition holds by now,
+the batch is sent again.
 
-Reads, queries by an index too, are strongly consistent, and the documents of one query are of one
-moment. A request that did nothing is sent again after a random pause. A commit whose answer was
-lost is sent again only where it can happen no second time, and a token in the rows tells whether it
-happened (decision 0052).
+All reads are strongly consistent, queries by an index included, and the documents of a query are
+from the same moment. A request that was not executed is sent again after a random pause. A commit
+with a lost response is sent again only if a second execution is impossible. A token in the rows
+shows whether the commit was executed (decision 0052).
 """
 
 import secrets
@@ -54,13 +55,14 @@ from control_plane.state.table import (
     page_of,
 )
 
-# Due rows that a look at several shards reads: where there are more, each shard is looked at.
+# The most due rows that `due_shards` reads. If more are due, all shards are returned.
 DUE_ROWS_MAX = 16
 _TOKEN_BYTES = 12
-# What a precondition that does not hold is answered with. A database that is not there is not
-# found either, which the reading of the rows shows.
+# The statuses of a failed precondition. A missing database is NOT_FOUND as well, which the next
+# read of the rows shows.
 _PRECONDITION_FAILED = ("ALREADY_EXISTS", "FAILED_PRECONDITION", "NOT_FOUND")
-# A field that no row has: an update of it alone changes nothing, and so not the update time either.
+# A field that no row has. An update of only this field changes neither the document nor its update
+# time.
 _NO_FIELD = "none"
 
 JsonObject = Mapping[str, Any]
@@ -68,9 +70,13 @@ Answer = TypeVar("Answer")
 
 
 class FirestoreTable:
-    """A StateTable in the documents of a database. `sleep` waits for seconds."""
+    """A StateTable in the documents of a Firestore database.
 
-    # Firestore promises that no document of an answer has changed before the time of its last one.
+    Every method raises Unavailable if the database does not answer after several attempts, and
+    TableError if Firestore refuses a request. `sleep` waits for the given number of seconds.
+    """
+
+    # Firestore guarantees that the documents of a response are from the same moment.
     snapshot_queries = True
 
     def __init__(
@@ -85,11 +91,11 @@ class FirestoreTable:
         self._client.close()
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         return self.get_many((key,))[0]
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows by their keys, in their order; None for a row that does not exist."""
+        """Read rows in the order of `keys`. Return None for a missing row."""
         if not keys:
             return ()
         names = {key: self._name(key) for key in keys}
@@ -98,8 +104,9 @@ class FirestoreTable:
         return tuple(rows.get(names[key]) for key in keys)
 
     def find_key(self, path: str) -> Key | None:
-        """Return the key of the row whose document has that path in the database, None where there
-        is none.
+        """Return the key of the row in the document at `path`, or None for a missing document.
+
+        `path` is relative to the database.
         """
         name = f"{self._client.documents}/{path}"
         found = self._read(lambda: self._client.get_documents((name,), ("p", "s")))
@@ -108,7 +115,11 @@ class FirestoreTable:
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read rows with `first` <= sort < `last`: at most `limit` rows and about 1 MiB.
+
+        All rows of the page are from the same moment. To read the next page, pass `next_sort` as
+        `first`, or as `last` if the query is `descending`. Return an empty page for an empty range.
+        """
         if first >= last:
             return Page((), None)
         filters = [
@@ -117,15 +128,17 @@ class FirestoreTable:
             _filter("s", "LESS_THAN", {"stringValue": last}),
         ]
         order = _order("s", "DESCENDING" if descending else "ASCENDING")
-        # One more shows whether there are more.
+        # A further row shows whether the range continues after the page.
         query = _structured_query(filters, order, limit + 1)
         documents, is_whole = self._read(lambda: self._client.run_query(query))
         rows = [self._remember(document) for document in documents]
         return page_of(rows, limit if is_whole else min(limit, len(rows) - 1), descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return those of the shards that may have due rows, by one query of them all, which costs
-        one read where nothing is due.
+        """Return the shards that may have rows due at or before `until_ms`, in the given order.
+
+        A single query covers all shards and costs a single read if nothing is due. Return all
+        shards if DUE_ROWS_MAX rows or more are due, or if the response was cut off.
         """
         numbers = {"arrayValue": {"values": [integer_value(shard) for shard in shards]}}
         filters = [
@@ -142,7 +155,9 @@ class FirestoreTable:
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of due rows of a shard, earliest first."""
+        """Read at most `limit` keys of a shard that are due after `after_ms` and at or before
+        `until_ms`, earliest first.
+        """
         filters = [
             _filter("h", "EQUAL", integer_value(shard)),
             _filter("d", "GREATER_THAN", integer_value(after_ms)),
@@ -153,13 +168,24 @@ class FirestoreTable:
         return tuple(map(to_key, documents))
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically: either all writes or no write.
+
+        Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown or all
+        attempts failed, and InvalidCommit if a limit is exceeded.
+        """
         check_limits(writes)
         effective = [write for write in writes if not is_unconditional_check(write)]
         if effective:
             self._commit_batch(effective)
 
     def _commit_batch(self, writes: Sequence[Write]) -> None:
+        """Send a batch of writes until its outcome is known, and cache the new update times.
+
+        Raises:
+            Conflict: a condition does not hold.
+            InvalidCommit: Firestore refuses the batch.
+            Unavailable: all attempts failed, or the batch may have been applied.
+        """
         token = secrets.token_bytes(_TOKEN_BYTES)
         times = self._known_times(writes)
         pauses = RetryPauses(self._sleep)
@@ -189,8 +215,10 @@ class FirestoreTable:
                 return
 
     def _known_times(self, writes: Sequence[Write]) -> Mapping[Key, str]:
-        """The update times of the revisions that are expected. Raises Conflict where one that has
-        to be read shows that a condition does not hold.
+        """Return the update time of each row for which a write expects a revision.
+
+        Use the cached times. If a time is not cached, read all rows as `_read_times` does, with the
+        same errors.
         """
         times: dict[Key, str] = {}
         for write in writes:
@@ -202,13 +230,15 @@ class FirestoreTable:
         return times
 
     def _read_times(self, writes: Sequence[Write]) -> Mapping[Key, str]:
-        """The update times of the revisions that are expected, read now. Raises Conflict with the
-        first row whose condition does not hold.
+        """Read the update time of each row for which a write expects a revision.
+
+        Raises Conflict for the first row whose condition does not hold, and forget its cached time.
+        Raises Unavailable if no write has a condition: then the database is missing.
         """
         conditional = [write for write in writes if write.expect is not Expect.ANYTHING]
         names = [self._name(write.key) for write in conditional]
         if not names:
-            # Nothing was expected, and yet something is missing: the database.
+            # Without conditions, only the database itself can be missing.
             raise Unavailable(f"there is no {self._client.documents}")
         found = self._read(lambda: self._client.get_documents(names, ("r",)))
         times: dict[Key, str] = {}
@@ -222,7 +252,12 @@ class FirestoreTable:
         return times
 
     def _ensure_it_happened(self, writes: Sequence[Write], token: bytes, trouble: str) -> None:
-        """Raise Unavailable unless a row shows that the commit of that token happened."""
+        """Raise Unavailable unless a written row has the token of this commit.
+
+        If a row has the token, forget the cached update times of all written rows. A commit without
+        a Put always raises, because only a Put stores the token. `trouble` is the beginning of the
+        error's text.
+        """
         puts = [write for write in writes if isinstance(write, Put)]
         names = [self._name(put.key) for put in puts]
         found = self._read(lambda: self._client.get_documents(names, ("t",))) if names else {}
@@ -232,6 +267,10 @@ class FirestoreTable:
             self._times.forget(write.key)
 
     def _note_results(self, writes: Sequence[Write], results: Sequence[JsonObject]) -> None:
+        """Update the cached update times of written and deleted rows after a commit.
+
+        `results` are Firestore's results in the order of `writes`.
+        """
         for write, result in zip(writes, results, strict=True):
             if isinstance(write, Put):
                 self._times.remember(write.key, write.revision, result["updateTime"])
@@ -239,8 +278,14 @@ class FirestoreTable:
                 self._times.forget(write.key)
 
     def _to_batched(self, write: Write, times: Mapping[Key, str], token: bytes) -> JsonObject:
-        """A write of a batch. A check is one that changes nothing: an update of no field of a
-        document that has to exist, or a deletion of one that must not.
+        """Return a write in Firestore's JSON, with its precondition.
+
+        A Check becomes a write without effect. If the row must exist, this is an update without
+        fields. If the row must be absent, this is a deletion.
+
+        Args:
+            times: the update time of each row for which a write expects a revision.
+            token: the token of the commit, which a Put stores.
         """
         name = self._name(write.key)
         condition = _precondition(write, times)
@@ -253,6 +298,11 @@ class FirestoreTable:
         return {"delete": name, **condition}
 
     def _read(self, read: Callable[[], Answer]) -> Answer:
+        """Call `read` and return its result; repeat after errors that may pass, with pauses.
+
+        Raises Unavailable after the last attempt, or if the database or an index is missing. Raises
+        TableError for every other refusal.
+        """
         pauses = RetryPauses(self._sleep)
         while True:
             try:
@@ -261,12 +311,12 @@ class FirestoreTable:
                 pauses.wait(str(trouble))
             except Refusal as refusal:
                 if refusal.status in _PRECONDITION_FAILED:
-                    # No such database, or an index that is not there yet.
+                    # The database is missing, or an index is not built yet.
                     raise Unavailable(str(refusal)) from None
                 raise TableError(str(refusal)) from None
 
     def _remember(self, document: JsonObject) -> Row:
-        """The row of a document, whose update time is remembered."""
+        """Build the row of a document, and cache the row's update time."""
         row = to_row(document)
         self._times.remember(row.key, row.revision, document["updateTime"])
         return row
@@ -276,14 +326,17 @@ class FirestoreTable:
 
 
 def _is_idempotent(writes: Sequence[Write]) -> bool:
-    """Whether a commit can be repeated without a second effect: it has none, or it ends a revision,
-    whose update time never comes back.
+    """Return whether a repeated commit has no second effect.
+
+    This holds for a commit with only checks. It also holds if a changing write expects a revision,
+    because the update time of a revision never occurs again.
     """
     changes = [write for write in writes if not isinstance(write, Check)]
     return not changes or any(not isinstance(write.expect, Expect) for write in changes)
 
 
 def _holds(write: Write, document: JsonObject | None) -> bool:
+    """Return whether the condition of a write holds for the stored document; None means absent."""
     match write.expect:
         case Expect.ANYTHING:
             return True
@@ -296,6 +349,7 @@ def _holds(write: Write, document: JsonObject | None) -> bool:
 
 
 def _precondition(write: Write, times: Mapping[Key, str]) -> JsonObject:
+    """Return the condition of a write in Firestore's JSON; empty for a write without condition."""
     match write.expect:
         case Expect.ANYTHING:
             return {}
@@ -308,6 +362,10 @@ def _precondition(write: Write, times: Mapping[Key, str]) -> JsonObject:
 def _structured_query(
     filters: Sequence[JsonObject], order: JsonObject, limit: int, fields: Sequence[str] = ()
 ) -> JsonObject:
+    """Build a query of at most `limit` rows that match every filter.
+
+    With `fields`, the query reads only these fields.
+    """
     query: dict[str, Any] = {
         "from": [{"collectionId": COLLECTION, "allDescendants": True}],
         "where": {"compositeFilter": {"op": "AND", "filters": filters}},

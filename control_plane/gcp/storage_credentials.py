@@ -1,5 +1,5 @@
-"""Google's credentials for a trial's storage: access tokens of one service account, each narrowed
-by a Credential Access Boundary to the trial's own places.
+"""Google's credentials for a trial's storage: access tokens of a service account, each limited by a
+Credential Access Boundary to the trial's own folders.
 """
 
 import json
@@ -11,9 +11,7 @@ from control_plane.gcp.account_tokens import AccountTokens
 
 
 class DownscopedTokenIssuer:
-    """Issues tokens of the service account `account` (its e-mail), which may do all that any trial
-    may do. The other parameters are those of AccountTokens.
-    """
+    """The CredentialIssuer of Google Cloud, with tokens of a single service account."""
 
     store_type = "gcs"
 
@@ -25,23 +23,30 @@ class DownscopedTokenIssuer:
         iam_endpoint: str | None = None,
         token_endpoint: str | None = None,
     ) -> None:
+        """Create an issuer. AccountTokens describes the other parameters.
+
+        Args:
+            account: the e-mail address of an account with the access of all trials together.
+        """
         self._account = account
         self._tokens = AccountTokens(
             find_credentials, iam_endpoint=iam_endpoint, token_endpoint=token_endpoint
         )
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageToken:
-        """Issue a token of the access, which is called `name` in its conditions; OSError if Google
-        does not issue it.
+        """Issue an hour's token that allows `access` only. `name` is the title of its conditions.
+
+        Raises OSError if Google does not issue the token.
         """
         boundary = access_boundary(access, name)
         return self._tokens.issue_token(self._account, name, boundary=boundary)
 
 
 def access_boundary(access: StorageAccess, title: str) -> dict[str, Any]:
-    """The boundary of a token that has this access and no other.
+    """Return the boundary of a token that allows `access` only; `title` is the conditions' title.
 
-    Roles that create and that view are the most that its account's own may be used for.
+    The token may create objects in the write folders, and read and list the read folders. The token
+    can do neither unless the account itself may.
     """
     rules = []
     for place in access.writes:
@@ -54,13 +59,17 @@ def access_boundary(access: StorageAccess, title: str) -> dict[str, Any]:
 
 
 def boundary_of(rules: list[dict[str, Any]]) -> dict[str, Any]:
-    """The boundary that allows what any of the rules does."""
+    """Return the boundary that allows a request if any of the rules allows the request."""
     return {"accessBoundary": {"accessBoundaryRules": rules}}
 
 
 def boundary_rule(bucket: str, role: str, title: str, condition: str = "") -> dict[str, Any]:
-    """A rule that allows what a role does in a bucket, where the condition holds, if there is
-    one.
+    """Return a rule that allows the permissions of a role in a bucket.
+
+    Args:
+        role: the name of the role, such as roles/storage.objectViewer.
+        title: the title of the condition.
+        condition: the CEL expression under which the rule holds; "" means always.
     """
     rule: dict[str, Any] = {
         "availableResource": f"//storage.googleapis.com/projects/_/buckets/{bucket}",
@@ -72,19 +81,21 @@ def boundary_rule(bucket: str, role: str, title: str, condition: str = "") -> di
 
 
 def name_condition(bucket: str, folder: str) -> str:
-    """The condition that an object is in a folder of a bucket."""
+    """Return the CEL condition that a requested object is in a folder of a bucket."""
     objects = f"projects/_/buckets/{bucket}/objects"
     return f"resource.name.startsWith({_text(f'{objects}/{folder}/')})"
 
 
 def list_condition(folder: str) -> str:
-    """The condition that what is listed is in a folder, with the slash behind the folder: one that
-    only begins alike is another trial's.
+    """Return the CEL condition that the prefix of a listing is in a folder.
+
+    The condition includes the slash after the folder, because a folder with the same beginning may
+    belong to another trial.
     """
     prefix = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
     return f"{prefix}.startsWith({_text(f'{folder}/')})"
 
 
 def _text(text: str) -> str:
-    """Quote any text as a string of the condition language (CEL)."""
+    """Return any text as a quoted string of the condition language (CEL)."""
     return json.dumps(text, ensure_ascii=False)

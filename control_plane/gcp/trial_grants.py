@@ -1,5 +1,7 @@
-"""Google's part of what trials may use besides their checkpoints: tokens of the service account of
-a pool's code, and logins at private repositories of Artifact Registry.
+"""Grants to trials on Google Cloud, in addition to checkpoints.
+
+A grant is a token of the service account of a pool's training code, or a login at private
+repositories of Artifact Registry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,27 +18,24 @@ from control_plane.gcp.storage_credentials import (
 )
 from detcloud.shared.registries import artifact_repository
 
-# As long as AWS's, for a pull of a large image.
+# The validity of a login, enough to pull a large image; the same as on AWS.
 PULL_SECONDS = 900
-# The name with which Artifact Registry takes an access token for a password.
+# The user name with which Artifact Registry accepts an access token as the password.
 TOKEN_USER = "oauth2accesstoken"
 
 
 class DataPlace(NamedTuple):
-    """A bucket, or a folder in it without a slash at its end, that code may read or also write."""
+    """A bucket or a folder of a bucket that training code may read, and perhaps write."""
 
     bucket: str
     folder: str
+    """The folder without a slash at the end; "" for the whole bucket."""
     writes: bool
+    """Whether the code may also write."""
 
 
 class AccountGrants:
-    """Gives access by service accounts of which the API may create tokens.
-
-    `data_account` is that of the code of trials in pools that have none in `pool_accounts`, ""
-    where that code gets no tokens: its tokens open `data_places` and nothing else. `pull_account`
-    may pull from `repositories`, such as us-central1-docker.pkg.dev/acme-ml/images.
-    """
+    """The TrialGrants of Google Cloud, through service accounts whose tokens the API may create."""
 
     data_form: DataForm = "google"
 
@@ -50,6 +49,18 @@ class AccountGrants:
         pull_account: str = "",
         repositories: Sequence[str] = (),
     ) -> None:
+        """Configure the accounts, each named by its e-mail address.
+
+        Args:
+            tokens: the issuer of tokens.
+            data_account: the account for the code of trials in pools without an entry in
+                `pool_accounts`. Its tokens open only `data_places`. "": this code gets no tokens.
+            data_places: the arguments of each DataPlace: bucket, folder, writes.
+            pool_accounts: the account for the code of trials in a pool, by the name of the pool.
+                Its tokens have the account's full access.
+            pull_account: the account that may pull from `repositories`.
+            repositories: repositories such as us-central1-docker.pkg.dev/acme-ml/images.
+        """
         self._tokens = tokens
         self._data_account = data_account
         self._data_places = tuple(DataPlace(*place) for place in data_places)
@@ -58,12 +69,18 @@ class AccountGrants:
         self._repositories = frozenset(repositories)
 
     def gives_data_keys(self, pool: str) -> bool:
-        """Whether the code of a pool's trials gets tokens."""
+        """Return whether the training code of this pool's trials gets tokens."""
         return bool(self._pool_accounts.get(pool) or self._data_account)
 
     def issue_data_keys(self, name: str, pool: str) -> StorageToken:
-        """Issue a token of the pool's account, or one for the places of data; OSError if Google
-        does not.
+        """Issue an hour's token for the training code of a trial in `pool`.
+
+        The token has the full access of the pool's own account. Without an own account, the token
+        is of the data account and opens only the data places. Call only if `gives_data_keys`
+        returns True. Raises OSError if Google does not issue the token.
+
+        Args:
+            name: the name of the session, for the boundary's conditions and for errors.
         """
         account = self._pool_accounts.get(pool)
         if account:
@@ -72,19 +89,27 @@ class AccountGrants:
         return self._tokens.issue_token(self._data_account, name, boundary=boundary)
 
     def gives_login(self, image: str) -> bool:
-        """Whether the image is in one of the repositories."""
+        """Return whether the image is in a configured repository."""
         return artifact_repository(image) in self._repositories
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
-        """Issue a login that pulls from the repositories; OSError if Google does not. No token is
-        narrowed to one of them: boundaries are Cloud Storage's alone.
+        """Issue a login, valid for PULL_SECONDS, that can pull from all configured repositories.
+
+        Google cannot limit the token to the repository of `image`: boundaries exist only for Cloud
+        Storage. Raises OSError if Google issues no token.
+
+        Args:
+            name: the name of the session, for errors.
         """
         token = self._tokens.issue_token(self._pull_account, name, seconds=PULL_SECONDS)
         return RegistryLogin(TOKEN_USER, token.access_token)
 
 
 def data_boundary(places: Sequence[DataPlace], title: str) -> dict[str, Any]:
-    """The boundary of a token that opens these places and nothing else."""
+    """Return the boundary of a token that opens only these places.
+
+    `title` is the title of each condition. A place without a folder needs no condition.
+    """
     rules = []
     for place in places:
         role = "roles/storage.objectUser" if place.writes else "roles/storage.objectViewer"

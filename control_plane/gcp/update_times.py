@@ -1,4 +1,4 @@
-"""The update times of rows that a process knows, by which Firestore checks their revisions."""
+"""A cache of the update times of rows, which Firestore compares in place of revisions."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -9,9 +9,7 @@ ROWS_MAX = 4096
 
 
 class UpdateTimes:
-    """The update times of the rows that were read or written last; safe for concurrent use by
-    threads.
-    """
+    """The update times of the `rows_max` most recently used rows. Several threads may use it."""
 
     def __init__(self, rows_max: int = ROWS_MAX) -> None:
         self._rows_max = rows_max
@@ -19,7 +17,11 @@ class UpdateTimes:
         self._lock = Lock()
 
     def find(self, key: Key, revision: int) -> str | None:
-        """When the row got that revision, None if that is not known."""
+        """Return the update time of a row at `revision`, as Firestore's text, and mark the row as
+        used.
+
+        Return None if the row is unknown or was noted with another revision.
+        """
         with self._lock:
             known = self._times.get(key)
             if known is None or known[0] != revision:
@@ -28,7 +30,10 @@ class UpdateTimes:
             return known[1]
 
     def remember(self, key: Key, revision: int, time: str) -> None:
-        """Note when a row got its revision, and forget those that were not used the longest."""
+        """Store the update time of a row at `revision`, replacing an earlier revision.
+
+        Evict the least recently used rows above the limit.
+        """
         with self._lock:
             self._times[key] = revision, time
             self._times.move_to_end(key)
@@ -36,6 +41,6 @@ class UpdateTimes:
                 self._times.popitem(last=False)
 
     def forget(self, key: Key) -> None:
-        """Forget the update time of a row."""
+        """Remove a row from the cache. An unknown row is not an error."""
         with self._lock:
             self._times.pop(key, None)

@@ -1,1 +1,1 @@
-"""The control plane's part of the local cloud: instances are processes of one machine."""
+"""The parts of the control plane for pools whose instances are processes on a single machine."""

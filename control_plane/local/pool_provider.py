@@ -1,4 +1,4 @@
-"""The section `provider` of a pool whose instances are processes of the server's machine."""
+"""The section `provider` of a pool whose instances are processes on the server's machine."""
 
 from __future__ import annotations
 
@@ -16,5 +16,8 @@ class LocalProvider(Provider):
     """Slots of one instance, on CPUs."""
 
     def slots_offered(self) -> tuple[int, ...]:
-        """The sizes of the instances it may launch, in slots."""
+        """Return the sizes in slots of the instances that the pool may launch, in ascending order.
+
+        Without offerings, return `instance_slots`.
+        """
         return super().slots_offered() or (self.instance_slots,)

@@ -1,1 +1,1 @@
-"""Metrics as numbers: columns, the segments that store them, their summaries and their charts."""
+"""Metrics as numbers: columns, stored segments, summaries, and downsampling for charts."""

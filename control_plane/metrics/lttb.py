@@ -1,26 +1,34 @@
-"""Downsampling of a series for a chart: Largest-Triangle-Three-Buckets.
+"""Downsampling of a series for a chart with Largest-Triangle-Three-Buckets (LTTB).
 
-S. Steinarsson, "Downsampling Time Series for Visual Representation", University of Iceland, 2013,
-section 4.2. The first and the last point stay; the others fall into equal buckets, each of which
-gives the point that spans the largest triangle with the point chosen before and the mean of the
-next bucket.
+Source: S. Steinarsson, "Downsampling Time Series for Visual Representation", University of Iceland,
+2013, section 4.2. The first and the last point are kept. The other points are divided into buckets
+of equal size. Each bucket contributes the point of the largest triangle with the previously chosen
+point and the mean of the next bucket.
 
-A series much longer than the chart is first reduced to the extremes of small buckets, as in J. Van
-Der Donckt et al., "MinMaxLTTB: Leveraging MinMax-Preselection to Scale LTTB", IEEE VIS 2023: the
-same picture in a small part of the time.
+A series that is much longer than the chart is first reduced to the extremes of small buckets.
+Source: J. Van Der Donckt et al., "MinMaxLTTB: Leveraging MinMax-Preselection to Scale LTTB", IEEE
+VIS 2023. The charts look the same, and take a fraction of the time.
 """
 
 from collections.abc import Sequence
 
-# Buckets of the preselection for each point of the chart; with 4, charts look as without it.
+# The number of buckets of the preselection for each point of the chart. With 4, charts look the
+# same as without preselection.
 PRESELECTED_BUCKETS = 4
-# Values beyond this are scaled, so that no area overflows.
+# The maximum magnitude of values. Series with larger values are scaled down, so that areas do not
+# overflow.
 MAGNITUDE_MAX = 1e100
 
 
 def downsample(xs: Sequence[float], ys: Sequence[float], points: int) -> list[int]:
-    """Select at most `points` (3 or more) of the points (xs[i], ys[i]); returns their positions, in
-    order. A series no longer than that stays as it is.
+    """Return the ascending positions of at most `points` points that represent a series in a chart.
+
+    Return all positions of a series with at most `points` points.
+
+    Args:
+        xs: the x values, at most 2^53.
+        ys: the y values, which must be finite.
+        points: the maximum number of points, 3 or more.
     """
     buckets = PRESELECTED_BUCKETS * points
     if len(xs) <= 2 * buckets:
@@ -31,10 +39,10 @@ def downsample(xs: Sequence[float], ys: Sequence[float], points: int) -> list[in
 
 
 def lttb(xs: Sequence[float], ys: Sequence[float], points: int) -> list[int]:
-    """The positions of the `points` (3 or more) that Largest-Triangle-Three-Buckets keeps; all
-    positions if there are no more points than that.
+    """Return the ascending positions of the points that LTTB selects from a series.
 
-    `ys` are finite, `xs` no greater than 2^53. Of equal triangles the first one wins.
+    Return all positions of a series with at most `points` points. Of equal triangles, the first is
+    selected. For the arguments see `downsample`.
     """
     count = len(xs)
     if count <= points:
@@ -58,8 +66,9 @@ def lttb(xs: Sequence[float], ys: Sequence[float], points: int) -> list[int]:
 
 
 def extremes(ys: Sequence[float], size: int) -> list[int]:
-    """The positions of the least and the greatest of every `size` values, in order, and of both
-    ends.
+    """Return the ascending positions of the minimum and maximum of every `size` consecutive values.
+
+    The positions of the first and the last value are included. Return [] for no values.
     """
     positions = [0] if len(ys) else []
     for start in range(0, len(ys), size):
@@ -74,5 +83,6 @@ def extremes(ys: Sequence[float], size: int) -> list[int]:
 
 
 def _scale_down(values: Sequence[float]) -> Sequence[float]:
+    """Return the values divided by the largest magnitude, if this exceeds MAGNITUDE_MAX."""
     top = max(abs(max(values)), abs(min(values)))
     return [value / top for value in values] if top > MAGNITUDE_MAX else values

@@ -1,13 +1,16 @@
-"""Segments: reports of metrics encoded as the body of one row.
+"""Segments: reports of metrics, encoded as the body of a row.
+
+The format of a segment:
 
     version (1 byte), number of reports, bytes of the summary (4 bytes each, little endian)
-    summary   compressed; none in a small segment
-    reports   compressed; in version 2 (a split segment) only the SHA-256 of the compressed reports,
-              which are stored elsewhere
+    summary   compressed; empty in a small segment
+    reports   compressed; a split segment (version 2) has the SHA-256 of the compressed reports here
+              and stores the reports elsewhere
 
-Both hold a JSON header that names the columns, followed by their arrays. An array of 8-byte numbers
-is stored as eight planes, the first bytes of all numbers first: bytes that hardly change lie next
-to each other, and a metric that was a 32-bit float takes little more than four bytes.
+Summary and reports begin with a JSON header that names the columns. The arrays of the columns
+follow. An array of 8-byte numbers is stored as eight planes: first the first byte of each number,
+then the second byte of each number, and so on. Bytes that hardly change are then adjacent, so that
+a value that was a 32-bit float takes little more than four bytes.
 """
 
 from __future__ import annotations
@@ -34,10 +37,10 @@ from control_plane.metrics.columns import (
 from control_plane.metrics.summary import Moments, NameSummary, Summary, summarise_columns
 
 VERSION = 1
-# The version of a segment whose reports are stored elsewhere.
+# The version of a split segment, which stores the reports elsewhere.
 SPLIT_VERSION = 2
 SUMMARY_REPORTS_MIN = 512
-# A summary of more metrics would be as long as the reports.
+# The maximum number of metrics in a summary. A larger summary would be as long as the reports.
 SUMMARY_NAMES_MAX = 128
 COMPRESSION = 6
 
@@ -47,7 +50,11 @@ _JSON = "j"
 
 
 def encode_segment(columns: Columns) -> bytes:
-    """Encode reports as a segment, with a summary unless it is small."""
+    """Encode reports as a segment.
+
+    The segment has a summary if it has SUMMARY_REPORTS_MIN reports and at most SUMMARY_NAMES_MAX
+    metrics.
+    """
     summary = b""
     if len(columns) >= SUMMARY_REPORTS_MIN and len(columns.names) <= SUMMARY_NAMES_MAX:
         summary = _encode_summary(summarise_columns(columns))
@@ -56,12 +63,14 @@ def encode_segment(columns: Columns) -> bytes:
 
 
 def decode_segment(body: bytes, offset: int) -> Columns:
-    """Decode the reports of a segment; `offset` is the one in its row's key. ValueError for a split
-    segment.
+    """Decode the reports of a segment. Raises ValueError for a split segment.
 
-    Segments of the first releases are JSON lists of lines. They have no offsets but the first
-    line's, so the others are counted up from it: since a line has more than one byte, no offset is
-    used twice.
+    Segments of the first releases are JSON lists of lines and have no offsets of lines except the
+    first. The offsets of later lines are counted up by 1. A line has more than one byte, so no two
+    lines get the same offset.
+
+    Args:
+        offset: the offset in the key of the segment's row.
     """
     if body[:1] == b"[":
         lines = enumerate(json.loads(body), offset)
@@ -73,8 +82,9 @@ def decode_segment(body: bytes, offset: int) -> Columns:
 
 
 def split_segment(body: bytes) -> tuple[bytes, bytes]:
-    """Split a segment into one without its reports, and the reports as `decode_split_segment` takes
-    them.
+    """Split a segment into a segment without reports, and the encoded reports.
+
+    `decode_split_segment` decodes both.
     """
     _, reports, size = _decode_prefix(body)
     end = _PREFIX.size + size
@@ -83,7 +93,9 @@ def split_segment(body: bytes) -> tuple[bytes, bytes]:
 
 
 def content_digest(body: bytes) -> str | None:
-    """The SHA-256, hexadecimal, of a split segment's reports; None for any other segment."""
+    """Return the hexadecimal SHA-256 of a split segment's reports. Return None for another
+    segment.
+    """
     if body[:1] == b"[":
         return None
     version, _, size = _decode_prefix(body)
@@ -91,17 +103,21 @@ def content_digest(body: bytes) -> str | None:
 
 
 def decode_split_segment(body: bytes, content: bytes) -> Columns:
-    """Decode the reports of a split segment, given as `content`."""
+    """Decode the reports of a split segment.
+
+    Args:
+        content: the encoded reports that `split_segment` returned.
+    """
     return _decode_columns(content, report_count(body))
 
 
 def report_count(body: bytes) -> int:
-    """The number of reports in a segment, 0 if it does not say."""
+    """Return the number of reports in a segment. Return 0 for a segment of the first releases."""
     return 0 if body[:1] == b"[" else _decode_prefix(body)[1]
 
 
 def decode_summary(body: bytes) -> Summary | None:
-    """Decode a segment's summary, None if it has none."""
+    """Decode the summary of a segment. Return None for a segment without a summary."""
     if body[:1] == b"[":
         return None
     _, _, size = _decode_prefix(body)
@@ -109,6 +125,10 @@ def decode_summary(body: bytes) -> Summary | None:
 
 
 def _decode_prefix(body: bytes) -> tuple[int, int, int]:
+    """Return the version, the number of reports and the bytes of the summary.
+
+    Raises ValueError for an unknown version.
+    """
     version, reports, size = _PREFIX.unpack_from(body)
     if version not in (VERSION, SPLIT_VERSION):
         raise ValueError(
@@ -118,10 +138,14 @@ def _decode_prefix(body: bytes) -> tuple[int, int, int]:
 
 
 def _parse_line(offset: int, line: object) -> MetricReport | None:
+    """Parse a stored line of metrics. Return None for a malformed line."""
     return parse_report(offset, line) if isinstance(line, dict) else None
 
 
 def _encode_columns(columns: Columns) -> bytes:
+    """Encode reports as a compressed block: arrays of offsets, steps and times, then all
+    columns.
+    """
     header = []
     blocks = [
         _encode_ascending(values) for values in (columns.offsets, columns.steps, columns.times)
@@ -135,6 +159,7 @@ def _encode_columns(columns: Columns) -> bytes:
 
 
 def _decode_columns(body: bytes, reports: int) -> Columns:
+    """Decode the block of `reports` reports that `_encode_columns` returned."""
     header, content = _decompress_block(body)
     offsets, steps, times = (
         _decode_ascending(content[start : start + 8 * reports])
@@ -150,12 +175,16 @@ def _decode_columns(body: bytes, reports: int) -> Columns:
 
 
 def _encode_values(values: Values) -> tuple[bytes, str]:
+    """Encode the values of a column. Return the bytes and the kind: an array's typecode or
+    _JSON.
+    """
     if isinstance(values, array):
         return _to_planes(values), values.typecode
     return json.dumps(values, separators=(",", ":")).encode(), _JSON
 
 
 def _decode_values(kind: str, content: bytes) -> Values:
+    """Decode the values of a column from the kind and bytes that `_encode_values` returned."""
     if kind == _JSON:
         values: list[Any] = json.loads(content)
         return values
@@ -163,6 +192,7 @@ def _decode_values(kind: str, content: bytes) -> Values:
 
 
 def _encode_summary(summary: Summary) -> bytes:
+    """Encode a summary as a compressed block."""
     names = [
         [n, s.count, s.mean, s.minimum, s.maximum, s.last_steps, s.last, len(s.steps)]
         for n, s in summary.names.items()
@@ -170,12 +200,13 @@ def _encode_summary(summary: Summary) -> bytes:
     bounds = (summary.steps_min, summary.steps_max, summary.first_offset, summary.last_offset)
     facts = [summary.reports, *bounds, names]
     arrays = (_to_planes(s.steps) + _to_planes(s.values) for s in summary.names.values())
-    # Behind what readers of earlier releases take.
+    # The moments come last, because readers of earlier releases ignore the rest of the block.
     moments = (_encode_ascending(summary.moments.steps), _encode_ascending(summary.moments.times))
     return _compress_block(facts, chain(arrays, moments))
 
 
 def _decode_summary(body: bytes) -> Summary:
+    """Decode the block that `_encode_summary` returned."""
     (*facts, listed), content = _decompress_block(body)
     reports, steps_min, steps_max, first_offset, last_offset = facts
     names, start = {}, 0
@@ -193,26 +224,30 @@ def _decode_summary(body: bytes) -> Summary:
 
 
 def _compress_block(header: object, blocks: Iterable[bytes]) -> bytes:
+    """Compress a block: the length of the JSON header, the header, and `blocks`."""
     text = json.dumps(header, separators=(",", ":")).encode()
     return zlib.compress(b"".join((_LENGTH.pack(len(text)), text, *blocks)), COMPRESSION)
 
 
 def _decompress_block(body: bytes) -> tuple[Any, bytes]:
+    """Decompress a block into the parsed header and the remaining bytes."""
     content = zlib.decompress(body)
     end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     return json.loads(content[_LENGTH.size : end]), content[end:]
 
 
 def _encode_ascending(values: array[int]) -> bytes:
-    """Encode ascending numbers as their differences, which are small."""
+    """Encode ascending numbers as differences, which are small and compress well."""
     return _to_planes(array("q", chain(values[:1], map(sub, values[1:], values))))
 
 
 def _decode_ascending(content: bytes) -> array[int]:
+    """Decode the numbers that `_encode_ascending` encoded."""
     return array("q", accumulate(_from_planes("q", content)))
 
 
 def _to_planes(values: array[Any]) -> bytes:
+    """Encode an array as planes: first the first byte of each number, and so on. Little endian."""
     if sys.byteorder == "big":
         values = values[:]
         values.byteswap()
@@ -221,6 +256,7 @@ def _to_planes(values: array[Any]) -> bytes:
 
 
 def _from_planes(kind: str, content: bytes) -> array[Any]:
+    """Decode an array of the typecode `kind` from planes."""
     values: array[Any] = array(kind)
     width, count = values.itemsize, len(content) // values.itemsize
     whole = bytearray(len(content))

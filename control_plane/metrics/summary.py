@@ -1,8 +1,8 @@
-"""Summaries of reports, from which tables of metrics and charts of long series are made without the
-reports themselves.
+"""Summaries of metric reports.
 
-A summary has, for each metric, its count, mean and bounds, and the extremes of every BUCKET values,
-which are the points of its chart.
+Tables of metrics and charts of long series use summaries instead of the reports. A summary
+contains, for each metric, the count, mean, minimum and maximum, and the extremes of every BUCKET
+values as the points of a chart.
 """
 
 from __future__ import annotations
@@ -18,37 +18,46 @@ from operator import sub
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.lttb import extremes
 
-# Two of this many points are kept: from 16,384 reports on that is 4 times a chart of 500 points.
+# A summary keeps 2 of every 16 points. From 16,384 reports, this is 4 times the number of points in
+# a chart of 500 points.
 BUCKET = 16
-# Moments that a summary keeps of all its reports: between two of them time is taken to pass evenly.
+# The maximum number of moments in a summary. Times between two moments are interpolated linearly.
 MOMENTS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NameSummary:
-    """The summary of one metric: `steps` and `values` are points of its chart, `last` is the latest
-    value.
-    """
+    """The summary of a metric."""
 
     count: int
+    """The number of values."""
     mean: float
     minimum: float
     maximum: float
     last_steps: int
+    """The steps of the latest value."""
     last: float
+    """The latest value."""
     steps: array[int]
+    """The steps of the points of the chart."""
     values: array[float]
+    """The values of the points of the chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """When some steps were reported, in epoch milliseconds; both arrays ascend."""
+    """The times at which some steps were reported. Both arrays ascend and have the same length."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     times: array[int] = field(default_factory=lambda: array("q"))
+    """The times in epoch ms."""
 
     def time_at(self, steps: int) -> int | None:
-        """The time of a step, between two known ones by its distance; None without any."""
+        """Return the time of a step in epoch ms, interpolated between known steps.
+
+        Before the first known step, return its time; after the last known step, return its time.
+        Return None without known steps.
+        """
         if not self.steps:
             return None
         place = bisect_left(self.steps, steps)
@@ -63,21 +72,24 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of one segment: the number of reports, the bounds of their steps and offsets, the
-    summaries of the metrics by name, and moments, of which older summaries have none.
-    """
+    """The summary of the reports of a segment."""
 
     reports: int
+    """The number of reports."""
     steps_min: int
+    """The smallest steps of a report."""
     steps_max: int
     first_offset: int
+    """The offset of the first report."""
     last_offset: int
     names: Mapping[str, NameSummary]
+    """The summary of each metric by name."""
     moments: Moments = field(default_factory=Moments)
+    """The times of some steps. Empty in summaries of older releases."""
 
 
 def summarise_columns(columns: Columns) -> Summary:
-    """Summarise the reports, one or more."""
+    """Summarise reports. `columns` must have at least one report."""
     names = {}
     for name in columns.names:
         steps, values = columns.numeric_values(name)
@@ -89,14 +101,17 @@ def summarise_columns(columns: Columns) -> Summary:
 
 
 def report_moments(columns: Columns) -> Moments:
-    """The moments of reports. One without a time, or of no later step than one before, has none,
-    and none is earlier than the one before: clocks may be set back.
-    """
+    """Return the moments of reports, filtered as in `join_moments`."""
     return join_moments([Moments(columns.steps, columns.times)])
 
 
 def join_moments(parts: Iterable[Moments]) -> Moments:
-    """Join the moments of reports that follow each other, in any order of their steps."""
+    """Join moments of consecutive reports into ascending moments.
+
+    Skip a moment without a time, and a moment whose step is not greater than all earlier steps. A
+    time that is earlier than the previous time is replaced by the previous time, because clocks may
+    be set back.
+    """
     joined = Moments()
     for part in parts:
         for steps, time_ms in zip(part.steps, part.times, strict=True):
@@ -107,8 +122,13 @@ def join_moments(parts: Iterable[Moments]) -> Moments:
 
 
 def thin_moments(moments: Moments, most: int) -> Moments:
-    """At most so many of the moments (4 or more): the first, the last, some evenly, and both ends
-    of the longest pauses.
+    """Return at most `most` of the moments: the first, the last, and a selection in between.
+
+    Half of the moments are spread evenly. The others are the ends of the longest pauses between
+    moments.
+
+    Args:
+        most: the maximum number of moments, 4 or more.
     """
     count = len(moments.steps)
     if count <= most:
@@ -127,7 +147,12 @@ def thin_moments(moments: Moments, most: int) -> Moments:
 def summarise_numbers(
     steps: array[int], values: array[float], *, thinned: bool = True
 ) -> NameSummary:
-    """Summarise the values of one metric, one or more; all are points if not `thinned`."""
+    """Summarise the values of a metric. At least one value is required.
+
+    Args:
+        thinned: keep only the extremes of every BUCKET values as points. Otherwise, keep all
+            points.
+    """
     points: Sequence[int] = extremes(values, BUCKET) if thinned else range(len(values))
     return NameSummary(
         count=len(values),
@@ -142,7 +167,7 @@ def summarise_numbers(
 
 
 def combine_summaries(parts: Iterable[NameSummary]) -> NameSummary:
-    """Combine the summaries of one metric in segments that follow each other, one or more."""
+    """Combine the summaries of a metric from consecutive segments. At least one is required."""
     summaries = list(parts)
     count = sum(part.count for part in summaries)
     steps, values = array("q"), array("d")
@@ -151,7 +176,8 @@ def combine_summaries(parts: Iterable[NameSummary]) -> NameSummary:
         values.extend(part.values)
     return NameSummary(
         count=count,
-        # Weighted one by one: the sum of all values may be beyond a float.
+        # Each mean is weighted separately, because the sum of all values may exceed the range of
+        # floats.
         mean=fsum(part.mean * (part.count / count) for part in summaries),
         minimum=min(part.minimum for part in summaries),
         maximum=max(part.maximum for part in summaries),
@@ -163,6 +189,7 @@ def combine_summaries(parts: Iterable[NameSummary]) -> NameSummary:
 
 
 def _mean(values: array[float]) -> float:
+    """Return the mean of the values, also if the sum exceeds the range of floats."""
     try:
         return fsum(values) / len(values)
     except OverflowError:

@@ -1,3 +1,1 @@
-"""The object store: model code, logs, metrics and checkpoints as immutable files under checked
-keys.
-"""
+"""Object stores: model code, logs, metrics and checkpoints as immutable files under valid keys."""

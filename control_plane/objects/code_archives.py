@@ -1,8 +1,8 @@
-"""Files of model code, read from untrusted archives.
+"""The files of model code, read from untrusted archives.
 
-In a bucket nobody has looked at an archive before: it is what its uploader sent. One pass reads it,
-within the limits of `archive_limits.py`, and is good for every later question about it as long as
-its files and texts are kept.
+Archives in a bucket were uploaded directly and are unchecked. A single pass reads an archive within
+the limits of `archive_limits.py`. Later questions about the archive are answered from the cache
+while the cache keeps the result.
 """
 
 import re
@@ -19,67 +19,83 @@ from detcloud.shared.archive_limits import FILE_BYTES_MAX, ArchiveInvalid
 from detcloud.shared.archive_reader import read_source_entries
 
 TEXT_BYTES_MAX = 1024 * 1024
-"""The bytes of a file that are read as its text."""
+"""The maximum number of bytes of a file that are read as text."""
 
 TEXTS_KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""The bytes in memory of the texts of one archive; what has more is read again for its others."""
+"""The bytes of memory for the cached texts of an archive. An archive with more text is read again
+for a text that is not cached.
+"""
 
 FILES_SHOWN_MAX = 10_000
-"""The files and folders of an archive that is shown: a tenth of those that one may have, so that a
-pass takes a second where it took ten, and its files fit into what is kept.
+"""The maximum number of files and folders of an archive that is shown, which is a tenth of the
+maximum for submissions. A pass over the archive then takes a second instead of ten, and the files
+fit into the cache.
 """
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""The bytes in memory that are kept of all archives. The largest one fits: ten thousand names of
-1 KiB in UTF-8, which may be 4 KiB in memory, and its texts.
+"""The bytes of memory for the cache of all archives. The largest archive fits: its texts, and ten
+thousand names of 1 KiB in UTF-8, which may take 4 KiB of memory each.
 """
 
-# Of the objects around a path and a text.
+# The memory of the objects that hold a path and a text.
 _FILE_BYTES = 400
-# What a gateway would make seven characters of: a text without them fits into an answer of 6 MB.
+# Control characters, for which a gateway sends seven characters each. A text without these fits
+# into a response of 6 MB.
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _decoder = getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A file of an archive; `size` is in bytes."""
+    """A file of an archive."""
 
     path: str
     size: int
+    """The size in bytes."""
     is_executable: bool
     is_text: bool
+    """Whether the beginning of the file is text (see `parse_text`)."""
     sha256: str
+    """The hexadecimal SHA-256 of the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """The result of one pass over an archive: its files by path and the beginnings of some texts,
-    or why it was refused.
-    """
+    """The result of a pass over an archive."""
 
     files: tuple[CodeFile, ...]
+    """The files, sorted by folder and name."""
     texts: dict[str, str]
+    """The beginnings of some text files, by path."""
     refusal: str = ""
+    """The reason why the archive was refused, or ""."""
 
     def find_file(self, path: str) -> CodeFile | None:
+        """Return the file at this path. Return None if the archive has no such file."""
         return next((file for file in self.files if file.path == path), None)
 
     def has_answer(self, path: str | None) -> bool:
-        """Whether nothing has to be read to tell of all files, or of the one at this path."""
+        """Return whether a question can be answered without reading the archive again.
+
+        Args:
+            path: the file whose text is needed. None if only the list of files is needed.
+        """
         if path is None or path in self.texts:
             return True
         file = self.find_file(path)
         return file is None or not file.is_text
 
     def weigh(self) -> int:
+        """Return the memory of the texts and files in bytes."""
         texts = sum(map(sys.getsizeof, self.texts.values()))
         return texts + sum(_FILE_BYTES + sys.getsizeof(file.path) for file in self.files)
 
 
 class CodeArchives:
-    """The archives of model code in a store, with a cache of the last ones. Safe to share between
-    threads.
+    """The archives of model code in an object store, with a cache. Threads may share an instance.
+
+    Args:
+        bytes_max: the memory of the cache in bytes.
     """
 
     def __init__(self, objects: ObjectStore, bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -88,40 +104,49 @@ class CodeArchives:
         self._kept: BoundedCache[str, _Contents] = BoundedCache(bytes_max)
 
     def has_kept(self, digest: str, path: str | None = None) -> bool:
-        """Whether a question about an archive, or a file of it, costs no pass, which may take
-        seconds.
+        """Return whether the cache can answer a question about an archive, or about the file at
+        `path`.
+
+        Otherwise, the question needs a pass over the archive, which may take seconds.
         """
         with self._lock:
             contents = self._kept.find(digest)
         return contents is not None and contents.has_answer(path)
 
     def list_files(self, digest: str) -> tuple[CodeFile, ...]:
-        """The files of an archive, those of a folder beside each other.
+        """Return the files of an archive, sorted so that the files of a folder are adjacent.
 
         Raises:
-            ObjectNotFound; ArchiveInvalid: it breaks a rule, or is not what was submitted.
+            ObjectNotFound: the archive does not exist.
+            ArchiveInvalid: the archive breaks a rule, or differs from the submitted archive.
         """
         return self._load(digest, None).files
 
     def read_text(self, digest: str, path: str) -> tuple[CodeFile, str] | None:
-        """A file of an archive, and the beginning of its text, up to TEXT_BYTES_MAX, "" for one
-        that is no text. None where there is no such file.
+        """Return a file of an archive and the beginning of its text, up to TEXT_BYTES_MAX bytes.
+
+        The text is "" for a file that is not text. Return None if the archive has no such file.
 
         Raises:
-            ObjectNotFound; ArchiveInvalid: it breaks a rule, or is not what was submitted.
+            ObjectNotFound: the archive does not exist.
+            ArchiveInvalid: the archive breaks a rule, or differs from the submitted archive.
         """
         contents = self._load(digest, path)
         file = contents.find_file(path)
         return None if file is None else (file, contents.texts.get(path, ""))
 
     def _load(self, digest: str, path: str | None) -> _Contents:
+        """Return the cached contents of an archive, or read and cache the contents.
+
+        Raises ObjectNotFound and ArchiveInvalid. The refusal of an archive is cached as well.
+        """
         with self._lock:
             contents = self._kept.find(digest)
         if contents is None or not contents.has_answer(path):
             try:
                 contents = _read_contents(self._objects, digest, path)
             except ArchiveInvalid as error:
-                # It will break the same rule the next time.
+                # The archive will break the rule at the next attempt too, so the refusal is cached.
                 contents = _Contents((), {}, str(error))
             with self._lock:
                 self._kept.keep(digest, contents, contents.weigh())
@@ -131,14 +156,14 @@ class CodeArchives:
 
 
 class _Source:
-    """The compressed bytes of an archive, with their digest up to here."""
+    """The compressed bytes of an archive, with the digest of all bytes read so far."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
         self.digest = new_sha256()
 
     def read(self, size: int, /) -> bytes:
-        """Read a block of any size; b"" at the end."""
+        """Return a block of any size, ignoring `size`. Return b"" at the end."""
         for block in self._blocks:
             if block:
                 self.digest.update(block)
@@ -147,10 +172,11 @@ class _Source:
 
 
 def _read_contents(objects: ObjectStore, digest: str, path: str | None) -> _Contents:
-    """Read an archive to its end; texts up to TEXTS_KEPT_BYTES_MAX, and that of `path`.
+    """Read an archive to the end, with texts up to TEXTS_KEPT_BYTES_MAX and the text of `path`.
 
     Raises:
-        ObjectNotFound; ArchiveInvalid: it breaks a rule, or has another digest.
+        ObjectNotFound: the archive does not exist.
+        ArchiveInvalid: the archive breaks a rule, or has another digest.
     """
     key = model_code_key(digest)
     size = objects.size(key)
@@ -181,7 +207,9 @@ def _read_contents(objects: ObjectStore, digest: str, path: str | None) -> _Cont
 def _read_file(
     path: str, is_executable: bool, blocks: Iterator[bytes]
 ) -> tuple[CodeFile, str | None]:
-    """Read a file to its end; with it the beginning of its text, None if it is no text."""
+    """Read a file to the end. Return the file and the beginning of the text, None if it is not
+    text.
+    """
     digest = new_sha256()
     start = bytearray()
     size = 0
@@ -194,9 +222,14 @@ def _read_file(
 
 
 def parse_text(start: bytes, *, is_whole: bool) -> str | None:
-    """The text that a file begins with; None if it is not UTF-8, or holds control characters other
-    than tabs, ends of lines and form feeds. Unless it is the whole file, it may end within a
-    character, which is left out.
+    """Return the text at the beginning of a file.
+
+    Return None if the bytes are not UTF-8, or contain control characters other than tabs, line ends
+    and form feeds.
+
+    Args:
+        is_whole: whether `start` is the whole file. Otherwise, an incomplete character at the end
+            is left out.
     """
     try:
         text = _decoder().decode(start, final=is_whole)

@@ -1,8 +1,8 @@
-"""The ObjectStore in a directory, for a cluster on a laptop: each object is a file.
+"""An ObjectStore in a directory, for a cluster on a laptop. Each object is a file.
 
-Every path is opened folder by folder from the root with descriptors that do not follow links, since
-trials write below the same root and may plant links there. Content is written to a file in
-`.partial`, which no key can name, and appears under its key by one rename or link.
+Trials write below the same root and may create malicious links. Every path is therefore opened
+folder by folder from the root, with descriptors that do not follow links. Content is written to a
+file in `.partial`, which is not a valid namespace, and then renamed or linked to its key.
 """
 
 import errno
@@ -30,15 +30,15 @@ _PARTIAL = ".partial"
 _PARTIAL_SECONDS_MAX = 24 * 3600
 _BLOCK_BYTES = 256 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK, opening a planted pipe would wait for ever.
+# Without O_NONBLOCK, opening a pipe that a trial created would block for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class DirectoryObjectStore:
-    """An ObjectStore in `root`, which is created when missing.
+    """An ObjectStore in the directory `root`, which is created if missing.
 
-    Needs a local file system with hard links. `signer` makes signed URLs, which the server itself
-    accepts.
+    The file system must be local and support hard links. The API itself accepts the URLs that
+    `signer` signs. Creating the store deletes partial files that are older than a day.
     """
 
     def __init__(self, root: Path, signer: UrlSigner) -> None:
@@ -51,6 +51,9 @@ class DirectoryObjectStore:
     def put(
         self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
     ) -> bool:
+        """Write an object atomically; see ObjectStore. With `if_absent`, return False if it
+        exists.
+        """
         if if_absent and self.size(key) is not None:
             return False
         temporary = self._partial / secrets.token_hex(16)
@@ -62,11 +65,13 @@ class DirectoryObjectStore:
             temporary.unlink(missing_ok=True)
 
     def get(self, key: ObjectKey, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return the content of an object in blocks; see ObjectStore. Raises ObjectNotFound."""
         blocks = self._read_blocks(key, start, length)
         next(blocks)  # Opens the file; a generator that has started also closes it when dropped.
         return blocks
 
     def size(self, key: ObjectKey) -> int | None:
+        """Return the size of an object in bytes. Return None for a missing object."""
         try:
             with self._open_folder(key) as folder:
                 status = os.stat(key.name, dir_fd=folder, follow_symlinks=False)
@@ -75,6 +80,7 @@ class DirectoryObjectStore:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def list_objects(self, folder: ObjectKey) -> Iterator[StoredObject]:
+        """Yield all objects whose key begins with `folder/`, sorted by the bytes of the keys."""
         try:
             with self._open_folder(folder) as parent:
                 yield from _walk_folder(folder.text, parent)
@@ -82,6 +88,7 @@ class DirectoryObjectStore:
             return
 
     def delete(self, key: ObjectKey) -> None:
+        """Delete an object. A missing object is no error."""
         if self.size(key) is None:
             return
         try:
@@ -100,11 +107,13 @@ class DirectoryObjectStore:
         sha256: str | None = None,
         expires_ms: int,
     ) -> SignedUrl:
+        """Return a URL for a client without credentials; see ObjectStore."""
         return self._signer.sign(method, key, size=size, sha256=sha256, expires_ms=expires_ms)
 
     def _read_blocks(
         self, key: ObjectKey, start: int, length: int | None
     ) -> Generator[bytes, None, None]:
+        """Yield an empty block after opening the file, then the content from `start` in blocks."""
         with self._open_file(key) as file:
             yield b""
             file.seek(start)
@@ -117,6 +126,7 @@ class DirectoryObjectStore:
                 yield block
 
     def _open_file(self, key: ObjectKey) -> BinaryIO:
+        """Open the file of an object. Raises ObjectNotFound for a missing or irregular file."""
         try:
             with self._open_folder(key) as folder:
                 descriptor = os.open(key.name, _FILE, dir_fd=folder)
@@ -131,11 +141,11 @@ class DirectoryObjectStore:
 
     @contextmanager
     def _open_folder(self, key: ObjectKey, *, create: bool = False) -> Iterator[int]:
-        """Open the folder that holds `key`, and give its descriptor.
+        """Open the folder that contains `key`, and yield the descriptor.
 
         Raises:
-            ObjectNotFound: there is no such folder (when not creating).
-            ObjectConflict: a part of the path is no folder (when creating).
+            ObjectNotFound: the folder does not exist, and `create` is False.
+            ObjectConflict: a part of the path is not a folder, and `create` is True.
         """
         with ExitStack() as opened:
             folder = os.open(self._root, _FOLDER)
@@ -151,7 +161,7 @@ class DirectoryObjectStore:
             yield folder
 
     def _delete_stale_partial_files(self) -> None:
-        """Delete partial files of writers that died long ago."""
+        """Delete the partial files that are older than a day, left by writers that died."""
         for path in self._partial.iterdir():
             try:
                 if time.time() - path.lstat().st_mtime > _PARTIAL_SECONDS_MAX:
@@ -161,6 +171,7 @@ class DirectoryObjectStore:
 
 
 def _write_file(path: Path, content: Iterable[bytes]) -> None:
+    """Write a new file durably. Raises FileExistsError if the file exists."""
     with path.open("xb") as file:
         for block in content:
             file.write(block)
@@ -169,6 +180,11 @@ def _write_file(path: Path, content: Iterable[bytes]) -> None:
 
 
 def _publish(temporary: Path, key: ObjectKey, folder: int, if_absent: bool) -> bool:
+    """Move a complete file to the name of its key in the open folder.
+
+    Return False if `if_absent` is True and the object exists. Raises ObjectConflict if something
+    other than a regular file has the name.
+    """
     try:
         if if_absent:
             os.link(temporary, key.name, dst_dir_fd=folder)
@@ -186,6 +202,9 @@ def _publish(temporary: Path, key: ObjectKey, folder: int, if_absent: bool) -> b
 
 
 def _open_subfolder(folder: int, part: str, create: bool) -> int:
+    """Open a folder inside an open folder, and return the descriptor. With `create`, create the
+    folder if missing.
+    """
     if create:
         try:
             os.mkdir(part, dir_fd=folder)
@@ -196,8 +215,10 @@ def _open_subfolder(folder: int, part: str, create: bool) -> int:
 
 
 def _walk_folder(prefix: str, parent: int) -> Iterator[StoredObject]:
-    """List the objects below the folder `prefix`, whose last part lies in the open folder
-    `parent`.
+    """Yield the objects below the folder `prefix`, sorted by key.
+
+    Args:
+        parent: the descriptor of the open folder that contains the folder `prefix`.
     """
     try:
         descriptor = os.open(prefix.rpartition("/")[2], _FOLDER, dir_fd=parent)
@@ -218,7 +239,10 @@ def _walk_folder(prefix: str, parent: int) -> Iterator[StoredObject]:
 
 
 def _stored_object(prefix: str, entry: os.DirEntry[str]) -> StoredObject | None:
-    """An entry as an object; None for a link, a pipe, or a name that is no valid key."""
+    """Return a directory entry as an object.
+
+    Return None for a link, a pipe, a deleted file, or a name that is not a valid key.
+    """
     try:
         if not entry.is_file(follow_symlinks=False):
             return None
@@ -230,12 +254,13 @@ def _stored_object(prefix: str, entry: os.DirEntry[str]) -> StoredObject | None:
 
 
 def _key_order(entry: os.DirEntry[str]) -> bytes:
-    """The sort order of an entry. A folder sorts as its keys do, with the slash: `a.b` comes before
-    `a/b`.
-    """
+    """Return the sort key of a directory entry. A folder sorts with a slash: `a.b` before `a/b`."""
     slash = "/" if entry.is_dir(follow_symlinks=False) else ""
     return os.fsencode(entry.name + slash)
 
 
 def _is_absence(error: OSError) -> bool:
+    """Return whether an error means that no file or folder exists at a path, or that a link is
+    there.
+    """
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -1,7 +1,7 @@
-"""Signed requests on objects: what a signature allows, and how it is made and verified.
+"""Signed requests on objects: creating and verifying signatures.
 
-A signature is an HMAC-SHA256 over everything that it allows: the method, the key, the length and
-the digest of the content, and the time it ends. It is valid for at most 15 minutes.
+A signature is an HMAC-SHA256 of everything that the signature permits: the method, the key, the
+size and digest of the content, and the expiry. It is valid for at most 15 minutes.
 """
 
 import hashlib
@@ -13,31 +13,34 @@ from control_plane.objects.store import Method, ObjectKey, SignedUrl
 
 VALIDITY_MS_MAX = 15 * 60 * 1000
 SECRET_BYTES_MIN = 32
-# Where the server accepts signed requests.
+# The path at which the API accepts signed requests.
 OBJECTS_PATH = "/api/v1/objects"
 
 _VERSION = "detcloud-object-1"
 
 
 class InvalidSignature(Exception):
-    """A signature does not fit its request, or is not valid at this time."""
+    """A signature does not match the request, or has expired."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """The request that a signature allows. A PUT has a size (bytes) and a SHA-256 (hexadecimal)."""
+    """The request that a signature permits."""
 
     method: Method
     key: ObjectKey
     size: int | None
+    """The size of the content in bytes. None for a GET."""
     sha256: str | None
+    """The hexadecimal SHA-256 of the content. None for a GET."""
     expires_ms: int
+    """The epoch ms at which the signature expires."""
 
 
 class HmacUrlSigner:
-    """Makes and verifies signatures with one secret of at least 32 bytes.
+    """Creates and verifies signatures with a secret of at least 32 bytes.
 
-    This is the UrlSigner for a store without signatures of its own.
+    This is the UrlSigner for a store that cannot sign requests itself.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -56,6 +59,7 @@ class HmacUrlSigner:
         sha256: str | None,
         expires_ms: int,
     ) -> SignedUrl:
+        """Sign a request to the API. Raises ValueError for a PUT without size or SHA-256."""
         if method == "PUT" and (size is None or sha256 is None):
             raise ValueError(f"a signed PUT of {key} needs the size and the SHA-256 of its content")
         grant = Grant(method, key, size, sha256, expires_ms)
@@ -67,19 +71,19 @@ class HmacUrlSigner:
         return SignedUrl(method, url, headers, expires_ms)
 
     def signature(self, grant: Grant) -> str:
-        """The signature of a grant, in hexadecimal. Its parts are signed as lines, and no part can
-        contain a line end.
+        """Return the hexadecimal signature of a grant.
+
+        The fields of the grant are signed as lines. No field can contain a line end.
         """
         parts = (_VERSION, grant.method, grant.key, grant.size, grant.sha256, grant.expires_ms)
         signed = "\n".join(str(part) for part in parts).encode()
         return hmac.new(self._secret, signed, hashlib.sha256).hexdigest()
 
     def verify(self, grant: Grant, signature: str, now_ms: int) -> None:
-        """Verify that `sign` made a signature for this grant and that it is valid now.
+        """Raise InvalidSignature unless `signature` is a valid signature of this grant now.
 
-        Raises:
-            InvalidSignature: it is not, with the same message whether the request was altered or
-                the signature is another one's.
+        The error does not tell whether the request was altered or the signature belongs to another
+        request.
         """
         expected = self.signature(grant).encode()
         if not hmac.compare_digest(expected, signature.encode("utf-8", "replace")):

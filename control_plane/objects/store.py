@@ -1,6 +1,4 @@
-"""The ObjectStore seam: the protocol of object stores, their keys and their errors; and the keys of
-model code.
-"""
+"""The ObjectStore protocol, with object keys, errors, signed URLs, and the keys of model code."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,14 +14,14 @@ MODEL_CODE_NAMESPACE = "model-code"
 SHA256_PATTERN = text_form(r"^[0-9a-f]{64}$", "a SHA-256: 64 hexadecimal digits in lower case")
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9-]{0,62}")
-# Characters that another layer may take for a separator, an escape or a parameter.
+# Characters that another layer may interpret as a separator, an escape or a parameter.
 _FORBIDDEN_CHARACTERS = frozenset("\\%;")
 
 Method = Literal["GET", "PUT"]
 
 
 class InvalidKey(ValueError):
-    """A text is no valid key; `reason` says which rule it breaks."""
+    """A text is not a valid object key. `reason` describes the broken rule."""
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(f"object key {text!r}: {reason}")
@@ -31,7 +29,7 @@ class InvalidKey(ValueError):
 
 
 class ObjectNotFound(Exception):
-    """There is no object under the key."""
+    """No object is stored under the key."""
 
     def __init__(self, key: "ObjectKey") -> None:
         super().__init__(f"there is no object {key}")
@@ -39,7 +37,7 @@ class ObjectNotFound(Exception):
 
 
 class ObjectConflict(Exception):
-    """The key cannot be written: it runs through an object, or something else is in its place."""
+    """The key cannot be written because another file is at its path or at a parent of the path."""
 
     def __init__(self, key: "ObjectKey") -> None:
         super().__init__(f"object {key} cannot be written: something else is at its path")
@@ -48,14 +46,15 @@ class ObjectConflict(Exception):
 
 @dataclass(frozen=True, order=True)
 class ObjectKey:
-    """A checked object key: `namespace/part/part`, safe as a relative path and in a URL.
+    """A valid object key: `namespace/part/part`, safe as a relative path and in a URL.
 
-    The namespace (the first part) is lower case letters, digits and dashes. The other parts hold
-    printable characters, spaces included, but no backslash, `%` or `;`, and are neither empty nor
-    `.` nor `..`. At most 1,024 bytes of UTF-8, 255 a part.
+    The namespace (the first part) consists of lower case letters, digits and dashes. The other
+    parts contain printable characters, including spaces, but no backslash, `%` or `;`. A part is
+    neither empty nor `.` nor `..`. A key has at most 1,024 bytes of UTF-8, and a part has at most
+    255 bytes.
 
     Raises:
-        InvalidKey: a rule is broken. No key is ever cleaned up into another one.
+        InvalidKey: a rule is broken. Invalid keys are never repaired.
     """
 
     text: str
@@ -66,17 +65,21 @@ class ObjectKey:
 
     @property
     def parts(self) -> tuple[str, ...]:
+        """The parts of the key between the slashes."""
         return tuple(self.text.split("/"))
 
     @property
     def namespace(self) -> str:
+        """The first part of the key."""
         return self.parts[0]
 
     @property
     def name(self) -> str:
+        """The last part of the key."""
         return self.parts[-1]
 
     def __truediv__(self, part: str) -> Self:
+        """Return the key with one more part. Raises InvalidKey."""
         return type(self)(f"{self.text}/{part}")
 
     def __str__(self) -> str:
@@ -85,27 +88,28 @@ class ObjectKey:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object of a listing; `size` is in bytes."""
+    """An object in a listing."""
 
     key: ObjectKey
     size: int
+    """The size in bytes."""
 
 
 @dataclass(frozen=True)
 class SignedUrl:
-    """A request that its holder may make any number of times until `expires_ms` (epoch).
-
-    `url` is absolute, or a path on the API's own host. `headers` must be sent as they are.
-    """
+    """A signed request. The holder may send the request any number of times until it expires."""
 
     method: Method
     url: str
+    """An absolute URL, or a path on the host of the API."""
     headers: Mapping[str, str]
+    """The headers that must be sent unchanged."""
     expires_ms: int
+    """The epoch ms at which the signature expires."""
 
 
 class UrlSigner(Protocol):
-    """Signs requests for a store that has no signatures of its own."""
+    """Signs requests for a store that cannot sign requests itself."""
 
     def sign(
         self,
@@ -115,60 +119,66 @@ class UrlSigner(Protocol):
         size: int | None,
         sha256: str | None,
         expires_ms: int,
-    ) -> SignedUrl: ...
+    ) -> SignedUrl:
+        """Sign a request. The arguments are those of `ObjectStore.signed_url`."""
+        ...
 
 
 def model_code_key(sha256: str) -> ObjectKey:
-    """The key of an archive of model code, named by its digest."""
+    """Return the key of an archive of model code, which contains the digest of the archive."""
     return ObjectKey(MODEL_CODE_NAMESPACE) / sha256
 
 
 class ObjectStore(Protocol):
-    """Whole objects, written atomically and never changed in part.
+    """A store of whole objects, which are written atomically and never changed in part.
 
-    Every method may raise OSError or the SDK's own error when the store cannot be reached; the
-    caller retries, and all methods may be repeated. A call sees what earlier calls have written.
+    Every method may raise OSError or an error of the SDK if the store cannot be reached. The caller
+    retries; all methods may be repeated. A call sees the effects of earlier calls.
     """
 
     def put(
         self, key: ObjectKey, content: bytes | Iterable[bytes], *, if_absent: bool = False
     ) -> bool:
-        """Write an object, which is complete and durable when this returns; True if it was written.
+        """Write an object. The object is complete and durable when the call returns.
 
-        With `if_absent` an object that exists stays as it is and the result is False; of several
-        writers at once exactly one gets True. Without it the last writer wins.
+        Return True if the object was written. With `if_absent`, return False if the object exists
+        already. If several writers write with `if_absent` at the same time, exactly one writer gets
+        True. Without `if_absent`, the last writer wins.
 
         Raises:
-            ObjectConflict: `key` runs through an object or names a folder (directories only; a
-                flat store accepts such keys, so none may be chosen).
-            Anything `content` raises while it is read; nothing is written then.
+            ObjectConflict: a parent of `key` is an object, or `key` is a folder. Only stores in
+                directories raise this error. Flat stores accept such keys, so callers must not
+                choose such keys.
+            Exception: any error that iterating over `content` raises. Nothing is written in this
+                case.
         """
         ...
 
     def get(self, key: ObjectKey, *, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Read the content from byte `start`, at most `length` bytes, in blocks.
+        """Return the content from byte `start` in blocks, at most `length` bytes.
 
-        A range that begins after the end is empty. The object is opened by the call itself, so that
-        a replacement or deletion during the iteration does not mix two contents.
+        Return no blocks if `start` is beyond the end. The call itself opens the object, so that a
+        replacement or deletion during the iteration does not mix two contents.
 
         Raises:
-            ObjectMissing: at the call, not at the first block.
+            ObjectNotFound: raised by the call, not by the iteration.
         """
         ...
 
     def size(self, key: ObjectKey) -> int | None:
-        """Read an object's size in bytes, None if there is no object."""
+        """Return the size of an object in bytes. Return None for a missing object."""
         ...
 
     def list_objects(self, folder: ObjectKey) -> Iterator[StoredObject]:
-        """List all objects whose key begins with `folder/`, in the order of their keys' bytes.
+        """Yield all objects whose key begins with `folder/`, sorted by the bytes of the keys.
 
-        Objects written or deleted meanwhile may or may not appear. An unknown folder is empty.
+        Objects that are written or deleted meanwhile may or may not appear. Yield nothing for a
+        missing folder.
         """
         ...
 
     def delete(self, key: ObjectKey) -> None:
-        """Delete an object; no error if there is none."""
+        """Delete an object. A missing object is no error."""
         ...
 
     def signed_url(
@@ -180,16 +190,20 @@ class ObjectStore(Protocol):
         sha256: str | None = None,
         expires_ms: int,
     ) -> SignedUrl:
-        """Make a URL with which a client without credentials may read or write `key` until
-        `expires_ms`.
+        """Return a URL with which a client without credentials may read or write an object.
 
-        A PUT needs `size` and `sha256` (hexadecimal) and is accepted for that content only.
+        The URL expires at `expires_ms`, or earlier if the store limits the time.
+
+        Args:
+            size: the size of the content in bytes. Required for a PUT.
+            sha256: the hexadecimal SHA-256 of the content. Required for a PUT; other content is
+                refused.
         """
         ...
 
 
 def _broken_rule(text: str) -> str | None:
-    """The rule of keys that `text` breaks, None for a valid key."""
+    """Return the rule that `text` breaks as a key. Return None for a valid key."""
     parts = text.split("/")
     if not _NAMESPACE.fullmatch(parts[0]):
         return "the first part must be a namespace of lower case letters, digits and dashes"

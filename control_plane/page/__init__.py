@@ -1,1 +1,1 @@
-"""The web page's files as `make page` builds them from `web/` into `built`."""
+"""The files of the web page, which `make page` builds from `web/` into `built`."""

@@ -1,4 +1,4 @@
-"""The files of the web page: what each is, and how long a browser may keep it."""
+"""The files of the web page, with media types, compressed forms and cache lifetimes."""
 
 import hashlib
 import re
@@ -14,9 +14,9 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# A file's compressed forms lie beside it; the build makes them.
+# The build adds compressed forms of a file to the file's folder, with these suffixes.
 _ENCODINGS = {"br": ".br", "gzip": ".gz"}
-# What is named after its content never changes.
+# For a file whose name contains a digest of the content, and which therefore never changes.
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_EACH_TIME = "no-cache"
 
@@ -30,24 +30,34 @@ _NOT_BUILT = b"""<!doctype html>
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file in one encoding, "" for none."""
+    """A file of the page in a single encoding."""
 
     content: bytes
+    """The bytes in the encoding."""
     media_type: str
     encoding: str
+    """The content encoding `br` or `gzip`, or "" for an uncompressed file."""
     etag: str
+    """The value of the ETag header, quotes included."""
     cache_control: str
+    """The value of the Cache-Control header."""
 
 
 class PageFiles:
-    """The files below a folder, which is read when they are asked for."""
+    """The files of the page in a folder. Each call reads the folder again."""
 
     def __init__(self, folder: Path = BUILT) -> None:
         self._folder = folder
 
     def find(self, path: str, accepted: str) -> PageFile | None:
-        """The file at a path below the folder, in the smallest encoding of an Accept-Encoding
-        header; None where there is no such file.
+        """Return the file at a path below the folder, in the best encoding that exists.
+
+        Prefer Brotli, then gzip, then no encoding. Return None if no file of a known type has the
+        path. For ENTRY before the build, return a page that explains how to build the page.
+
+        Args:
+            path: the path below the folder, with slashes.
+            accepted: the value of the request's Accept-Encoding header.
         """
         media_type = _MEDIA_TYPES.get(Path(path).suffix)
         if media_type is None or path not in self._names():
@@ -58,7 +68,10 @@ class PageFiles:
         return self._read(path, encoding, media_type)
 
     def paths(self) -> list[str]:
-        """The paths of all files, without their compressed forms; none before the build."""
+        """Return the sorted paths of all files without the compressed forms.
+
+        Empty before the build.
+        """
         return sorted(name for name in self._names() if Path(name).suffix in _MEDIA_TYPES)
 
     def _names(self) -> frozenset[str]:

@@ -1,1 +1,1 @@
-"""Answers to questions about the cluster: one module per noun, the models and how they are read."""
+"""Queries of the API: the models of answers and the functions that read them, a module per noun."""

@@ -1,4 +1,4 @@
-"""Agents: their states, and the answers that describe them."""
+"""Queries of agents: states, answers, and the sizes and devices of a pool's agents."""
 
 from collections import Counter
 from collections.abc import Container
@@ -13,12 +13,14 @@ from control_plane.queries.row_pages import read_row_page, read_rows
 from control_plane.services import Services
 
 PROCESS_RUNTIME = "process"
-"""The runtime of agents that have no containers."""
+"""The runtime of agents that run trials as processes, without containers."""
 
 
 class SlotView(Answer):
-    """A slot. `allocation` is the one that holds it, null for a free slot. A slot that is enabled
-    takes work where its agent does.
+    """A slot of an agent.
+
+    `allocation` is the id of the allocation that holds the slot, or null. An `enabled` slot accepts
+    work only while its agent is enabled too.
     """
 
     id: int
@@ -30,7 +32,7 @@ class SlotView(Answer):
 
 
 class Agent(Answer):
-    """An agent with its slots; docs/api.md has the fields."""
+    """An agent and the agent's slots; docs/api.md describes the fields."""
 
     id: str
     name: str
@@ -45,14 +47,18 @@ class Agent(Answer):
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
-    """Load the agent's state, or None."""
+    """Load the agent's state. Return None if the agent does not exist."""
     state = services.engine.read_state(addresses.agent(agent_id))
     assert state is None or isinstance(state, AgentState)
     return state
 
 
 def describe_agent(services: Services, agent_id: str) -> Agent:
-    """Describe one agent; RequestError not_found."""
+    """Return an agent and the agent's slots.
+
+    Raises:
+        RequestError: not_found, if the agent does not exist.
+    """
     state = find_agent(services, agent_id)
     if state is None:
         raise RequestError(Code.NOT_FOUND, f"there is no agent {agent_id}")
@@ -60,7 +66,7 @@ def describe_agent(services: Services, agent_id: str) -> Agent:
 
 
 def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
-    """List all agents by name."""
+    """Return a page of all agents, sorted by name."""
     rows, cursor = read_row_page(services.table, AGENTS, page)
     states = services.engine.read_states([addresses.agent(row.key.sort) for row in rows])
     items = [_agent_answer(state) for state in states if isinstance(state, AgentState)]
@@ -70,8 +76,12 @@ def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
 def agent_sizes_in_pool(
     services: Services, pool: str, without: Container[str] = ()
 ) -> dict[str, Counter[int]]:
-    """The sizes of the pool's living agents, disabled ones too, by label: how many have how many
-    slots. The agents `without` do not count.
+    """Count the pool's agents by label and number of slots.
+
+    Lost agents and the agents in `without` are not counted; disabled agents are.
+
+    Returns:
+        For each label, the number of agents with each number of slots.
     """
     rows = read_rows(services.table, AGENTS, " ", "\x7f")
     inside = [row.key.sort for row in rows if row.body.decode() == pool]
@@ -84,8 +94,10 @@ def agent_sizes_in_pool(
 
 
 def process_devices_in_pool(services: Services, pool: str, label: str) -> set[str]:
-    """The types of the slots of the pool's living agents with that label, `cpu` also where there
-    are none, if all of these agents run trials as processes; empty otherwise, and without any.
+    """Return the slot types of the pool's agents with a label, if all run trials as processes.
+
+    Lost agents are ignored. Empty if no agent has the label, or if any of the agents runs trials in
+    containers. `{"cpu"}` if the agents have no slots.
     """
     rows = read_rows(services.table, AGENTS, " ", "\x7f")
     names = [row.key.sort for row in rows if row.body.decode() == pool]

@@ -1,13 +1,13 @@
-"""The base of the models of answers."""
+"""Base class of the API's answers."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Answer(BaseModel):
-    """An answer to a request, or a part of one.
+    """Base model of an API answer or of a part of an answer.
 
-    Its schema is made with the first answer of its type: most types are answered by few processes,
-    and a function builds everything again each time it starts.
+    Pydantic builds the schema of a subclass when the process first creates an instance. A cloud
+    function that answers few types therefore starts faster.
     """
 
     model_config = ConfigDict(defer_build=True)

@@ -1,7 +1,7 @@
-"""Charts as JSON: names of metrics, series of one trial, and series of an experiment's best trials.
+"""Charts as JSON: metric names, series of a trial, and series of an experiment's best trials.
 
-The bytes are cached with the metrics they were drawn from: a page that shows a trial asks for the
-same charts again and again.
+The JSON text is cached with the metrics, because a page that shows a trial requests the same charts
+repeatedly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.metric_rows import (
     RANK_METRICS,
     RANK_METRICS_END,
@@ -24,18 +25,23 @@ from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
 
-# Series in one chart, and groups of a trial that are looked through for names.
+# The most series of a chart if the request names no metrics.
 SERIES_MAX = 20
+# The most groups of a trial for which metric names are listed.
 GROUPS_MAX = 100
-# Points of all curves of an experiment's chart: an answer of about 1 MB.
+# The most points of an experiment's chart, over all series: an answer of about 1 MB.
 POINTS_MAX = 50_000
 RANKS_MAX = 1_000
 
 
 class MetricName(Answer):
-    """A summary of the numbers that a trial reported under a name, over the reports that count."""
+    """Summary of the numbers that a trial reported under a metric name, over valid reports.
+
+    `last` is the value at the latest step, `last_steps`.
+    """
 
     group: str
     name: str
@@ -48,17 +54,22 @@ class MetricName(Answer):
 
 
 class MetricNames(Answer):
-    """All names of a trial."""
+    """The metric names of a trial, with summaries."""
 
     items: list[MetricName]
 
 
-# Steps and a value; and a time, where times are asked for, null where none was reported.
 Point = tuple[int, float] | tuple[int, float, int | None]
+"""A point: the steps and the value. If the request asks for times, also the time of the report in
+epoch ms, or null.
+"""
 
 
 class Series(Answer):
-    """The numbers of one name over the steps; `total` points before the downsampling."""
+    """The values of a metric by steps.
+
+    `total` is the number of points before downsampling.
+    """
 
     group: str
     name: str
@@ -67,8 +78,10 @@ class Series(Answer):
 
 
 class TrialSeries(Answer):
-    """The series of some names of one trial. With times `started_ms`, when its first run said
-    that it began, or null.
+    """Series of a trial.
+
+    `started_ms` is the time at which the trial's first run reported its start, or null. It is only
+    set if the request asks for times.
     """
 
     started_ms: int | None = None
@@ -76,7 +89,10 @@ class TrialSeries(Answer):
 
 
 class SeriesOfTrial(Answer):
-    """The series of one trial of an experiment, with `started_ms` as in TrialSeries."""
+    """The series of a trial in an experiment's chart.
+
+    `started_ms` is as in `TrialSeries`, `total` as in `Series`.
+    """
 
     trial_id: int
     started_ms: int | None = None
@@ -85,7 +101,7 @@ class SeriesOfTrial(Answer):
 
 
 class ExperimentSeries(Answer):
-    """One name of an experiment's trials, the best trials first."""
+    """The series of a metric for the best trials of an experiment, the best trial first."""
 
     group: str
     name: str
@@ -93,13 +109,13 @@ class ExperimentSeries(Answer):
 
 
 class MetricRanks(Answer):
-    """The ranks that keep metrics apart from their trial's, in order: 1,000 at most."""
+    """The first 1,000 ranks that keep metrics separate from the trial's metrics, sorted."""
 
     items: list[int]
 
 
 def list_ranks(services: Services, trial_id: int) -> MetricRanks:
-    """List the ranks of a trial that keep metrics apart."""
+    """Return the ranks that keep metrics separate from the trial's metrics."""
     ranks: list[int] = []
     first = RANK_METRICS
     while len(ranks) < RANKS_MAX:
@@ -111,18 +127,21 @@ def list_ranks(services: Services, trial_id: int) -> MetricRanks:
     return MetricRanks(items=ranks)
 
 
-def metric_names_json(services: Services, trial_id: int, rank: int | None = None) -> bytes:
-    """Encode the MetricNames of a trial, or of what a rank keeps apart."""
+def metric_names_json(services: Services, trial: TrialState, rank: int | None = None) -> bytes:
+    """Return the JSON text of the trial's `MetricNames`.
+
+    With a `rank`, these are the names of the metrics that this rank keeps separate.
+    """
     parts = [
-        _group_names_json(services, trial_id, group, rank)
-        for group in _groups(services, trial_id, rank)
+        _group_names_json(services, trial, group, rank)
+        for group in _groups(services, trial.trial_id, rank)
     ]
     return b'{"items":[%s]}' % b",".join(filter(None, parts))
 
 
 def trial_series_json(
     services: Services,
-    trial_id: int,
+    trial: TrialState,
     group: str,
     names: Sequence[str],
     points: int,
@@ -130,10 +149,18 @@ def trial_series_json(
     *,
     times: bool = False,
 ) -> bytes:
-    """Encode the TrialSeries of the names; without any, of all up to SERIES_MAX. With a rank, of
-    what it keeps apart.
+    """Return the JSON text of the trial's `TrialSeries`.
+
+    Args:
+        services: the services that read metrics.
+        trial: the trial's state.
+        group: the group of metrics.
+        names: the metric names; empty stands for the group's first SERIES_MAX names.
+        points: the most points of each series; longer series are downsampled.
+        rank: None for the trial's own metrics, or the rank that keeps the metrics separate.
+        times: add the time of each point and `started_ms`.
     """
-    started = _started_json(services, trial_id) if times else b""
+    started = _started_json(services, trial.trial_id) if times else b""
 
     def draw(series: MetricSeries) -> bytes:
         chosen = list(dict.fromkeys(names)) or list(series.summaries())[:SERIES_MAX]
@@ -144,7 +171,7 @@ def trial_series_json(
         )
         return b'{%s"series":[%s]}' % (started, b",".join(named))
 
-    return _draw_chart(services, trial_id, group, draw, rank)
+    return _draw_chart(services, trial, group, draw, rank)
 
 
 def experiment_series_json(
@@ -157,8 +184,20 @@ def experiment_series_json(
     *,
     times: bool = False,
 ) -> bytes:
-    """Encode the ExperimentSeries; without a name, of the searcher's metric. RequestError
-    not_found, or invalid for too many points in all.
+    """Return the JSON text of the experiment's `ExperimentSeries`.
+
+    Args:
+        services: the services that read the experiment and metrics.
+        experiment_id: the experiment.
+        group: the group of metrics.
+        name: the metric; None for the searcher metric.
+        points: the most points of each series; longer series are downsampled.
+        trials: the most trials, the best first.
+        times: add the time of each point and `started_ms`.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; invalid, if `points * trials` is
+            more than POINTS_MAX.
     """
     if points * trials > POINTS_MAX:
         text = f"{points} points of {trials} trials are more than {POINTS_MAX} in all"
@@ -168,19 +207,21 @@ def experiment_series_json(
     best = services.rankings.best(
         services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
     )
+    heads = services.agents.read_trials(best)
     series = (
         b'{"trial_id":%d,%s%s}'
         % (
-            trial_id,
-            _started_json(services, trial_id) if times else b"",
+            trial.trial_id,
+            _started_json(services, trial.trial_id) if times else b"",
             _draw_chart(
                 services,
-                trial_id,
+                trial,
                 group,
                 lambda series: _points_json(series, metric, points, times),
             ),
         )
-        for trial_id in best
+        for trial in heads
+        if trial is not None
     )
     return b'{"group":%s,"name":%s,"series":[%s]}' % (
         to_json(group),
@@ -190,6 +231,7 @@ def experiment_series_json(
 
 
 def _groups(services: Services, trial_id: int, rank: int | None) -> Iterator[str]:
+    """Yield the first GROUPS_MAX groups of the trial's metrics, or of the rank's."""
     first, last = rank_range(rank)
     for _ in range(GROUPS_MAX):
         segment = read_first_segment(services.table, trial_id, first, last)
@@ -199,26 +241,30 @@ def _groups(services: Services, trial_id: int, rank: int | None) -> Iterator[str
         first = group_range(segment.stream.group, rank)[1]
 
 
-def _group_names_json(services: Services, trial_id: int, group: str, rank: int | None) -> bytes:
+def _group_names_json(services: Services, trial: TrialState, group: str, rank: int | None) -> bytes:
+    """Return the JSON objects of a group's `MetricName`s, joined by commas; empty without names."""
+
     def draw(series: MetricSeries) -> bytes:
         return series.cached_chart("names", lambda: _names_json(group, series))
 
-    return _draw_chart(services, trial_id, group, draw, rank)
+    return _draw_chart(services, trial, group, draw, rank)
 
 
 def _draw_chart(
     services: Services,
-    trial_id: int,
+    trial: TrialState,
     group: str,
     draw: Callable[[MetricSeries], bytes],
     rank: int | None = None,
 ) -> bytes:
+    """Return `draw` of the current series of the trial's group, or of the rank's."""
     return services.metric_series.draw_chart(
-        services.table, services.objects, trial_id, group, draw, rank
+        services.table, services.objects, trial.trial_id, group, run_cuts(trial), draw, rank
     )
 
 
 def _names_json(group: str, series: MetricSeries) -> bytes:
+    """Return the JSON objects of a series' `MetricName`s, joined by commas."""
     return b",".join(
         to_json(
             {
@@ -237,7 +283,7 @@ def _names_json(group: str, series: MetricSeries) -> bytes:
 
 
 def _started_json(services: Services, trial_id: int) -> bytes:
-    """Encode when the first run of a trial said that it began, as a field of an object."""
+    """Return the JSON field `started_ms`: the reported start of the trial's first run, or null."""
     address = addresses.trial(trial_id)
     rows = services.table.query(address, ENVIRONMENT, f"{ENVIRONMENT}~", limit=1).rows
     fields = parse_json(rows[0].body) if rows else {}
@@ -246,6 +292,8 @@ def _started_json(services: Services, trial_id: int) -> bytes:
 
 
 def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> bytes:
+    """Return the JSON fields `points` and `total` of a metric, from the cache if possible."""
+
     def draw() -> bytes:
         moments = series.moments() if times else None
         return _downsampled_json(series.summaries().get(name), points, moments)
@@ -254,8 +302,9 @@ def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> b
 
 
 def _downsampled_json(summary: NameSummary | None, points: int, moments: Moments | None) -> bytes:
-    """Encode the points, with the times of these moments, and their total, as fields of an
-    object.
+    """Return the JSON fields `points` and `total` of a summary, downsampled to `points` points.
+
+    With `moments`, each point has a time. Without a summary, the list of points is empty.
     """
     if summary is None:
         return b'"points":[],"total":0'

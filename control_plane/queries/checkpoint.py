@@ -1,9 +1,10 @@
-"""Checkpoints: found by a prefix of their UUID, listed by trial and by experiment."""
+"""Queries of checkpoints: by a prefix of the UUID, by trial and by experiment."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from control_plane.access.ownership import OwnedObject
 from control_plane.actors import addresses
 from control_plane.actors.content_revision import content_revision
 from control_plane.actors.metadata_edits import METADATA_EDITS, MetadataEdit, decode_edit
@@ -17,20 +18,26 @@ from control_plane.actors.trial.checkpoints import (
 from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records
 from control_plane.checkpoint_gc.pins import read_pins
 from control_plane.errors import Code, RequestError, invalid
+from control_plane.json_gate import readable
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.answer import Answer
+from control_plane.queries.experiment_owners import find_owned_experiment
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key
 
-# Trials that one request reads: most have too few checkpoints for a page of their own.
+# The most trials that a request reads. Most trials have too few checkpoints to fill a page.
 _TRIALS_READ_MAX = 200
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
 class CheckpointHolders(Answer):
-    """The holders of a checkpoint: users who pinned it, model versions, experiments from it."""
+    """The reasons for a pin on a checkpoint.
+
+    `users` pinned the checkpoint. `versions` are the model versions of the checkpoint.
+    `experiments` started from the checkpoint.
+    """
 
     users: list[str]
     versions: list[str]
@@ -38,8 +45,9 @@ class CheckpointHolders(Answer):
 
 
 class Checkpoint(Answer):
-    """A checkpoint, described without its files; docs/api.md has the fields. One that is `pinned`
-    is neither collected nor deleted.
+    """A checkpoint without the list of files; docs/api.md describes the fields.
+
+    A `pinned` checkpoint is neither collected nor deleted.
     """
 
     uuid: str
@@ -51,6 +59,7 @@ class Checkpoint(Answer):
     files: int
     metadata: dict[str, Any]
     metadata_revision: str
+    metadata_damage: str
     metric: float | None
     created_ms: int
     uploaded_by: str | None
@@ -61,18 +70,22 @@ class Checkpoint(Answer):
 
 
 def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
-    """Describe the one checkpoint whose UUID begins with `prefix`; RequestError not_found or
-    invalid.
+    """Return the checkpoint with a UUID that starts with `prefix`. Upper case is accepted.
+
+    Raises:
+        RequestError: not_found, if no checkpoint matches; invalid, if several match or `prefix`
+            is not the start of a UUID.
     """
     record, experiment_id = get_checkpoint(services, prefix)
     return checkpoint_answers(services, [record], experiment_id)[0]
 
 
 def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
-    """Load a checkpoint's record and its experiment's id.
+    """Load a checkpoint by a prefix of the UUID; return the record and the experiment id.
 
     Raises:
-        RequestError: not_found; invalid, if several fit or it is no prefix of a UUID.
+        RequestError: not_found, if no checkpoint matches; invalid, if several checkpoints match or
+            `prefix` is not the start of a UUID.
     """
     prefix = prefix.lower()
     if not _PREFIX.fullmatch(prefix):
@@ -91,10 +104,24 @@ def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, i
     return record, trials.get_trial(services, trial_id).experiment_id
 
 
+def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject, ...]:
+    """Return the ownership of a checkpoint, which is the ownership of the experiment.
+
+    Raises as `get_checkpoint`.
+    """
+    record, experiment_id = get_checkpoint(services, prefix)
+    name = f"checkpoint {record.checkpoint.uuid} of experiment {experiment_id}"
+    return find_owned_experiment(services, experiment_id, name)
+
+
 def list_trial_checkpoints(
     services: Services, trial_id: int, page: PageRequest
 ) -> Page[Checkpoint]:
-    """List the trial's checkpoints, oldest first; RequestError not_found."""
+    """Return a page of the trial's checkpoints, oldest first.
+
+    Raises:
+        RequestError: not_found, if the trial does not exist; invalid, for a cursor of another list.
+    """
     experiment_id = trials.get_trial(services, trial_id).experiment_id
     after = page.start_after("checkpoints", (int,))
     first = 0 if after is None else int(after[0]) + 1
@@ -108,7 +135,14 @@ def list_trial_checkpoints(
 def list_experiment_checkpoints(
     services: Services, experiment_id: int, page: PageRequest
 ) -> Page[Checkpoint]:
-    """List the checkpoints of all its trials, by trial, oldest first; RequestError not_found."""
+    """Return a page of the experiment's checkpoints, sorted by trial, oldest first.
+
+    A request reads at most 200 trials, so that a page with a cursor may be short or empty.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
+            list.
+    """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after("experiment-checkpoints", (int, int))
     number, skipped = (0, 0) if after is None else (int(after[0]), int(after[1]))
@@ -127,22 +161,28 @@ def list_experiment_checkpoints(
 
 
 def _cursor(number: int, skipped: int) -> str:
+    """Encode a cursor that continues behind `skipped` checkpoints of trial `number`."""
     return encode_cursor("experiment-checkpoints", (number, skipped))
 
 
 def _trial_records(services: Services, trial_id: int) -> list[CheckpointRecord]:
-    """The records of a trial's checkpoints, oldest first."""
+    """Read the records of a trial's checkpoints, oldest first."""
     return sorted(
         checkpoint_records(services.table, trial_id),
-        key=lambda one: (one.created_ms, one.checkpoint.steps_completed, one.checkpoint.uuid),
+        key=lambda record: (
+            record.created_ms,
+            record.checkpoint.steps_completed,
+            record.checkpoint.uuid,
+        ),
     )
 
 
 def checkpoint_answers(
     services: Services, records: Sequence[CheckpointRecord], experiment_id: int
 ) -> list[Checkpoint]:
-    """The answers that describe an experiment's checkpoints, whose pins and edits of metadata are
-    read together.
+    """Build the answers for checkpoints of an experiment.
+
+    Reads the pins and the edits of metadata of all checkpoints together.
     """
     pins = read_pins(services.table, [record.checkpoint.uuid for record in records])
     edits = _read_edits(services, records)
@@ -153,10 +193,13 @@ def checkpoint_answers(
 
 
 def _read_edits(services: Services, records: Sequence[CheckpointRecord]) -> list[MetadataEdit]:
-    """The edits of checkpoints' metadata in their order, as many at once as one read takes."""
+    """Read users' edits of the checkpoints' metadata, in the order of `records`."""
     keys = [
-        Key(addresses.trial(one.checkpoint.trial_id), f"{METADATA_EDITS}{one.checkpoint.uuid}")
-        for one in records
+        Key(
+            addresses.trial(record.checkpoint.trial_id),
+            f"{METADATA_EDITS}{record.checkpoint.uuid}",
+        )
+        for record in records
     ]
     return [
         decode_edit(row.body if row else None)
@@ -169,6 +212,7 @@ def _checkpoint_answer(
     record: CheckpointRecord, experiment_id: int, pin: Pin, metadata: dict[str, Any]
 ) -> Checkpoint:
     reference = record.checkpoint
+    shown, damage = readable(metadata)
     return Checkpoint(
         uuid=reference.uuid,
         trial_id=reference.trial_id,
@@ -177,8 +221,9 @@ def _checkpoint_answer(
         state=record.state,
         size_bytes=record.size_bytes,
         files=record.files,
-        metadata=metadata,
+        metadata=shown,
         metadata_revision=content_revision(metadata),
+        metadata_damage=damage,
         metric=record.metric,
         created_ms=record.created_ms,
         uploaded_by=record.uploaded_by or None,
@@ -190,7 +235,7 @@ def _checkpoint_answer(
 
 
 def pin_holders(pin: Pin) -> CheckpointHolders:
-    """The answer that names what a pin keeps its checkpoint for."""
+    """Return the users, model versions and experiments that a pin names."""
     return CheckpointHolders(
         users=list(pin.users), versions=list(pin.versions), experiments=list(pin.by)
     )

@@ -1,8 +1,9 @@
-"""Files of checkpoints, listed by their manifests.
+"""Files of checkpoints, as listed in the checkpoints' manifests.
 
-A trial wrote all of it, so nothing is trusted: the manifest must have the digest that was reported,
-and lie at the place that belongs to its allocation. A store that signs URLs hands out its files
-itself, by URLs that its credentials sign; those of other stores are read here.
+Trials write the manifest and the files, so that neither is trusted. The manifest must have the
+recorded digest and lie in the folder that belongs to the checkpoint's allocation. Where the
+checkpoint store signs URLs, clients fetch the files from the store. Files of other stores are read
+by this server.
 """
 
 import re
@@ -31,8 +32,10 @@ from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
+from detcloud.shared.bucket_errors import PartsConflict
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.file_patterns import matches_any
+from detcloud.shared.plurals import count_text
 
 CHECKPOINT_FILES = "checkpoint-files"
 
@@ -41,27 +44,29 @@ _SIGNED_SECONDS = VALIDITY_MS_MAX // 1000
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """The folder of a checkpoint in its store, and the files of its manifest by path, of which a
-    user deleted those that `deleted_patterns` choose.
-    """
+    """The folder of a checkpoint in the checkpoint store, with the files of the manifest."""
 
     uuid: str
     store: CheckpointFiles
     path: str
+    """The folder in the store."""
     manifest: tuple[StoredFile, ...]
+    """All files that the manifest lists, sorted by path, deleted files included."""
     deleted_patterns: tuple[str, ...] = ()
+    """The patterns of the files that users deleted from the checkpoint."""
 
     @cached_property
     def files(self) -> tuple[StoredFile, ...]:
-        """The files that are left, by path."""
+        """The files that were not deleted, sorted by path."""
         return tuple(
             file for file in self.manifest if not matches_any(file.path, self.deleted_patterns)
         )
 
 
 class CheckpointPlace(Answer):
-    """The location of a checkpoint, for callers with their own credentials: `storage` describes the
-    store, without secrets, and `path` is the folder in it.
+    """The location of a checkpoint, for callers that have credentials for the store.
+
+    `storage` describes the store, without secrets. `path` is the checkpoint's folder in the store.
     """
 
     uuid: str
@@ -70,10 +75,11 @@ class CheckpointPlace(Answer):
 
 
 def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
-    """List the files of the checkpoint whose UUID begins with `prefix`.
+    """Load the folder and the manifest of a checkpoint by a prefix of the UUID.
 
     Raises:
-        RequestError: not_found; invalid; conflict, if the files are not what was reported.
+        RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
+            deleted; conflict, if the path or the manifest is not the recorded one.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
@@ -85,21 +91,26 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
 
 
 def choose_files(folder: CheckpointFolder, patterns: Sequence[str]) -> tuple[StoredFile, ...]:
-    """Choose files of a checkpoint by patterns; RequestError invalid where they choose none."""
+    """Return the checkpoint's files that match any of the patterns.
+
+    Raises:
+        RequestError: invalid, if no file matches.
+    """
     files = folder.files
     chosen = tuple(file for file in files if matches_any(file.path, patterns))
     if not chosen:
-        text = f"none of the {len(files)} files of checkpoint {folder.uuid} matches"
+        text = f"no file of checkpoint {folder.uuid} ({count_text(len(files), 'file')}) matches"
         hint = "`detcloud checkpoint files UUID` lists them; '**/' stands for any folders"
         raise invalid("glob", f"{text} {', '.join(patterns):.200}", hint)
     return chosen
 
 
 def check_stored(folder: CheckpointFolder) -> None:
-    """Check that each file of the manifest is in the store with its size.
+    """Check that the store has every file of the checkpoint with the size in the manifest.
 
     Raises:
-        RequestError: conflict, naming the first that is not.
+        RequestError: conflict, if a file is missing or has another size; the message names the
+            first such file.
         OSError: the store does not answer.
     """
     stored = dict(folder.store.list_files(tuple(folder.path.split("/"))))
@@ -109,26 +120,42 @@ def check_stored(folder: CheckpointFolder) -> None:
 
 
 def find_missing_file(files: Iterable[StoredFile], stored: Mapping[str, int]) -> str:
-    """Find a file that is not among the `stored` ones, sizes by path, or has another size there;
-    "" for none.
+    """Describe the first file that is missing in the store or has another size.
+
+    Args:
+        files: the expected files.
+        stored: the sizes in bytes of the stored files, by path.
+
+    Returns:
+        The difference as text, or "" if every file is stored with its size.
     """
     for file in files:
         size = stored.get(file.path)
         if size != file.size:
-            found = "is not there" if size is None else f"has {size} bytes there"
-            return f"{file.path} {found}, {file.size} bytes are listed"
+            actual = "is not there" if size is None else f"has {size} bytes there"
+            return f"{file.path} {actual}, {file.size} bytes are listed"
     return ""
 
 
 def store_error(error: OSError) -> RequestError:
-    """The answer to a request whose checkpoint store does not answer."""
+    """Convert an error of a checkpoint store to the request's error.
+
+    Returns:
+        RequestError conflict, if the store has other parts of a file than the request names;
+        otherwise unavailable.
+    """
+    if isinstance(error, PartsConflict):
+        return RequestError(Code.CONFLICT, str(error))
     text = f"the checkpoint store does not respond: {error.strerror or error}"
     return RequestError(Code.UNAVAILABLE, text)
 
 
 def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
-    """Locate the checkpoint whose UUID begins with `prefix`; RequestError as `checkpoint_folder`,
-    and conflict where the cluster alone reaches its store.
+    """Return the location of a checkpoint, given a prefix of the UUID.
+
+    Raises:
+        RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
+            deleted; conflict, if only the cluster can reach the checkpoint's store.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     storage = storage_location(experiment_storage(services, experiment_id))
@@ -143,19 +170,27 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
 
 
 def file_url(services: Services, folder: CheckpointFolder, file: StoredFile) -> str:
-    """Sign a URL of one of the folder's files."""
+    """Return a URL that fetches a file of the checkpoint without a token for 15 minutes.
+
+    The store signs the URL if it can; otherwise the URL leads to this server.
+    """
     path = f"{folder.path}/{file.path}"
     if url := folder.store.signed_url(path, _SIGNED_SECONDS):
         return url
     expires_ms = services.now_ms() + VALIDITY_MS_MAX
-    # Which file is meant stays the same while others are deleted.
+    # The index counts deleted files too, so that deleting another file does not change the URL's
+    # file.
     place = bisect_left(folder.manifest, file.path, key=lambda item: item.path)
     key = ObjectKey(f"{CHECKPOINT_FILES}/{folder.uuid}/{place}")
     return services.signer.sign("GET", key, size=None, sha256=None, expires_ms=expires_ms).url
 
 
 def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
-    """Open the file that `file_url` signed; RequestError as `checkpoint_folder`, or not_found."""
+    """Open the file at the key of a URL that `file_url` signed.
+
+    Raises:
+        RequestError: as `checkpoint_folder`; not_found also if the file is not in the store.
+    """
     _, uuid, place = key.parts
     folder = checkpoint_folder(services, uuid)
     file = folder.manifest[int(place)]
@@ -163,7 +198,12 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
-    """The record of a checkpoint that has files at its own place, and its experiment's id."""
+    """Load the record of a checkpoint that still has files; return the record and experiment id.
+
+    Raises:
+        RequestError: not_found or invalid, as `get_checkpoint`; not_found, if the files were
+            deleted; conflict, if the recorded path is not the path of the checkpoint's trial.
+    """
     record, experiment_id = checkpoints.get_checkpoint(services, prefix)
     reference = record.checkpoint
     if not record.state.has_files:
@@ -176,7 +216,12 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
 
 
 def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]:
-    """The `storage` of an experiment's trials, which the cluster may call."""
+    """Return the `storage` fields of an experiment's checkpoint store, secrets included.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; conflict, if the cluster is not
+            allowed to call the store's endpoints.
+    """
     _, definition = experiments.get_experiment(services, experiment_id)
     config = parse_stored_config(definition).checkpoint_storage
     if problem := services.endpoints(config):
@@ -187,6 +232,11 @@ def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]
 def _read_manifest(
     services: Services, store: CheckpointFiles, record: CheckpointRecord
 ) -> tuple[StoredFile, ...]:
+    """Read the manifest of a checkpoint.
+
+    Raises:
+        RequestError: conflict, if the manifest does not have the recorded digest.
+    """
     reference = record.checkpoint
     path = f"{reference.path}/{MANIFEST}"
     try:
@@ -202,7 +252,11 @@ def _damage_error(record: CheckpointRecord, why: str) -> RequestError:
 
 
 def _read_start(store: CheckpointFiles, path: str, bytes_max: int) -> bytes:
-    """Read so many bytes of a file, if it has them; RequestError not_found."""
+    """Read the first `bytes_max` bytes of a file, or all of a shorter file.
+
+    Raises:
+        RequestError: not_found, if the file does not exist.
+    """
     content = bytearray()
     for block in _open_file(store, path).blocks:
         content += block
@@ -212,6 +266,7 @@ def _read_start(store: CheckpointFiles, path: str, bytes_max: int) -> bytes:
 
 
 def _open_file(store: CheckpointFiles, path: str) -> FileContent:
+    """Open a file of the store; RequestError not_found if the file does not exist."""
     try:
         return store.open_file(path)
     except NoSuchFile as error:

@@ -1,7 +1,7 @@
-"""The cluster's configuration in force, as the state table has it.
+"""Queries of the cluster's current configuration. The rows in the state table:
 
-pool-configs / NAME          a pool's part of the configuration
-cluster / configuration      what the pools share
+pool-configs / NAME          the configuration of pool NAME
+cluster / configuration      the configuration without the pools
 """
 
 import json
@@ -20,7 +20,7 @@ SHARED_CONFIG = Key("cluster", "configuration")
 
 
 def cluster_config(services: Services) -> ClusterConfig:
-    """The configuration in force; pools that nobody configured have the defaults."""
+    """Return the current configuration. A pool without a stored configuration has the defaults."""
     shared = services.table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     names = pools.pool_names(services)
@@ -29,8 +29,10 @@ def cluster_config(services: Services) -> ClusterConfig:
 
 
 def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
-    """The endpoints of checkpoint stores that the configuration in force names, its own default's
-    among them.
+    """Return the endpoints of checkpoint stores that the cluster may call.
+
+    These are the configured `checkpoint_endpoints` and the endpoints of the cluster's default
+    checkpoint store.
     """
     fields = _shared_fields(table)
     named = tuple(fields.get("checkpoint_endpoints", ()))
@@ -42,12 +44,12 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
 
 
 def page_origins(table: StateTable) -> frozenset[str]:
-    """The origins of pages elsewhere that the configuration in force names."""
+    """Return the web origins that the configuration allows to call the API."""
     return frozenset(_shared_fields(table).get("page_origins", ()))
 
 
 def deletion_limit(table: StateTable) -> float:
-    """How many files of checkpoints the configuration in force lets be deleted in a second."""
+    """Return the configured maximum of checkpoint files to delete per second."""
     limit: float = _shared_fields(table).get(
         "checkpoint_deletions_per_second", DELETIONS_PER_SECOND
     )
@@ -55,12 +57,13 @@ def deletion_limit(table: StateTable) -> float:
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:
-    """The fields of the current configuration, except its pools."""
+    """Return the fields of the current configuration, except the pools."""
     shared = table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     return fields
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:
+    """Return the JSON fields in a pool's row. Without a row, return {"pool_name": name}."""
     fields: dict[str, Any] = {"pool_name": name} if row is None else json.loads(row.body)
     return fields

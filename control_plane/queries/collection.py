@@ -1,4 +1,4 @@
-"""Previews of collections and deletions of checkpoints: what would go, and how long it takes."""
+"""Previews of checkpoint deletion: the checkpoints that would be deleted, and the time needed."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -24,9 +24,11 @@ T = TypeVar("T")
 
 
 class CollectionPreview(Answer):
-    """The effect that a collection would have now; `delete` holds the first of `delete_count`.
-    `delete_files` counts manifests as well, and `delete_seconds` is how long so many take at the
-    cluster's limit, others' collections left aside.
+    """The effect that a collection would have now.
+
+    `delete` lists the first 500 of the `delete_count` checkpoints that would be deleted.
+    `delete_files` includes manifests. `delete_seconds` is the time needed at the cluster's limit
+    of deletions per second, if no other collection runs.
     """
 
     delete: list[checkpoints.Checkpoint]
@@ -47,8 +49,19 @@ def preview_collection(
     *,
     delete_experiment: bool = False,
 ) -> CollectionPreview:
-    """Preview a collection with these numbers; None: as configured. With `delete_experiment` it is
-    that of its deletion, whatever the numbers. RequestError not_found.
+    """Return the effect of a collection of the experiment's checkpoints, without deleting anything.
+
+    Args:
+        services: the services that read the state.
+        experiment_id: the experiment.
+        save_experiment_best: the number of best checkpoints of the experiment to keep.
+        save_trial_best: the number of best checkpoints of each trial to keep.
+        save_trial_latest: the number of latest checkpoints of each trial to keep. For each of the
+            three numbers, None means the experiment's current setting.
+        delete_experiment: preview the deletion of the experiment; the three numbers are ignored.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist.
     """
     state, definition = experiments.get_experiment(services, experiment_id)
     now = experiments.current_settings(services, state, definition).retention
@@ -62,8 +75,8 @@ def preview_collection(
     work = list_unwanted(services.engine, state, retention, delete_experiment=delete_experiment)
     inventory, unwanted = _finish(work)
     candidates = list(inventory.candidates())
-    delete_bytes = sum(one.size_bytes for one in unwanted)
-    delete_files = sum(_stored_files(one.files) for one in unwanted)
+    delete_bytes = sum(candidate.size_bytes for candidate in unwanted)
+    delete_files = sum(_stored_files(candidate.files) for candidate in unwanted)
     return CollectionPreview(
         delete=_describe_candidates(services, experiment_id, unwanted[:SHOWN_MAX]),
         delete_count=len(unwanted),
@@ -71,13 +84,15 @@ def preview_collection(
         delete_bytes=delete_bytes,
         delete_seconds=_seconds_at_limit(services, delete_files),
         keep_count=len(candidates) - len(unwanted),
-        keep_bytes=sum(one.size_bytes for one in candidates) - delete_bytes,
+        keep_bytes=sum(candidate.size_bytes for candidate in candidates) - delete_bytes,
     )
 
 
 class DeletionPreview(Answer):
-    """The effect that the deletion of a checkpoint would have, the numbers as in a
-    `CollectionPreview`; `problem` says why it would be refused, "" if it would not.
+    """The effect that deleting a checkpoint, or some of the files, would have now.
+
+    `delete_files`, `delete_bytes` and `delete_seconds` are as in `CollectionPreview`. `problem` is
+    the reason why the cluster would refuse the deletion, or "".
     """
 
     uuid: str
@@ -88,26 +103,35 @@ class DeletionPreview(Answer):
 
 
 def preview_deletion(services: Services, prefix: str) -> DeletionPreview:
-    """Preview the deletion of the checkpoint whose UUID begins with `prefix`; RequestError
-    not_found or invalid.
+    """Return the effect of deleting a checkpoint, given a prefix of the UUID.
+
+    For a checkpoint whose files are deleted already, all numbers are 0.
+
+    Raises:
+        RequestError: not_found or invalid, as `get_checkpoint`.
     """
     record, _ = checkpoints.get_checkpoint(services, prefix)
-    is_there = record.state.has_files
-    files = _stored_files(record.files) if is_there else 0
+    has_files = record.state.has_files
+    files = _stored_files(record.files) if has_files else 0
     return DeletionPreview(
         uuid=record.checkpoint.uuid,
         delete_files=files,
-        delete_bytes=record.size_bytes if is_there else 0,
+        delete_bytes=record.size_bytes if has_files else 0,
         delete_seconds=_seconds_at_limit(services, files),
-        problem=find_need(services, record) if is_there else "",
+        problem=find_need(services, record) if has_files else "",
     )
 
 
 def preview_partial_deletion(
     services: Services, prefix: str, patterns: Sequence[str]
 ) -> DeletionPreview:
-    """Preview the deletion of those files of a checkpoint that the patterns choose; RequestError
-    not_found or invalid.
+    """Return the effect of deleting the checkpoint's files that match any of the patterns.
+
+    If all files match, this is the effect of deleting the whole checkpoint.
+
+    Raises:
+        RequestError: not_found or invalid, as `get_checkpoint`; as `checkpoint_folder` and
+            `choose_files`.
     """
     record, _ = checkpoints.get_checkpoint(services, prefix)
     folder = checkpoint_folder(services, record.checkpoint.uuid)
@@ -124,7 +148,10 @@ def preview_partial_deletion(
 
 
 def find_need(services: Services, record: CheckpointRecord) -> str:
-    """The reason why nothing of a checkpoint can be deleted now, "" if it can."""
+    """Return the reason why the checkpoint must not be deleted now, or "" if deleting is allowed.
+
+    The reason is a pin, or a trial that has not ended and continues from the checkpoint.
+    """
     reference = record.checkpoint
     if holders := read_pins(services.table, [reference.uuid])[0].holders_text():
         return holders
@@ -136,20 +163,19 @@ def find_need(services: Services, record: CheckpointRecord) -> str:
 
 
 def _stored_files(files: int) -> int:
-    """The number of files in the folder of a checkpoint with this many: the manifest is one
-    more.
-    """
+    """Return the number of files in a checkpoint's folder: `files` and the manifest."""
     return files + 1
 
 
 def _seconds_at_limit(services: Services, files: int) -> int:
+    """Return the seconds that deleting `files` files takes at the cluster's limit of deletions."""
     return math.ceil(files / deletion_limit(services.table))
 
 
 def _describe_candidates(
     services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
 ) -> list[checkpoints.Checkpoint]:
-    """Describe those of an experiment's checkpoints that have not gone since the inventory."""
+    """Return the checkpoints of the candidates. Skip those whose records no longer exist."""
     places = [
         (addresses.trial(candidate.trial_id), CHECKPOINT_PARTS + candidate.uuid)
         for candidate in candidates
@@ -160,7 +186,7 @@ def _describe_candidates(
 
 
 def _finish(work: Generator[object, None, T]) -> T:
-    """Run work that pauses to its end, and return its result."""
+    """Run a generator to the end, and return the generator's result."""
     while True:
         try:
             next(work)

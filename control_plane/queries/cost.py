@@ -1,7 +1,8 @@
-"""Reports of cost from one day to another, by experiment, trial, user, pool or day.
+"""Cost reports for a span of days, by experiment, trial, user, pool or day.
 
-The instances of a pool cost from their launch to their end; allocations cost their share of that
-while they have slots. The rest is idle. Sums are of whole micro-dollars, answered as dollars.
+An instance costs money from its launch to its end. An allocation costs its share of the instance
+while the allocation holds slots. The rest is idle cost. Sums are computed in whole micro-dollars
+and answered in dollars.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from control_plane.services import Services
 
 
 class CostGrouping(StrEnum):
-    """The things that a report has one line each for."""
+    """The kind of thing that each line of a cost report stands for."""
 
     EXPERIMENT = "experiment"
     TRIAL = "trial"
@@ -33,9 +34,11 @@ class CostGrouping(StrEnum):
 
 
 class CostItem(Answer):
-    """A line of a report. `cost` is what allocations cost, in dollars, and `instance_cost` what
-    instances did, of which nobody used `idle_cost`; these are null where no instance belongs to the
-    line alone.
+    """A line of a cost report, in dollars.
+
+    `cost` is the cost of allocations. `instance_cost` is the cost of instances, and `idle_cost` the
+    part of it that no allocation used. Both are null in reports by experiment, trial or user, whose
+    lines share instances.
     """
 
     name: str
@@ -46,7 +49,10 @@ class CostItem(Answer):
 
 
 class CostReport(Answer):
-    """The costs from the beginning of `since` to the end of `until`, days in UTC, or to now."""
+    """The costs from the start of the day `since` to the end of the day `until`, in UTC.
+
+    If `until` has not ended, the costs up to now. Items without any cost are left out.
+    """
 
     by: CostGrouping
     since: date
@@ -56,7 +62,10 @@ class CostReport(Answer):
 
 
 class PoolCosts(Answer):
-    """The costs of a pool in this month, in dollars; `budget` is null where there is none."""
+    """The costs of a pool in the current month (UTC), in dollars.
+
+    `budget` is null if the pool has no budget.
+    """
 
     budget: float | None
     instance_cost: float
@@ -65,27 +74,32 @@ class PoolCosts(Answer):
 
 @dataclass(frozen=True, slots=True)
 class DaySpan:
-    """The days from `since` to `until`, both included."""
+    """The days from `since` to `until`, both included, in UTC."""
 
     since: date
     until: date
 
     def cost_within(self, usage: Usage) -> int:
-        """The micro-dollars that an allocation cost on these days: those of all days add up to its
-        whole cost.
+        """Return the micro-dollars that an allocation cost on the days of the span.
+
+        The results of adjacent spans add up exactly to the allocation's whole cost.
         """
         end_ms = day_start_ms(self.until + timedelta(days=1))
         return _cost_until(usage, end_ms) - _cost_until(usage, day_start_ms(self.since))
 
     def days(self) -> Iterator["DaySpan"]:
-        """Each of the days, as a span of one."""
+        """Yield a span of a single day for each day."""
         for n in range((self.until - self.since).days + 1):
             day = self.since + timedelta(days=n)
             yield DaySpan(day, day)
 
 
 def cost_report(services: Services, by: CostGrouping, since: date, until: date) -> CostReport:
-    """Report the lines with any cost: days in their order, others by their cost."""
+    """Return the costs of the days from `since` to `until`, grouped as `by` says.
+
+    Lines without any cost are left out. Days are in order; other lines start with the most
+    expensive.
+    """
     span, pools = DaySpan(since, until), _pools_with_costs(services)
     used = [(pool, usage) for pool in pools for usage in usages(services, pool, since)]
     bills = {
@@ -115,7 +129,7 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
 
 
 def pool_costs(services: Services, pool: str, budget_micros: int | None) -> PoolCosts:
-    """The costs of a pool in this month."""
+    """Return the costs of a pool in the current month (UTC)."""
     now_ms = services.now_ms()
     today = utc_day(now_ms)
     span = DaySpan(today.replace(day=1), today)
@@ -129,8 +143,9 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
 
 
 def usages(services: Services, pool: str, since: date) -> list[Usage]:
-    """The costs of the pool's allocations that ran on that day or later: those that have ended, and
-    those that run, as if they ended now.
+    """Return the costs of the pool's allocations that ran on the day `since` or later.
+
+    An allocation that still runs is counted as if the allocation ended now.
     """
     rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
     ended = {
@@ -141,11 +156,12 @@ def usages(services: Services, pool: str, since: date) -> list[Usage]:
 
 
 def dollars(micros: int) -> float:
-    """Convert micro-dollars for an answer: nothing is computed with dollars."""
+    """Convert micro-dollars to dollars, for answers only: computations use micro-dollars."""
     return micros / MICROS_PER_DOLLAR
 
 
 def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
+    """Yield the costs so far of the allocations that hold slots of the pool now."""
     address = addresses.pool(pool)
     parts = ActorParts(services.engine, address, ("agents",))
     context = read_only_context(services.engine, address, parts)
@@ -163,11 +179,12 @@ def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
 
 
 def _pools_with_costs(services: Services) -> list[str]:
+    """Return the names of existing pools and of removed pools that had instances, sorted."""
     return sorted({*pool_names(services), *(fleet.pool for fleet in read_fleets(services.table))})
 
 
 def _cost_until(usage: Usage, time_ms: int) -> int:
-    """The micro-dollars that the allocation had cost by a time."""
+    """Return the micro-dollars that the allocation had cost by a time."""
     if time_ms >= usage.ended_ms:
         return usage.micros
     elapsed_ms = max(0, time_ms - usage.started_ms)
@@ -175,6 +192,7 @@ def _cost_until(usage: Usage, time_ms: int) -> int:
 
 
 def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: DaySpan) -> CostItem:
+    """Return the line of a pool. `used` has the usages of all pools with the pool's name."""
     return _item(
         pool, "", sum(span.cost_within(usage) for name, usage in used if name == pool), bill
     )
@@ -183,6 +201,7 @@ def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: Da
 def _owner_items(
     services: Services, by: CostGrouping, used: Sequence[Usage], span: DaySpan
 ) -> list[CostItem]:
+    """Return a line for each experiment, trial or user with its costs on the days of the span."""
     numbers = list(dict.fromkeys(usage.experiment for usage in used))
     states = services.engine.read_states([addresses.experiment(number) for number in numbers])
     experiments = dict(zip(numbers, states, strict=True))
@@ -196,6 +215,7 @@ def _owner_items(
 def _line_key(
     by: CostGrouping, usage: Usage, experiment: ExperimentState | None
 ) -> tuple[str, str]:
+    """Return the name and the title of the line that a usage belongs to."""
     if by is CostGrouping.USER:
         return (experiment.owner if experiment else "unknown"), ""
     if by is CostGrouping.TRIAL:
@@ -204,6 +224,7 @@ def _line_key(
 
 
 def _item(name: str, title: str, allocated: int, bill: int | None) -> CostItem:
+    """Return a line of the report, given micro-dollars of allocations and of instances."""
     return CostItem(
         name=name,
         title=title,

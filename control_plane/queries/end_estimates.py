@@ -1,8 +1,9 @@
-"""Estimates of when the allocations of a pool end, and of when waiting jobs start then.
+"""Estimates of the ends of a pool's allocations and the starts of waiting jobs.
 
-A trial is expected to give its slots back when it reaches the length that it trains to now, at the
-speed of its allocation since that was placed. There is no estimate before its first report, nor,
-where it alone knows how many steps an epoch has, before it has reported a share of its length.
+A trial is expected to release its slots when it reaches its current target length. Its speed is the
+mean speed since its allocation was placed. Before the trial's first report no estimate exists. If
+only the trial knows the steps of an epoch, no estimate exists until it has reported a share of an
+epoch or more.
 """
 
 from collections.abc import Mapping
@@ -17,16 +18,21 @@ from control_plane.scheduling import forecast
 from control_plane.scheduling.schedule import schedule_jobs
 from control_plane.services import Services
 
-# Trials whose progress is read, each of them a row, and trials that wait: a forecast of more takes
-# longer than a user waits for a list.
+# The most running trials and the most waiting trials of a forecast. Reading the progress of a
+# running trial costs a row. A larger forecast takes longer than a user waits for a list.
 RUNNING_MAX = 500
 WAITING_MAX = 2_000
-# Jobs, requests and agents that all plans of a forecast look at together.
+# The most jobs, requests and agents that a forecast examines, summed over all plans.
 LOOKS_MAX = 50_000
 
 
 def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int]:
-    """The time when the next trial of each waiting job is expected to start, where one is known."""
+    """Return the expected start of the next trial of each waiting job.
+
+    Returns:
+        Times in epoch ms by experiment id; jobs without an estimate are left out. Empty if the
+        pool has more than WAITING_MAX waiting or RUNNING_MAX running trials.
+    """
     waiting = sum(sum(job.pending_slots.values()) for job in snapshot.jobs)
     held = [holding.allocation_id for job in snapshot.jobs for holding in job.allocations]
     now_ms = services.now_ms()
@@ -54,7 +60,16 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
 
 
 def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[str, int]:
-    """The times when allocations are expected to end, where they are known."""
+    """Return the expected ends of allocations.
+
+    Args:
+        services: the services that read trials and metrics.
+        held: the ids of the allocations.
+        now_ms: the current time.
+
+    Returns:
+        Times in epoch ms by allocation id; allocations without an estimate are left out.
+    """
     names = [parse_allocation(name) for name in held]
     states = services.engine.read_states([addresses.trial(trial_id) for trial_id, _ in names])
     ends = {}
@@ -67,6 +82,7 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
 
 
 def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
+    """Return the expected end of the trial's allocation in epoch ms. None if unknown."""
     allocation = state.allocation
     if allocation is None or not allocation.placed_ms:
         return None
@@ -78,8 +94,11 @@ def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
 
 
 def _steps_to_train(state: TrialState, steps: int) -> int | None:
-    """The length that the trial trains to, in steps. If it alone knows how many an epoch has, those
-    to come are taken to have as many as those in its `steps` so far; None before it has any.
+    """Return the length that the trial trains to, in steps.
+
+    If only the trial knows the steps of an epoch, the mean steps of its epochs so far are used.
+    None before the trial has reported a share of an epoch. `steps` is the number of steps trained
+    so far.
     """
     epochs, done = state.target_epochs, state.epochs_done
     if epochs is None:
@@ -90,7 +109,11 @@ def _steps_to_train(state: TrialState, steps: int) -> int | None:
 def estimate_end_ms(
     from_steps: int, steps: int, length: int, placed_ms: int, now_ms: int
 ) -> int | None:
-    """Estimate when `length` is reached, by the steps since `placed_ms`; None without any."""
+    """Return the time in epoch ms at which a trial is expected to reach `length` steps.
+
+    The speed is the mean since the trial was placed at `placed_ms`, when it had trained
+    `from_steps`. `steps` is its progress now. None if the trial has made no step since then.
+    """
     steps_made, passed_ms = steps - from_steps, now_ms - placed_ms
     if steps_made <= 0 or passed_ms <= 0:
         return None

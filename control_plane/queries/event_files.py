@@ -1,8 +1,8 @@
-"""Files for TensorBoard that a trial wrote, listed with URLs to fetch them.
+"""TensorBoard event files of a trial, listed with URLs for the download.
 
-Trials name these files and write them, so that nothing of them is trusted: the client that
-downloads them checks their paths. A store that signs URLs hands them out itself; files of other
-stores are read here.
+Trials choose the names and contents of event files, so that neither is trusted: the client that
+downloads the files checks the paths. Where the checkpoint store signs URLs, clients fetch the files
+from the store. Files of other stores are read by this server.
 """
 
 import hashlib
@@ -26,20 +26,25 @@ from control_plane.services import Services
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER, EventFile, Part, assemble_files
 
 EVENT_FILES = "event-files"
-# A trial of a month that is stored every ten minutes has 4,400 parts of a file.
+# A trial that runs for a month and uploads every ten minutes stores 4,400 parts of a file.
 PARTS_MAX = 50_000
 
 
 class EventFilePart(Answer):
-    """Bytes of a file: `url` may be fetched without a token for 15 minutes."""
+    """A part of an event file.
+
+    `size` is in bytes. `url` can be fetched without a token for 15 minutes.
+    """
 
     size: int
     url: str
 
 
 class TrialEventFile(Answer):
-    """A file for TensorBoard: its parts follow each other. While `version` is the same, more parts
-    or a larger last one are all that changes.
+    """A TensorBoard event file: the parts' bytes, joined in order.
+
+    `size` is in bytes. While `version` stays the same, the file only grows: parts are appended, and
+    the last part may grow.
     """
 
     path: str
@@ -49,11 +54,11 @@ class TrialEventFile(Answer):
 
 
 def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Page[TrialEventFile]:
-    """List the trial's files for TensorBoard by path.
+    """Return a page of the trial's TensorBoard event files, sorted by path.
 
     Raises:
-        RequestError: not_found; invalid; conflict, for too many files; unavailable, if the store
-            does not answer.
+        RequestError: not_found, if the trial does not exist; invalid, for a wrong cursor; conflict,
+            for more than PARTS_MAX stored parts; unavailable, if the store does not answer.
     """
     store, parts = _open_folder(services, trial_id)
     folder = "/".join(parts)
@@ -63,14 +68,19 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
             EventFilePart(size=part.size, url=_url(services, store, folder, trial_id, part))
             for part in file.parts
         ]
-        return TrialEventFile(path=file.path, size=file.size, version=file.version, parts=described)
+        path = _readable_path(file.path)
+        return TrialEventFile(path=path, size=file.size, version=file.version, parts=described)
 
     files = assemble_files(_list_stored(store, parts, trial_id))
     return page_from_sequence(files, page, EVENT_FILES, describe)
 
 
 def open_event_file(services: Services, key: ObjectKey) -> FileContent:
-    """Open the part whose URL `list_event_files` signed; RequestError as that."""
+    """Open the stored part at the key of a URL that `list_event_files` signed.
+
+    Raises:
+        RequestError: as `list_event_files`; not_found also if the part was deleted.
+    """
     _, trial_id, digest = key.parts
     store, parts = _open_folder(services, int(trial_id))
     for path, _ in _list_stored(store, parts, int(trial_id)):
@@ -85,7 +95,7 @@ def open_event_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tuple[str, ...]]:
-    """The store of the trial's files, and their folder in it."""
+    """Return the store of the trial's event files, and the parts of the folder's path there."""
     experiment_id = get_trial(services, trial_id).experiment_id
     try:
         store = open_checkpoint_files(experiment_storage(services, experiment_id))
@@ -97,23 +107,37 @@ def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tu
 def _list_stored(
     store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
 ) -> Iterator[tuple[str, int]]:
+    """List the stored parts below a folder; RequestError conflict for more than PARTS_MAX parts.
+
+    Returns:
+        The path below the folder and the size in bytes of each part.
+    """
     try:
-        # There need be no root where nothing was ever written.
-        found = list(islice(store.list_files(parts), PARTS_MAX + 1))
+        files = list(islice(store.list_files(parts), PARTS_MAX + 1))
     except FileNotFoundError:
-        found = []
+        # A store's root folder does not exist before the first file is written.
+        files = []
     except OSError as error:
         raise store_error(error) from None
-    if len(found) > PARTS_MAX:
+    if len(files) > PARTS_MAX:
         text = f"trial {trial_id} has more than {PARTS_MAX} stored files for TensorBoard"
         raise RequestError(Code.CONFLICT, f"{text}: read them from the checkpoint store itself")
-    return iter(found)
+    return iter(files)
+
+
+def _readable_path(path: str) -> str:
+    """Return a path as valid Unicode text. Bytes that are not UTF-8 are escaped, like \\xff."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _url(services: Services, store: CheckpointFiles, folder: str, trial_id: int, part: Part) -> str:
-    if url := store.signed_url(f"{folder}/{part.key}", VALIDITY_MS_MAX // 1000):
-        return url
-    # A path may hold what a key may not.
+    """Return a URL of the part: of the store if the store signs URLs, otherwise of this server."""
+    try:
+        if url := store.signed_url(f"{folder}/{part.key}", VALIDITY_MS_MAX // 1000):
+            return url
+    except OSError as error:
+        raise store_error(error) from None
+    # A path may contain characters that an object key must not contain.
     key = ObjectKey(f"{EVENT_FILES}/{trial_id}/{_digest(part.key)}")
     expires_ms = services.now_ms() + VALIDITY_MS_MAX
     return services.signer.sign("GET", key, size=None, sha256=None, expires_ms=expires_ms).url

@@ -1,4 +1,4 @@
-"""Experiments: described, and previewed before they are created."""
+"""Queries of experiments, and previews of experiments that a submission would create."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -26,12 +26,16 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.queries.single_run import SingleRun, read_single_runs
+from control_plane.searchers.registry import can_continue
 from control_plane.services import Services
 from control_plane.state.table import Key, Row
 
 
 class TrialCounts(Answer):
-    """The numbers of an experiment's trials; `running`: those that have not ended."""
+    """The numbers of an experiment's trials.
+
+    `requested` counts all trials created so far, `running` the trials that have not ended.
+    """
 
     requested: int = 0
     running: int = 0
@@ -40,9 +44,11 @@ class TrialCounts(Answer):
 
 
 class NoticeCounts(Answer):
-    """The numbers of notices that a trial's machine ends, by how they went: the trial saved its
-    work after it, finished the checkpoint in progress, left with the one it had, or was cut
-    short.
+    """The numbers of interruption notices to an experiment's trials, by the trial's reaction.
+
+    `saved`: the trial saved a checkpoint. `finished`: the trial finished a checkpoint in progress.
+    `kept`: the trial stopped and kept its last checkpoint. `cut`: the machine was taken away before
+    the trial stopped.
     """
 
     saved: int = 0
@@ -52,7 +58,10 @@ class NoticeCounts(Answer):
 
 
 class Experiment(Answer):
-    """An experiment; docs/api.md has the fields. `id` is null for one that was only validated."""
+    """An experiment; docs/api.md describes the fields.
+
+    `id` is null in the preview of an experiment that does not exist yet.
+    """
 
     id: int | None
     kind: JobKind
@@ -70,6 +79,7 @@ class Experiment(Answer):
     searcher: str
     metric: str
     smaller_is_better: bool
+    continuable: bool = False
     progress: float | None = 0.0
     best_metric: float | None = None
     best_trial_id: int | None = None
@@ -99,7 +109,10 @@ class Experiment(Answer):
 
 
 class ExperimentWithConfig(Experiment):
-    """An experiment with its `config`: every default filled in, secrets masked."""
+    """An experiment with the configuration.
+
+    `config` contains every default; secrets are masked.
+    """
 
     config: dict[str, Any]
 
@@ -108,7 +121,7 @@ def get_experiment(services: Services, experiment_id: int) -> tuple[ExperimentSt
     """Load the experiment's state and definition.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the experiment does not exist or was deleted.
     """
     loaded = services.agents.read_experiment(experiment_id)
     if loaded is None:
@@ -122,43 +135,55 @@ def get_experiment(services: Services, experiment_id: int) -> tuple[ExperimentSt
 def describe_experiment(
     services: Services, experiment_id: int, warnings: Sequence[str] = ()
 ) -> Experiment:
-    """Describe one experiment, with the warnings of its creation; RequestError not_found."""
+    """Return an experiment, with the given `warnings`.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or was deleted.
+    """
     state, definition = get_experiment(services, experiment_id)
     fields = _fields_with_run(services, state, definition)
     return Experiment(**fields, warnings=list(warnings))
 
 
 def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> list[Experiment]:
-    """Describe experiments, in the order of the ids, with a few reads for all of them; one that
-    does not exist or was deleted is left out.
+    """Return experiments in the order of the ids. Skip missing and deleted experiments.
+
+    The rows of all experiments are read together, in a few calls.
     """
     keys = [Key(addresses.experiment(number), f"{PARTS}settings") for number in experiment_ids]
     loaded, rows = services.agents.read_experiments(experiment_ids, keys)
-    found = [(pair, row) for pair, row in zip(loaded, rows, strict=True) if pair is not None]
-    runs = read_single_runs(services, [pair for pair, _ in found])
+    existing = [(pair, row) for pair, row in zip(loaded, rows, strict=True) if pair is not None]
+    runs = read_single_runs(services, [pair for pair, _ in existing])
     answers = []
-    for (pair, row), run in zip(found, runs, strict=True):
+    for (pair, row), run in zip(existing, runs, strict=True):
         settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
         answers.append(Experiment(**_fields(services, *pair, settings), run=run))
     return answers
 
 
 def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
-    """Describe one experiment with its configuration; RequestError not_found."""
+    """Return an experiment with the configuration.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or was deleted.
+    """
     state, definition = get_experiment(services, experiment_id)
     config = shown_config(state.kind, parse_stored_config(definition))
     return ExperimentWithConfig(**_fields_with_run(services, state, definition), config=config)
 
 
 def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
-    """The values of a configuration that its kind has, secrets masked."""
+    """Return the configuration's values as JSON, with secrets masked.
+
+    For a command, notebook or shell, return only the values that these kinds of job use.
+    """
     return config.masked_values() if kind is JobKind.EXPERIMENT else command_values(config)
 
 
 def experiment_preview(
     message: ExperimentSubmitted, config: ExperimentConfig, warnings: Sequence[str]
 ) -> ExperimentWithConfig:
-    """The experiment that the message would create."""
+    """Return the experiment that the message would create, without creating the experiment."""
     return ExperimentWithConfig(
         id=None,
         kind=message.kind,
@@ -189,7 +214,10 @@ def experiment_preview(
 
 
 def trial_ids(services: Services, state: ExperimentState, first: int, end: int) -> Iterator[int]:
-    """The ids of the trials numbered from `first` to before `end`."""
+    """Yield the ids of the experiment's trials with `first` <= number < `end`, in order.
+
+    Numbers count the experiment's trials from 0; ids are unique in the cluster.
+    """
     address = addresses.experiment(state.experiment_id)
     for index in range(first // SUMMARIES_PER_PART, -(-end // SUMMARIES_PER_PART)):
         part = services.engine.read_part(address, f"trials/{index}")
@@ -202,13 +230,14 @@ def trial_ids(services: Services, state: ExperimentState, first: int, end: int) 
 def current_settings(
     services: Services, state: ExperimentState, definition: Definition
 ) -> Settings:
-    """The current settings of an experiment: all of it that may be changed."""
+    """Load the experiment's settings, with the changes made since the submission."""
     changed = services.engine.read_part(addresses.experiment(state.experiment_id), "settings")
     assert changed is None or isinstance(changed, Settings)
     return effective_settings(definition, changed)
 
 
 def _settings_of_row(row: Row) -> Settings:
+    """Decode the row of an experiment's changed settings."""
     name = row.key.sort.removeprefix(PARTS)
     settings = actor_type_at(row.key.partition).decode_part(name, row.body)
     assert isinstance(settings, Settings)
@@ -218,7 +247,7 @@ def _settings_of_row(row: Row) -> Settings:
 def _fields(
     services: Services, state: ExperimentState, definition: Definition, current: Settings
 ) -> dict[str, Any]:
-    """The fields of an answer that describes an experiment."""
+    """Return the fields of the `Experiment` answer, except `run` and `warnings`."""
     counts = TrialCounts(
         requested=state.trials,
         running=state.trials_open,
@@ -239,6 +268,7 @@ def _fields(
         "searcher": state.searcher,
         "metric": state.metric,
         "smaller_is_better": state.smaller_is_better,
+        "continuable": state.kind is JobKind.EXPERIMENT and can_continue(state.searcher),
         "progress": state.progress,
         "best_metric": state.best_metric,
         "best_trial_id": state.best_trial,
@@ -265,7 +295,7 @@ def _fields(
 
 
 def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
-    """The fields of an answer that say which pools a job prefers and how it moved between them."""
+    """Return the answer fields for a job's preferred pools and last move between pools."""
     moves = state.pool_moves or PoolMoves()
     return {
         "preferred_pools": list(preferred_pools(definition.pools, state.pool_moves)),
@@ -278,6 +308,7 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 def _fields_with_run(
     services: Services, state: ExperimentState, definition: Definition
 ) -> dict[str, Any]:
+    """Return the fields of the `Experiment` answer, except `warnings`."""
     [run] = read_single_runs(services, [(state, definition)])
     current = current_settings(services, state, definition)
     return {**_fields(services, state, definition, current), "run": run}

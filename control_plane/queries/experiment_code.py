@@ -1,4 +1,4 @@
-"""The model code of an experiment: its files, and the text of one of them."""
+"""Queries of an experiment's model code: the list of files and the text of a file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from control_plane.queries.pages import Page, PageRequest, page_from_sequence
 from control_plane.services import Services
 from detcloud.shared.archive_limits import ArchiveInvalid
 
-# What reads archives is imported by the first request that needs one.
+# Archives are read by a module that the first request for an archive imports.
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
     from control_plane.objects.code_archives import CodeFile
 
-    Found = TypeVar("Found")
+    Content = TypeVar("Content")
 
 CODE_LIST = "experiment-code"
 
 
 class CodeFileAnswer(Answer):
-    """A file of an experiment's model code; `size` is in bytes. `is_text`: its first 1 MiB are
-    UTF-8 without control characters but tabs, ends of lines and form feeds.
+    """A file of an experiment's model code.
+
+    `size` is in bytes. `is_text` is true if the first 1 MiB of the file is UTF-8 whose only
+    control characters are tabs, line ends and form feeds.
     """
 
     path: str
@@ -37,8 +39,10 @@ class CodeFileAnswer(Answer):
 
 
 class CodeTextAnswer(CodeFileAnswer):
-    """A file with its `text`, null for one that is no text; `is_truncated`: the text is the first
-    1 MiB of a longer file.
+    """A file of an experiment's model code with the content.
+
+    `text` is null for a file that is not text. `is_truncated` is true if `text` is the first 1 MiB
+    of a longer file.
     """
 
     text: str | None
@@ -46,7 +50,11 @@ class CodeTextAnswer(CodeFileAnswer):
 
 
 def code_digest(services: Services, experiment_id: int) -> str:
-    """The digest of an experiment's model code; RequestError not_found."""
+    """Return the SHA-256 digest of an experiment's model code.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or has no model code.
+    """
     _, definition = experiments.get_experiment(services, experiment_id)
     if not definition.code_sha256:
         raise RequestError(Code.NOT_FOUND, f"experiment {experiment_id} has no model code")
@@ -54,12 +62,13 @@ def code_digest(services: Services, experiment_id: int) -> str:
 
 
 def list_code_files(services: Services, digest: str, page: PageRequest) -> Page[CodeFileAnswer]:
-    """List the files by path, those of a folder beside each other.
+    """Return a page of the files of the model code, sorted by path, grouped by folder.
 
     Raises:
-        RequestError: not_found; conflict, for an archive that is damaged or breaks a rule.
+        RequestError: not_found, if no archive with this digest is stored; conflict, if the archive
+            is damaged or breaks a rule; invalid, for a cursor of another list.
     """
-    files = _ask(digest, lambda: services.code_archives.list_files(digest))
+    files = _read_archive(digest, lambda: services.code_archives.list_files(digest))
 
     def to_item(_: int, file: CodeFile) -> CodeFileAnswer:
         return CodeFileAnswer.model_validate(file, from_attributes=True)
@@ -68,13 +77,18 @@ def list_code_files(services: Services, digest: str, page: PageRequest) -> Page[
 
 
 def read_code_file(services: Services, digest: str, path: str) -> CodeTextAnswer:
-    """Describe the file at a path, with its text; RequestError as `list_code_files`."""
+    """Return the file at a path of the model code, with the file's text.
+
+    Raises:
+        RequestError: not_found, if the archive or the path does not exist; conflict, if the archive
+            is damaged or breaks a rule.
+    """
     from control_plane.objects.code_archives import TEXT_BYTES_MAX
 
-    found = _ask(digest, lambda: services.code_archives.read_text(digest, path))
-    if found is None:
+    file_and_text = _read_archive(digest, lambda: services.code_archives.read_text(digest, path))
+    if file_and_text is None:
         raise RequestError(Code.NOT_FOUND, f"the model code has no file {path!r}")
-    file, text = found
+    file, text = file_and_text
     return CodeTextAnswer(
         path=file.path,
         size=file.size,
@@ -86,9 +100,10 @@ def read_code_file(services: Services, digest: str, path: str) -> CodeTextAnswer
     )
 
 
-def _ask(digest: str, ask: Callable[[], Found]) -> Found:
+def _read_archive(digest: str, read: Callable[[], Content]) -> Content:
+    """Return the result of `read`, with errors of archives raised as RequestError."""
     try:
-        return ask()
+        return read()
     except ObjectNotFound:
         text = f"the model code {digest} is no longer stored here"
         raise RequestError(Code.NOT_FOUND, text) from None

@@ -1,11 +1,11 @@
-"""The list of experiments: those that fit a filter, by age or in another order.
+"""The list of experiments: filtered, and sorted by id or by another column.
 
-Each request reads a bounded number of rows, whatever there is. In the order of ids a page that was
-broken off goes on with its cursor; other orders need all that they sort, so that they sort the
-newest experiments and say below which id they looked at none.
+Each request reads a bounded number of rows. In id order, a page that reaches the bound ends early,
+and its cursor continues there. Other orders must read all experiments that they sort. They sort the
+newest experiments only and report the id below which no experiment was read.
 
-What is sorted by is in the rows of the list, but for the figures of experiments that run or that an
-older release created: those take a row of their own each.
+The list's rows hold the sorted values. The figures of a running experiment, or of an experiment
+that an older release created, are read from the experiment's own row instead.
 """
 
 import math
@@ -29,23 +29,26 @@ from control_plane.state.table import GET_MAX, Key, StateTable
 Sort = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
 Order = Literal["asc", "desc"]
 
-# Rows of the list that one request reads, and those that it reads at once.
+# The most rows of the list that a request reads.
 LISTED_MAX = 5_000
+# The most rows of the list that a query reads.
 _PAGE_ROWS = 1_000
-# Experiments that one request reads by a row each: those with certain metadata, and those whose
-# state an order needs.
+# The most experiments that a request reads by key: experiments with a metadata term, and
+# experiments that must be loaded for a sort order.
 LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
 ALL_KINDS = "all"
-# Ids are given in the order of submission, so that both are the order of the rows.
+# Ids increase with the time of submission, so that the rows are already in both orders.
 _BY_ID = ("id", "submitted")
-# The orders by the figures of a row, with the name of the figure.
+# The sort orders by a figure of a row, and the field of that figure.
 _FIGURES = {"metric": "metric", "progress": "progress", "cost": "cost_micros"}
 
 
 class ExperimentPage(Page[Experiment]):
-    """A page of experiments. Of those with an id below `left_out_before` an order knows nothing;
-    null where it knows all.
+    """A page of experiments.
+
+    `left_out_before`: no experiment with an id below this was read, so that the order leaves older
+    experiments out. Null if all experiments were read, and always null in the order of ids.
     """
 
     left_out_before: int | None = None
@@ -53,30 +56,33 @@ class ExperimentPage(Page[Experiment]):
 
 @dataclass(frozen=True)
 class ExperimentFilter:
-    """The experiments that a list shows: all that is given must fit. `states` and `kinds` are comma
-    lists, `kinds` may be `all`; `name` is a part of the name, `terms` are of their metadata
-    (metadata_terms.py).
-    """
+    """Conditions on listed experiments, all of which must hold. None means no condition."""
 
     states: str | None = None
+    """The allowed states, separated by commas."""
     user: str | None = None
     label: str | None = None
+    """A label that the experiment has."""
     name: str | None = None
+    """A part of the name. Upper and lower case are equal."""
     archived: Literal["false", "true", "all"] = "false"
     workspace: str | None = None
     project: str | None = None
     terms: tuple[str, ...] = ()
+    """Metadata terms (actors/metadata_terms.py) that the experiment has."""
     kinds: str = JobKind.EXPERIMENT
+    """The allowed job kinds, separated by commas, or `all`."""
 
 
 class _Entry(NamedTuple):
-    """An experiment in the list: its sort key there, and its row."""
+    """An experiment of the list."""
 
     sort: str
+    """The sort key of the row, which holds the experiment's id."""
     row: ListingRow
 
     @property
-    def number(self) -> int:
+    def experiment_id(self) -> int:
         return int(self.sort)
 
 
@@ -87,28 +93,34 @@ def list_experiments(
     sort: Sort = "id",
     order: Order = "desc",
 ) -> ExperimentPage:
-    """List the experiments that fit the filter; RequestError invalid for a state or a kind."""
+    """Return a page of the experiments that match the filter.
+
+    Raises:
+        RequestError: invalid, for an unknown state or kind, or a cursor of another list.
+    """
     is_shown = _predicate(shown)
     if sort in _BY_ID:
-        found, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
-        items = describe_experiments(services, [one.number for one in found])
+        entries, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
+        items = describe_experiments(services, [entry.experiment_id for entry in entries])
         return ExperimentPage(items=items, next_cursor=cursor)
     name = f"experiments {sort} {order}"
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
-    found, left_out_before = _read_newest(services.table, shown, is_shown)
-    if len(known := _with_states_to_read(found, sort)) < len(found):
-        found, left_out_before = known, known[-1].number
-    found = _sort_entries(services, found, sort, order)
+    entries, left_out_before = _read_newest(services.table, shown, is_shown)
+    if len(sortable := _limit_states_to_read(entries, sort)) < len(entries):
+        entries, left_out_before = sortable, sortable[-1].experiment_id
+    entries = _sort_entries(services, entries, sort, order)
     end = first + page.limit
+    shown_ids = [entry.experiment_id for entry in entries[first:end]]
     return ExperimentPage(
-        items=describe_experiments(services, [one.number for one in found[first:end]]),
-        next_cursor=encode_cursor(name, (end,)) if end < len(found) else None,
+        items=describe_experiments(services, shown_ids),
+        next_cursor=encode_cursor(name, (end,)) if end < len(entries) else None,
         left_out_before=left_out_before,
     )
 
 
 def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
+    """Return a predicate for all conditions of the filter except the metadata terms."""
     states, kinds = _parse_states(shown.states), _parse_kinds(shown.kinds)
     part = (shown.name or "").casefold()
 
@@ -137,50 +149,65 @@ def _read_page(
     page: PageRequest,
     descending: bool,
 ) -> tuple[list[_Entry], str | None]:
-    """Read a page in the order of ids, and the cursor of what comes after."""
+    """Read a page in the order of ids.
+
+    Returns:
+        The matching experiments, and the cursor of the next page, or None on the last page. Reading
+        stops after `_read_max` rows, so that a page with a cursor may be short or empty.
+    """
     partition = _partition(shown)
     name = partition if descending else f"{partition} asc"
     after = page.start_after(name, (str,))
     start = None if after is None else str(after[0])
-    # Where all of them fit, one reading has the page and says whether it is the last.
+    # If every experiment matches, a single query reads the page and the row after the page.
     candidates = _read_candidates(table, shown, start, descending, page.limit + 1)
-    found: list[_Entry] = []
-    for number, (sort, row) in enumerate(candidates, 1):
+    entries: list[_Entry] = []
+    for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(row):
-            found.append(_Entry(sort, row))
-        if len(found) == page.limit or number == _read_max(shown):
+            entries.append(_Entry(sort, row))
+        if len(entries) == page.limit or rows_read == _read_max(shown):
             is_end = next(candidates, None) is None
-            return found, None if is_end else encode_cursor(name, (sort,))
-    return found, None
+            return entries, None if is_end else encode_cursor(name, (sort,))
+    return entries, None
 
 
 def _read_newest(
     table: StateTable, shown: ExperimentFilter, is_shown: Callable[[ListingRow], bool]
 ) -> tuple[list[_Entry], int | None]:
-    """Read what fits of the newest experiments, and the id below which none was read."""
-    found: list[_Entry] = []
+    """Read the newest experiments, at most `_read_max` rows.
+
+    Returns:
+        The matching experiments, newest first, and the id below which no experiment was read. The
+        id is None if all experiments were read.
+    """
+    entries: list[_Entry] = []
     candidates = _read_candidates(table, shown, None, True, _PAGE_ROWS)
-    for number, (sort, row) in enumerate(candidates, 1):
+    for rows_read, (sort, row) in enumerate(candidates, 1):
         if row is not None and is_shown(row):
-            found.append(_Entry(sort, row))
-        if number == _read_max(shown):
-            return found, None if next(candidates, None) is None else int(sort)
-    return found, None
+            entries.append(_Entry(sort, row))
+        if rows_read == _read_max(shown):
+            return entries, None if next(candidates, None) is None else int(sort)
+    return entries, None
 
 
 def _partition(shown: ExperimentFilter) -> str:
+    """Return the partition to read: the first term's index, or the list if no term is asked for."""
     return metadata_partition(shown.terms[0]) if shown.terms else LISTING
 
 
 def _read_max(shown: ExperimentFilter) -> int:
+    """Return the most experiments that a request with this filter reads."""
     return LOOKED_UP_MAX if shown.terms else LISTED_MAX
 
 
 def _read_candidates(
     table: StateTable, shown: ExperimentFilter, after: str | None, descending: bool, rows_first: int
 ) -> Iterator[tuple[str, ListingRow | None]]:
-    """Yield the sort keys of experiments with the filter's terms, and their rows of the list; None
-    for one that lacks a term or is not listed. `rows_first` are read at first, then more at once.
+    """Yield the sort key and list row of each experiment after the sort key `after`.
+
+    The row is None if the experiment lacks one of the filter's terms or is not in the list. The
+    filter's other conditions are not tested. The first query reads `rows_first` rows; each later
+    query reads twice as many, up to a limit.
     """
     first, last = _FIRST, _LAST
     if after is not None:
@@ -204,74 +231,90 @@ def _read_candidates(
 def _look_up(
     table: StateTable, terms: Sequence[str], sorts: Sequence[str]
 ) -> Iterator[tuple[str, ListingRow | None]]:
-    """Yield the rows of the list for at most GET_MAX sort keys; None without one of the terms."""
+    """Yield each of at most GET_MAX sort keys with the row of the list.
+
+    The row is None if the experiment lacks one of the terms or is not in the list.
+    """
     if not sorts:
         return
-    lacking: set[str] = set()
+    unmatched: set[str] = set()
     for term in terms:
-        found = table.get_many([Key(metadata_partition(term), sort) for sort in sorts])
-        lacking |= {sort for sort, row in zip(sorts, found, strict=True) if row is None}
+        term_rows = table.get_many([Key(metadata_partition(term), sort) for sort in sorts])
+        unmatched |= {sort for sort, row in zip(sorts, term_rows, strict=True) if row is None}
     rows = [row for row in table.get_many([Key(LISTING, sort) for sort in sorts]) if row]
     listed = dict(
         zip((row.key.sort for row in rows), decode_listings(row.body for row in rows), strict=True)
     )
     for sort in sorts:
-        yield sort, None if sort in lacking else listed.get(sort)
+        yield sort, None if sort in unmatched else listed.get(sort)
 
 
-def _with_states_to_read(found: list[_Entry], sort: Sort) -> list[_Entry]:
-    """The first of those that are to be sorted, as many as need LOOKED_UP_MAX states."""
+def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
+    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted."""
     states = 0
-    for place, one in enumerate(found):
-        states += sort in _FIGURES and one.row.figures is None
+    for place, entry in enumerate(entries):
+        states += sort in _FIGURES and entry.row.figures is None
         if states > LOOKED_UP_MAX:
-            return found[:place]
-    return found
+            return entries[:place]
+    return entries
 
 
 def _sort_entries(
-    services: Services, found: Sequence[_Entry], sort: Sort, order: Order
+    services: Services, entries: Sequence[_Entry], sort: Sort, order: Order
 ) -> list[_Entry]:
-    """Sort what is given newest first; what has no value comes last, the newest first."""
-    values = _sort_values(services, found, sort)
-    known = [(value, one) for value, one in zip(values, found, strict=True) if value is not None]
-    # A stable sort, which keeps the newest of equals first in both orders.
+    """Sort entries that are given newest first.
+
+    Entries with equal values stay newest first. Entries without a value come last, newest first.
+    """
+    valued = list(zip(_sort_values(services, entries, sort), entries, strict=True))
+    known = [(value, entry) for value, entry in valued if value is not None]
+    # A stable sort keeps the newest of equals first in both orders.
     known.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    unknown = [one for value, one in zip(values, found, strict=True) if value is None]
-    return [*(one for _, one in known), *unknown]
+    unknown = [entry for value, entry in valued if value is None]
+    return [*(entry for _, entry in known), *unknown]
 
 
 def _sort_values(
-    services: Services, found: Sequence[_Entry], sort: Sort
+    services: Services, entries: Sequence[_Entry], sort: Sort
 ) -> list[str | float | None]:
+    """Return the value to sort each entry by, or None for an entry without a value.
+
+    Reads the states of experiments whose rows of the list have no figures, if a figure is asked
+    for.
+    """
     if sort not in _FIGURES:
-        return [str(getattr(one.row, sort)).casefold() for one in found]
-    numbers = [one.number for one in found if one.row.figures is None]
-    states = dict(zip(numbers, _read_states(services.table, numbers), strict=True))
+        return [str(getattr(entry.row, sort)).casefold() for entry in entries]
+    ids_to_read = [entry.experiment_id for entry in entries if entry.row.figures is None]
+    states = dict(zip(ids_to_read, _read_states(services.table, ids_to_read), strict=True))
     now_ms = services.now_ms()
     return [
-        _number_of(states[one.number], sort, now_ms)
-        if one.row.figures is None
-        else _checked_number(getattr(one.row.figures, _FIGURES[sort]))
-        for one in found
+        _figure_of(states[entry.experiment_id], sort, now_ms)
+        if entry.row.figures is None
+        else _sortable_number(getattr(entry.row.figures, _FIGURES[sort]))
+        for entry in entries
     ]
 
 
-def _number_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
+def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
+    """Return the cost in micro-dollars, the progress or the best metric of an experiment."""
     if state is None:
         return None
     if sort == "cost":
         return state.bill.spent_micros(now_ms)
-    return _checked_number(state.progress if sort == "progress" else state.best_metric)
+    return _sortable_number(state.progress if sort == "progress" else state.best_metric)
 
 
-def _checked_number(number: float | None) -> float | None:
-    """A number that has a place in an order."""
+def _sortable_number(number: float | None) -> float | None:
+    """Return the number. None for NaN, which has no place in an order."""
     return None if number is None or math.isnan(number) else number
 
 
 def _read_states(table: StateTable, ids: Sequence[int]) -> Iterator[ExperimentState | None]:
-    """Read the states of experiments past the engine's cache, which others need more."""
+    """Yield the states of experiments. None for an experiment that does not exist.
+
+    The reads bypass the engine's cache, so that a long list does not evict states that other
+    requests use.
+    """
     names = [addresses.experiment(number) for number in ids]
     for first in range(0, len(names), GET_MAX):
         batch = names[first : first + GET_MAX]
@@ -285,6 +328,11 @@ def _read_states(table: StateTable, ids: Sequence[int]) -> Iterator[ExperimentSt
 
 
 def _parse_states(text: str | None) -> frozenset[str]:
+    """Parse a comma list of states in any case; empty for no text.
+
+    Raises:
+        RequestError: invalid, for an unknown state.
+    """
     names = frozenset(text.upper().split(",")) if text else frozenset()
     for name in sorted(names - set(Status)):
         known = ", ".join(Status)
@@ -293,6 +341,11 @@ def _parse_states(text: str | None) -> frozenset[str]:
 
 
 def _parse_kinds(text: str) -> frozenset[str]:
+    """Parse a comma list of job kinds; `all` stands for every kind.
+
+    Raises:
+        RequestError: invalid, for an unknown kind.
+    """
     names = frozenset(text.split(","))
     for name in sorted(names - set(JobKind) - {ALL_KINDS}):
         known = ", ".join((*JobKind, ALL_KINDS))

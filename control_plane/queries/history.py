@@ -1,7 +1,8 @@
-"""The history of an experiment and its trials, read from their journals, and their replay.
+"""Queries of the history of an experiment and of its trials, and replays of journals.
 
-A page merges journals by time. Each is read from where the page before stopped, in small stretches,
-so that a page reads a bounded number of rows however long the journals are.
+A page of the history merges journals by time. It continues each journal where the previous page
+stopped, and reads a few rows at a time. A page therefore reads a bounded number of rows, even of
+long journals.
 """
 
 import heapq
@@ -29,19 +30,23 @@ from control_plane.queries.sentences import SentenceContext, sentence
 from control_plane.services import Services
 from control_plane.state.table import Row
 
-# Trials whose entries are merged into their experiment's: a page reads a stretch of each.
+# The most trials of an experiment with a merged history. A page reads rows of every journal.
 MERGED_TRIALS_MAX = 100
+# The rows of each merged journal that a query reads.
 STRETCH_ROWS = 8
-# Entries that one page reads, shown or not.
+# The most journal entries that a page reads, shown or not.
 SCANNED_MAX = 2_000
-# Entries after which a page of replays ends, and an actor's replay is cut off.
+# A page of replays ends after this many replayed entries.
 REPLAYED_MAX = 2_000
+# The most entries of an actor's journal that are replayed.
 REPLAYED_OF_ONE_MAX = 20_000
 
-# Messages that repeat a trial's own entries, or that every trial gets from its experiment.
+# Messages that a merged history leaves out. Some repeat an entry of the trial's own journal; the
+# experiment sends the rest to every trial.
 ECHOES = (
     to_experiment.TrialValidationReported,
     to_experiment.TrialProgressReported,
+    to_experiment.TrialMetricsDiscarded,
     to_experiment.TrialLengthReached,
     to_trial.ExperimentStatusChanged,
     to_trial.TrialMoved,
@@ -49,7 +54,11 @@ ECHOES = (
 
 
 class Event(Answer):
-    """One message and why it had the effect it had; `revision` is the commit's."""
+    """A message that an actor processed.
+
+    `actor` is the actor's address, such as `trial#7`. `revision` numbers the commit in the actor's
+    journal. `reasons` explain the message's effects.
+    """
 
     time_ms: int
     actor: str
@@ -59,7 +68,10 @@ class Event(Answer):
 
 
 class Difference(Answer):
-    """The first field of a commit where today's code gives another value than the record."""
+    """The first field that differs between a recorded commit and the replayed commit.
+
+    `recorded` is the journal's value. `replayed` is the value that the current code computes.
+    """
 
     revision: int
     message: str
@@ -69,8 +81,10 @@ class Difference(Answer):
 
 
 class Replay(Answer):
-    """The replay of one actor's journal. `complete` is false where the journal is longer than a
-    request replays: `entries` were.
+    """The result of replaying an actor's journal.
+
+    `entries` is the number of replayed entries. `complete` is false if the journal has more entries
+    than a request replays. `difference` is null if the replay equals the record.
     """
 
     actor: str
@@ -88,13 +102,22 @@ def list_history(
     *,
     descending: bool = False,
 ) -> Page[Event]:
-    """List events, oldest first or `descending`: with an actor those of its entries alone; without
-    one those of the experiment, merged with its trials' if `merged`, or if that is None and there
-    are at most MERGED_TRIALS_MAX trials.
+    """Return a page of the experiment's history, oldest event first.
+
+    Args:
+        services: the services that read the journals.
+        experiment_id: the experiment.
+        actor: an address such as `trial#7`: list the events of this actor only. None: list the
+            experiment's events, with or without those of its trials.
+        merged: whether the trials' events are merged with the experiment's. None merges if the
+            experiment has at most MERGED_TRIALS_MAX trials. Ignored with an `actor`.
+        page: the request.
+        descending: list the newest event first.
 
     Raises:
-        RequestError: not_found; invalid, for an actor that is none of the experiment's, and for
-            more trials than are merged.
+        RequestError: not_found, if the experiment or trial does not exist; invalid, if `actor` is
+            not an actor of the experiment, if `merged` is true for too many trials, or for a cursor
+            of another list.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     listed = _actor_addresses(services, state, actor, merged)
@@ -114,8 +137,14 @@ def list_history(
 
 
 def list_replays(services: Services, experiment_id: int, page: PageRequest) -> Page[Replay]:
-    """Replay the journals of the experiment first, then of its trials by number; RequestError
-    not_found.
+    """Replay the journals of an experiment and the trials, and return a page of results.
+
+    The experiment comes first, then its trials by number. A page ends early when it has replayed
+    REPLAYED_MAX entries.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
+            list.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after("replay", (int,))
@@ -134,19 +163,23 @@ def list_replays(services: Services, experiment_id: int, page: PageRequest) -> P
 
 @dataclass(frozen=True, slots=True)
 class _JournalPosition:
-    """The position where reading goes on: behind entry `revision`, 0 for the beginning, and behind
-    `offset` messages of the next entry, in the order of reading.
-    """
+    """The position in a journal at which reading continues."""
 
     revision: int = 0
+    """The revision of the last entry that was read completely; 0 at the start."""
     offset: int = 0
+    """The number of messages of the next entry that were already read."""
 
     def __str__(self) -> str:
+        """Return the position as text of a cursor: `REVISION.OFFSET`, or `REVISION`."""
         return f"{self.revision}.{self.offset}" if self.offset else f"{self.revision}"
 
 
 class _JournalStream:
-    """An actor's journal from a position on, forwards or, `descending`, back from its end."""
+    """An actor's journal, read entry by entry from a position.
+
+    With `descending`, entries are read from the newest to the oldest.
+    """
 
     def __init__(
         self,
@@ -167,7 +200,10 @@ class _JournalStream:
             self._next = JOURNAL_END
 
     def peek(self) -> Row | None:
-        """Read the next entry without passing it; None at the end."""
+        """Return the row of the next entry without moving the position. None at the end.
+
+        Queries the next rows if no row is buffered.
+        """
         if not self._rows and self._next is not None:
             first, last = self._next, JOURNAL_END
             if self.descending:
@@ -180,23 +216,29 @@ class _JournalStream:
         return self._rows[0] if self._rows else None
 
     def advance_entry(self, row: Row) -> None:
-        """Go on behind the next entry."""
+        """Move the position behind the next entry. `row` is the row of that entry."""
         self._rows.popleft()
         self.position = _JournalPosition(journal.entry_revision(row))
 
     def advance_message(self, count: int) -> None:
-        """Go on behind that many messages of the next entry."""
+        """Move the position behind the first `count` messages of the next entry."""
         self.position = replace(self.position, offset=count)
 
 
 DescribeEntry = Callable[[str, RecordedEntry], list[tuple[Event, bool]]]
-"""Makes the events of the entry of an address, each with whether it is an echo."""
+"""Returns the events of an actor's journal entry, given the actor's address.
+
+Each event comes with a flag that is true if a merged history leaves the event out.
+"""
 
 
 def _merge(
     streams: Sequence[_JournalStream], describe: DescribeEntry, limit: int, without_echoes: bool
 ) -> list[Event]:
-    """Merge up to `limit` events in the order of the streams; these end up behind them."""
+    """Merge up to `limit` events of the streams by time, and advance the streams.
+
+    Stops early after SCANNED_MAX entries. `without_echoes` leaves out the messages of ECHOES.
+    """
     events: list[Event] = []
     waiting = [
         item for place, stream in enumerate(streams) for item in _entry_with_time(place, stream)
@@ -224,10 +266,17 @@ def _merge(
 def _entry_with_time(
     place: int, stream: _JournalStream
 ) -> Iterator[tuple[int, int, int, int, Row, RecordedEntry]]:
-    """The stream's next entry with its time; one that cannot be read has the time 0.
+    """Yield the stream's next entry with the sort key of the merge. Yield nothing at the end.
 
-    At one time, what is commanded comes before what trials say, and that before its effect on the
-    experiment, whose stream is the first; descending it is the other way round.
+    An entry that cannot be decoded has the time 0.
+
+    Entries of the same time are sorted so that a cause comes before its effect: users' commands
+    first, then entries of trials, then entries of the experiment, whose stream is the first. A
+    descending history has the reverse order.
+
+    Args:
+        place: the index of the stream; 0 is the experiment's.
+        stream: the stream.
     """
     row = stream.peek()
     if row is not None:
@@ -242,6 +291,8 @@ def _entry_with_time(
 
 
 def _event_describer(services: Services, state: ExperimentState) -> DescribeEntry:
+    """Return a function that converts the experiment's journal entries to events."""
+
     @cache
     def trial_ids_of_part(index: int) -> list[int]:
         first = index * SUMMARIES_PER_PART
@@ -265,7 +316,8 @@ def _event_describer(services: Services, state: ExperimentState) -> DescribeEntr
             noun = "epoch" if lengths().counts_epochs else "batch"
             unit = lengths().unit
             context = SentenceContext(address, by, state.metric, unit, trial_id, noun)
-            # The end of a fold is a step of its own: its reasons go to the last message.
+            # A fold ends with a step without a message. The reasons of this step are added to the
+            # last message.
             reasons = [why for step, why in entry.reasons if min(step, last) == place]
             text, is_echo = _event_text(named, entry.is_dead_letter, context)
             event = Event(
@@ -282,7 +334,7 @@ def _event_describer(services: Services, state: ExperimentState) -> DescribeEntr
 
 
 def _event_text(named: NamedMessage, is_dead: bool, context: SentenceContext) -> tuple[str, bool]:
-    """The text of a message's event, and whether it is an echo."""
+    """Return the text of a message's event, and whether a merged history leaves the event out."""
     name, fields = named
     if not name:
         return "a journal entry that cannot be decoded", False
@@ -299,7 +351,10 @@ def _event_text(named: NamedMessage, is_dead: bool, context: SentenceContext) ->
 def _actor_addresses(
     services: Services, state: ExperimentState, actor: str | None, merged: bool | None
 ) -> list[str]:
-    """The addresses of the journals that are asked for, the experiment's first."""
+    """Return the addresses of the journals that `list_history` reads, the experiment's first.
+
+    Raises as `list_history`.
+    """
     own = addresses.experiment(state.experiment_id)
     if actor not in (None, own):
         return [_trial_address(services, state, str(actor))]
@@ -314,6 +369,11 @@ def _actor_addresses(
 
 
 def _trial_address(services: Services, state: ExperimentState, actor: str) -> str:
+    """Return the address of a trial of the experiment, given as `trial#7`.
+
+    Raises:
+        RequestError: invalid, for another text; not_found, if the experiment has no such trial.
+    """
     kind, _, name = actor.partition("#")
     if kind != "trial" or not (name.isascii() and name.isdigit()) or len(name) > 12:
         hint = f"name experiment#{state.experiment_id} or one of its trials as trial#7"
@@ -325,8 +385,13 @@ def _trial_address(services: Services, state: ExperimentState, actor: str) -> st
 
 
 def _parse_positions(page: PageRequest, list_name: str, count: int) -> list[_JournalPosition]:
-    """Parse the position in each journal. Trials that came since begin at their beginning; once
-    there are too many to be merged, only the position in the experiment's own journal counts.
+    """Parse the cursor; return the position in each of `count` journals.
+
+    Journals of trials that were created after the previous page start at their beginning. If the
+    experiment has got too many trials to merge, only its own position is used.
+
+    Raises:
+        RequestError: invalid, if the cursor does not belong to this list.
     """
     after = page.start_after(list_name, (str,))
     texts = str(after[0]).split(",") if after else []
@@ -341,22 +406,26 @@ def _parse_positions(page: PageRequest, list_name: str, count: int) -> list[_Jou
 
 
 def _numbered_addresses(services: Services, state: ExperimentState, number: int) -> list[str]:
+    """Return the address of the experiment's trial with this number, or of the experiment for -1.
+
+    Empty if the trial does not exist.
+    """
     if number < 0:
         return [addresses.experiment(state.experiment_id)]
     return [addresses.trial(i) for i in experiments.trial_ids(services, state, number, number + 1)]
 
 
 def _replay_actor(services: Services, address: str) -> Replay:
+    """Replay the first REPLAYED_OF_ONE_MAX entries of an actor's journal."""
     replayed = replay.replay_actor(services.table, address, entries_max=REPLAYED_OF_ONE_MAX)
     difference = None
     if replayed.difference is not None:
-        differs = replayed.difference
         difference = Difference(
-            revision=differs.revision,
-            message=differs.message,
-            field=differs.field,
-            recorded=differs.recorded,
-            replayed=differs.replayed,
+            revision=replayed.difference.revision,
+            message=replayed.difference.message,
+            field=replayed.difference.field,
+            recorded=replayed.difference.recorded,
+            replayed=replayed.difference.replayed,
         )
     return Replay(
         actor=address, entries=replayed.entries, complete=replayed.complete, difference=difference

@@ -1,4 +1,4 @@
-"""The instances of a pool, and the health of the offerings that they come from."""
+"""Queries of a pool's instances and of the offerings that instances are launched from."""
 
 from control_plane.fleet import rows
 from control_plane.fleet.records import ErrorKind, InstanceRow, InstanceState
@@ -11,8 +11,10 @@ PAST_INSTANCES_MAX = 100
 
 
 class InstanceView(Answer):
-    """An instance. `id` is also its agent's; `notice_ms`: when the cloud takes it away, as
-    announced.
+    """An instance of a pool.
+
+    `id` is also the id of the instance's agent. `notice_ms` is the announced time at which the
+    cloud takes the instance away; null without an announcement.
     """
 
     id: str
@@ -28,7 +30,10 @@ class InstanceView(Answer):
 
 
 class OfferingView(Answer):
-    """An offering of a pool with its price: what a slot costs says which pool is cheaper."""
+    """An offering of a pool, with prices.
+
+    `slot_price_per_hour` is the price divided by the slots, to compare offerings and pools.
+    """
 
     offering: str
     instance_type: str
@@ -40,7 +45,12 @@ class OfferingView(Answer):
 
 
 class OfferingHealthView(Answer):
-    """An offering that failed lately: how often in a row, why, and when it is tried again."""
+    """An offering with recent failed launches.
+
+    `errors` counts the failures in a row; `kind` and `message` describe the last one. The
+    provisioner skips the offering until `retry_ms`. From a `given_up` offering it launches only
+    one instance at a time.
+    """
 
     offering: str
     errors: int
@@ -51,7 +61,10 @@ class OfferingHealthView(Answer):
 
 
 class FailedBoot(Answer):
-    """An instance that ended before its agent came: why, and the last lines that it wrote."""
+    """An instance that ended before the agent enrolled.
+
+    `boot_log` holds the last lines of the boot's output.
+    """
 
     id: str
     instance_type: str
@@ -61,8 +74,11 @@ class FailedBoot(Answer):
 
 
 class FleetView(Answer):
-    """The instances of a pool as a whole. `waits`: why work that waits gets no instance; `trouble`:
-    why the cloud cannot be asked; `failed_boots`: the last ones, the latest first.
+    """State of a pool's provisioning.
+
+    `waits` says why waiting work gets no instance. `trouble` says why calls to the cloud fail. Both
+    are empty if all is well. `offerings` lists the offerings with failures. `failed_boots` lists
+    the latest failed boots, the latest first.
     """
 
     waits: str = ""
@@ -72,13 +88,14 @@ class FleetView(Answer):
 
 
 def list_instances(services: Services, pool: str) -> list[InstanceView]:
-    """List the pool's instances that have not ended, by id."""
+    """Return the pool's instances that have not ended, sorted by id."""
     return [_instance_answer(row) for row in rows.read_instances(services.table, pool)]
 
 
 def list_offerings(services: Services, pool: str) -> list[OfferingView]:
-    """List the cheapest offerings of the pool by what a slot costs, as its last pass saw them: none
-    before its first.
+    """Return the pool's cheapest offerings by price per slot, as of the last provisioner pass.
+
+    Empty before the pool's first pass.
     """
     fleet = rows.read_fleet(services.table, pool)
     return [
@@ -96,7 +113,7 @@ def list_offerings(services: Services, pool: str) -> list[OfferingView]:
 
 
 def describe_fleet(services: Services, pool: str) -> FleetView:
-    """Describe the pool's instances as a whole."""
+    """Return the provisioning state of the pool; an empty state before the first pass."""
     row = rows.read_fleet(services.table, pool)
     if row is None:
         return FleetView()
@@ -121,7 +138,10 @@ def describe_fleet(services: Services, pool: str) -> FleetView:
 
 
 def _failed_boots(services: Services, pool: str) -> list[FailedBoot]:
-    """The pool's failed boots of the last day whose logs are known."""
+    """Return the latest failed boots with a boot log, at most FAILED_BOOTS_MAX, latest first.
+
+    Searches the pool's PAST_INSTANCES_MAX latest ended instances of the last day.
+    """
     since_ms = services.now_ms() - FAILED_BOOT_MS
     past, _ = rows.read_past_instances(services.table, pool, since_ms, PAST_INSTANCES_MAX)
     failed = [

@@ -1,4 +1,4 @@
-"""Jobs: the queue of a pool in its order, with why each job waits and when it is to start."""
+"""Queries of jobs: a pool's queue, the reasons why jobs wait, and expected starts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ _JOB_TYPES: dict[JobKind, JobType] = {
     JobKind.NOTEBOOK: "TYPE_NOTEBOOK",
     JobKind.SHELL: "TYPE_SHELL",
 }
-# Jobs and agents of the pools whose plans are kept.
+# The most jobs and agents in the cached plans of all pools.
 _PLANNED_MAX = 50_000
 
 Choice = Callable[[Sequence[Job]], Iterable[Job]]
-"""Takes some of the jobs of a queue."""
+"""Selects jobs of a queue."""
 
 
 class JobView(Answer):
-    """A job in its queue; docs/api.md has the fields."""
+    """A job in the queue of a pool; docs/api.md describes the fields."""
 
     job_id: str
     experiment_id: int
@@ -67,39 +67,45 @@ class JobView(Answer):
 
 @dataclass(frozen=True)
 class Queue:
-    """A pool's jobs in the order of the list, and by job why it waits, of those that were chosen,
-    and when it is to start.
-    """
+    """The queue of a pool."""
 
     snapshot: PoolSnapshot
     order: Sequence[Job]
+    """The pool's jobs in the order of the list."""
     waits: Mapping[int, str]
+    """The reasons why the selected jobs wait, by experiment id."""
     starts_ms: Mapping[int, int]
+    """The expected starts of waiting jobs in epoch ms, by experiment id, where known."""
 
     @property
     def is_ordered(self) -> bool:
-        """True where the scheduler serves jobs in an order that users can change."""
+        """Whether the pool's scheduler serves jobs in an order that users can change."""
         return self.snapshot.settings.scheduler.kind == "priority"
 
 
 @dataclass(frozen=True)
 class QueuePlan:
-    """A pool's jobs in the order of the list, and what a plan for them leaves waiting."""
+    """A scheduling plan for a snapshot of a pool."""
 
     snapshot: PoolSnapshot
     order: Sequence[Job]
+    """The pool's jobs in the order of the list."""
     waits: PlannedWaits
+    """The jobs that still wait after the plan, with the reasons."""
 
 
 class QueuePlans:
-    """The plans of the pools looked at last. Safe to share between threads."""
+    """Cache of the scheduling plans of recently read pools. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kept: BoundedCache[str, QueuePlan] = BoundedCache(_PLANNED_MAX)
 
     def plan_queue(self, snapshot: PoolSnapshot) -> QueuePlan:
-        """The plan for a snapshot, which is made once as long as the pool's contents are kept."""
+        """Return the scheduling plan for a snapshot.
+
+        The cached plan is returned if its jobs, agents, settings and reservation are the same.
+        """
         with self._lock:
             known = self._kept.find(snapshot.pool)
         if known is not None and _has_same_plan(known.snapshot, snapshot):
@@ -112,26 +118,35 @@ class QueuePlans:
             can_grow=bool(settings.provider),
             reservation=snapshot.reservation,
         )
-        made = QueuePlan(snapshot, ordered_jobs(snapshot), waits)
+        plan = QueuePlan(snapshot, ordered_jobs(snapshot), waits)
         with self._lock:
-            self._kept.keep(snapshot.pool, made, len(snapshot.jobs) + len(snapshot.agents))
-        return made
+            self._kept.keep(snapshot.pool, plan, len(snapshot.jobs) + len(snapshot.agents))
+        return plan
 
 
-def _has_same_plan(one: PoolSnapshot, other: PoolSnapshot) -> bool:
+def _has_same_plan(planned: PoolSnapshot, current: PoolSnapshot) -> bool:
+    """Return whether the plan for `planned` is also the plan for `current`."""
     return (
-        one.jobs is other.jobs
-        and one.agents is other.agents
-        and one.settings == other.settings
-        and one.reservation == other.reservation
+        planned.jobs is current.jobs
+        and planned.agents is current.agents
+        and planned.settings == current.settings
+        and planned.reservation == current.reservation
     )
 
 
 def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Queue:
-    """Load the queue of a pool as it is now. In a closed pool every job waits for that.
+    """Load the current queue of a pool.
 
-    `choose` takes those whose reasons are wanted from all jobs in the order of the list; without
-    it they are found for all, which costs a look at the requests of each.
+    In a draining pool, or a pool that has used up its budget, this is every job's reason to wait.
+
+    Args:
+        services: the services that read the pool.
+        pool: the name of the pool.
+        choose: selects the jobs for which `waits` is filled. Each of them costs a pass over its
+            requests. None selects all jobs.
+
+    Raises:
+        RequestError: unavailable, if the pool changes too fast to be read.
     """
     return read_pool(services, pool, partial(_queue_from_snapshot, services, choose))
 
@@ -139,6 +154,7 @@ def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Q
 def _queue_from_snapshot(
     services: Services, choose: Choice | None, snapshot: PoolSnapshot
 ) -> Queue:
+    """Return the queue of a snapshot. `choose` is as in `load_queue`."""
     plan = services.queue_plans.plan_queue(snapshot)
     chosen = plan.order if choose is None else tuple(choose(plan.order))
     if reason := _closed_reason(snapshot):
@@ -155,7 +171,10 @@ def _queue_from_snapshot(
 def _missing_instance_reasons(
     services: Services, snapshot: PoolSnapshot, jobs: Iterable[Job]
 ) -> Mapping[int, str]:
-    """The reason why those of the jobs that wait get no instance; jobs with a label never do."""
+    """Return the reasons why waiting jobs get no instance, by experiment id.
+
+    Jobs with a label are left out, because no instance is launched for them.
+    """
     fleet = (
         instances.describe_fleet(services, snapshot.pool)
         if snapshot.settings.provider
@@ -167,14 +186,28 @@ def _missing_instance_reasons(
 
 
 def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
-    """The jobs of a priority pool as they are served, those of others as they were submitted."""
+    """Return the snapshot's jobs in the order of the list.
+
+    A priority pool lists jobs in the order in which it serves them, other pools by submission.
+    """
     if snapshot.settings.scheduler.kind == "priority":
         return sorted(snapshot.jobs, key=lambda job: _queue_entry(job).rank)
     return sorted(snapshot.jobs, key=lambda job: (job.submitted_ms, job.group))
 
 
 def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -> Page[JobView]:
-    """List the jobs of a pool's queue."""
+    """Return a page of the jobs that hold or request slots of a pool, in the order of the queue.
+
+    Args:
+        services: the services that read the pool and its jobs.
+        pool: the name of the pool.
+        page: the request.
+        reverse: list the last job of the queue first.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list; unavailable, if the pool changes too
+            fast to be read.
+    """
     after = page.start_after(_LIST_NAME, (int,))
     first = 0 if after is None else max(0, int(after[0]))
     end = first + page.limit
@@ -200,17 +233,25 @@ def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -
 
 
 def describe_job(services: Services, experiment_id: int) -> JobView:
-    """Describe the job of an experiment; RequestError not_found once it has ended."""
+    """Return the job of an experiment.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or has ended.
+    """
     return describe_jobs(services, [experiment_id])[0]
 
 
 def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[JobView]:
-    """Describe the jobs of several experiments, reading each queue once."""
-    pools = [experiments.get_experiment(services, one)[0].pool for one in experiment_ids]
-    described = {*experiment_ids}
+    """Return the jobs of experiments, in the order of the ids. Read each pool's queue once.
+
+    Raises:
+        RequestError: not_found, if one of the experiments does not exist or has ended.
+    """
+    pools = [experiments.get_experiment(services, number)[0].pool for number in experiment_ids]
+    selected = {*experiment_ids}
     queues = {
         pool: load_queue(
-            services, pool, lambda order: (job for job in order if job.group in described)
+            services, pool, lambda order: (job for job in order if job.group in selected)
         )
         for pool in {*pools}
     }
@@ -221,10 +262,15 @@ def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[Job
 
 
 def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> JobView:
+    """Return the job of an experiment in the pool of `queue`; a paused job is not in the queue.
+
+    Raises:
+        RequestError: not_found, if the experiment has ended.
+    """
     for place, job in enumerate(queue.order):
         if job.group == experiment_id:
-            return _job_answer(_load_present(services, experiment_id), queue, job, place)
-    loaded = _load_present(services, experiment_id)
+            return _job_answer(_load_unended(services, experiment_id), queue, job, place)
+    loaded = _load_unended(services, experiment_id)
     row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
     if row is None:
         raise _ended_error(experiment_id)
@@ -232,7 +278,13 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
     return _job_answer(loaded, queue, idle, None)
 
 
-def _load_present(services: Services, experiment_id: int) -> Defined:
+def _load_unended(services: Services, experiment_id: int) -> Defined:
+    """Load an experiment's state and definition. An ended experiment is returned too.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or was deleted after the queue
+            was read.
+    """
     loaded = services.agents.read_experiment(experiment_id)
     if loaded is None:
         raise _ended_error(experiment_id)
@@ -249,7 +301,10 @@ def _queue_entry(job: Job) -> QueueEntry:
 
 
 def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> JobView:
-    """The answer that describes the job of an experiment."""
+    """Return the answer for a job.
+
+    `place` is the job's index in the queue, or None for a job that is not in the queue.
+    """
     state, definition = loaded
     runs = job.allocations != ()
     moved = experiments.pool_move_fields(state, definition)
@@ -281,7 +336,7 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
 
 
 def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
-    """A job that neither holds slots nor wants any, as a paused one."""
+    """Return the job in a row, for a job without slots and requests (a paused job)."""
     default = snapshot.settings.default_priority
     return Job(
         group=experiment_id,
@@ -295,11 +350,13 @@ def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
 
 
 def _is_preemptible(snapshot: PoolSnapshot) -> bool:
+    """Return whether the pool's scheduler preempts allocations."""
     rules = snapshot.settings.scheduler
     return rules.kind == "fair_share" or (rules.kind == "priority" and rules.preemption)
 
 
 def _closed_reason(snapshot: PoolSnapshot) -> str:
+    """Return the reason why the pool starts no trials, or "" for an open pool."""
     if snapshot.settings.draining:
         return f"pool {snapshot.pool} is draining"
     return f"the budget of pool {snapshot.pool} is used up" if snapshot.settings.over_budget else ""

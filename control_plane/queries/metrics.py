@@ -1,44 +1,40 @@
-"""Reports of metrics of a trial: those that count.
+"""Queries of a trial's valid metric reports.
 
-A trial that goes back to a checkpoint reports the steps after it once more. The reports of them by
-an earlier allocation are left out: in each group, an allocation's lines end where a later one's
-begin.
+A trial that restarts from a checkpoint trains and reports the batches after the checkpoint again.
+The queries leave out the void reports of earlier runs, by the rules of `void_reports`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
+from control_plane.actors.trial.state import TrialState
 from control_plane.agents.metric_rows import (
     Stream,
     epoch_range,
     find_start,
     group_range,
     rank_range,
-    read_first_segment,
     read_segments,
     to_segment,
 )
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.queries.answer import Answer
+from control_plane.queries.metric_series import VoidReports
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
+from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
 
-# Later allocations whose first step is looked up; further ones are not.
-_LATER_MAX = 100
-# A report may be as long as its line: a page ends with the one that makes it so large.
+# A page larger than this ends early. A single report may have up to 256 KiB.
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
-
-EndStep = Callable[[str, int], float]
-"""The step before which an allocation's lines of a group count, by group and epoch."""
 
 
 class Metrics(Answer):
-    """One report of metrics."""
+    """A report of metrics."""
 
     group: str
     steps_completed: int
@@ -48,29 +44,44 @@ class Metrics(Answer):
 
 def list_metrics(
     services: Services,
-    trial_id: int,
-    epoch: int,
+    trial: TrialState,
     group: str | None,
     page: PageRequest,
     rank: int | None = None,
 ) -> Page[Metrics]:
-    """List reports by group, then in the order they were made; `epoch` is the trial's latest. With
-    a `rank`, those that this process keeps apart from its trial's.
+    """Return a page of the trial's valid reports, sorted by group, then in the order of reporting.
+
+    Args:
+        services: the services with the state table and object store.
+        trial: the trial's state.
+        group: the group to list; None for all groups.
+        page: the request.
+        rank: None lists the trial's own reports. A number lists the reports that this rank's
+            process keeps separate from the trial's reports.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
     """
+    trial_id = trial.trial_id
     first, last = rank_range(rank) if group is None else group_range(group, rank)
     read: dict[Stream, int] = {}
     after = page.start_after("metrics", (str, int, str, int))
     if after is not None:
         stream, offset = Stream(str(after[0]), int(after[1]), str(after[2]), rank), int(after[3])
         first, read[stream] = find_start(services.table, trial_id, stream, offset), offset
-    end_step = _end_step(services, trial_id, epoch, rank)
+
+    @cache
+    def void_reports(name: str) -> VoidReports:
+        return services.metric_series.find_void_reports(
+            services.table, services.objects, trial_id, name, run_cuts(trial), rank
+        )
+
     items: list[Metrics] = []
     size = 0
     for stream, columns in _new_reports(services, trial_id, first, last, read):
-        end = end_step(stream.group, stream.epoch)
+        if stream.epoch < trial.epoch:
+            columns = void_reports(stream.group).select_valid(stream.epoch, columns)
         for position in range(len(columns)):
-            if columns.steps[position] >= end:
-                continue
             if len(items) == page.limit or size > _PAGE_BYTES_MAX:
                 place = (*stream[:3], columns.offsets[position] - 1)
                 return Page(items=items, next_cursor=encode_cursor("metrics", place))
@@ -80,7 +91,10 @@ def list_metrics(
 
 
 def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
-    """The steps that an allocation last reported training metrics of; 0 before that."""
+    """Return the steps of the last training report of an allocation; 0 without a report.
+
+    `epoch` is the allocation's epoch.
+    """
     first, last = epoch_range("training", epoch)
     address = addresses.trial(trial_id)
     rows = services.table.query(address, first, last, limit=1, descending=True).rows
@@ -95,7 +109,10 @@ def steps_trained(services: Services, trial_id: int, epoch: int) -> int:
 def _new_reports(
     services: Services, trial_id: int, first: str, last: str, read: dict[Stream, int]
 ) -> Iterator[tuple[Stream, Columns]]:
-    """The reports of a range, each once; `read` holds the offset up to which a stream was read."""
+    """Yield the unread reports in a range of sort keys, each report once.
+
+    `read` has the last offset read of each stream; the function updates it.
+    """
     for segment in read_segments(services.table, trial_id, first, last):
         columns = segment.read_columns(services.objects).reports_after(read.get(segment.stream, 0))
         if len(columns):
@@ -103,23 +120,8 @@ def _new_reports(
             yield segment.stream, columns
 
 
-def _end_step(services: Services, trial_id: int, latest: int, rank: int | None) -> EndStep:
-    @cache
-    def first_step(group: str, epoch: int) -> float:
-        place = epoch_range(group, epoch, rank)
-        segment = read_first_segment(services.table, trial_id, *place)
-        return segment.read_first_step(services.objects) if segment else float("inf")
-
-    @cache
-    def end_step(group: str, epoch: int) -> float:
-        later = range(epoch + 1, min(latest, epoch + _LATER_MAX) + 1)
-        return min((first_step(group, other) for other in later), default=float("inf"))
-
-    return end_step
-
-
 def _bytes_of(metric: tuple[str, Any]) -> int:
-    """The approximate bytes that a metric takes in an answer."""
+    """Return the approximate size of a metric's name and value in an answer, in bytes."""
     name, value = metric
     return len(name) + (20 if isinstance(value, int | float) else len(to_json(value)))
 

@@ -1,9 +1,10 @@
-"""The rows of models and of their versions in the state table."""
+"""Rows of registered models and model versions in the state table."""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from control_plane.access.ownership import OwnedObject
 from control_plane.errors import Code, RequestError
 from control_plane.state.table import Key, Row, StateTable
 
@@ -13,10 +14,11 @@ DEFAULT_WORKSPACE = "Uncategorized"
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """A model as stored. `user` owns it; `versions` it has now, `versions_made` it ever had."""
+    """The stored row of a registered model."""
 
     name: str
     user: str
+    """The user who created the model and owns it."""
     created_ms: int
     updated_ms: int
     workspace: str = DEFAULT_WORKSPACE
@@ -26,20 +28,26 @@ class ModelRecord:
     metadata: dict[str, Any] = field(default_factory=dict)
     archived: bool = False
     versions: int = 0
+    """The number of versions that exist now."""
     versions_made: int = 0
+    """The number of versions ever registered, deleted versions included."""
 
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """A version of a model as stored: the checkpoint, whose it is, and what is said of it."""
+    """The stored row of a model version."""
 
     model: str
+    """The name of the registered model."""
     number: int
+    """The version number, counted from 1 within the model."""
     checkpoint_uuid: str
     trial_id: int
     experiment_id: int
     steps_completed: int
+    """The batches that the trial had trained when it saved the checkpoint."""
     user: str
+    """The user who registered the version."""
     created_ms: int
     updated_ms: int
     name: str = ""
@@ -50,22 +58,22 @@ class VersionRecord:
 
     @property
     def pin_name(self) -> str:
-        """The name that the pin of its checkpoint has for it."""
+        """The name of this version in the checkpoint's pin, for example `digits/3`."""
         return f"{self.model}/{self.number}"
 
 
 def model_key(name: str) -> Key:
-    """The key of a model's row."""
+    """Return the key of a registered model's row."""
     return Key(MODELS, name)
 
 
 def version_partition(model: str) -> str:
-    """The partition of the rows of a model's versions."""
+    """Return the partition that holds the version rows of a model."""
     return f"model-versions#{model}"
 
 
 def version_key(model: str, number: int) -> Key:
-    """The key of a version's row."""
+    """Return the key of a model version's row."""
     return Key(version_partition(model), f"{number:09d}")
 
 
@@ -76,38 +84,71 @@ def decode_model(body: bytes) -> ModelRecord:
 
 
 def decode_version(body: bytes) -> VersionRecord:
-    """Decode the body of a version's row."""
+    """Decode the body of a model version's row."""
     fields = json.loads(body)
     return VersionRecord(**{**fields, "labels": tuple(fields["labels"])})
 
 
+def owned_model(model: ModelRecord) -> OwnedObject:
+    """Return the ownership of a model. The creator owns the model."""
+    return OwnedObject(f"model {model.name}", (model.user,), "create a model of your own")
+
+
+def owned_version(version: VersionRecord, model: ModelRecord) -> OwnedObject:
+    """Return the ownership of a version by its registrant and the owner of `model`."""
+    owners = tuple(dict.fromkeys((version.user, model.user)))
+    return OwnedObject(f"version {version.pin_name}", owners)
+
+
+def find_owned_model(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
+    """Return the ownership of a model, or an empty tuple if the model does not exist."""
+    row = table.get(model_key(name))
+    return () if row is None else (owned_model(decode_model(row.body)),)
+
+
+def find_owned_version(table: StateTable, model: str, number: int) -> tuple[OwnedObject, ...]:
+    """Return the ownership of a version. Empty if the version or the model does not exist."""
+    row, model_row = table.get(version_key(model, number)), table.get(model_key(model))
+    if row is None or model_row is None:
+        return ()
+    return (owned_version(decode_version(row.body), decode_model(model_row.body)),)
+
+
 def load_model(table: StateTable, name: str) -> tuple[ModelRecord, Row]:
-    """Load a model and its row.
+    """Load a model; return the decoded record and the row.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the model does not exist.
     """
     return require_model(name, table.get(model_key(name)))
 
 
 def load_version(table: StateTable, model: str, number: int) -> tuple[VersionRecord, Row]:
-    """Load a version and its row.
+    """Load a model version; return the decoded record and the row.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the version does not exist.
     """
     return require_version(model, number, table.get(version_key(model, number)))
 
 
 def require_model(name: str, row: Row | None) -> tuple[ModelRecord, Row]:
-    """Decode a model's row. Raises RequestError not_found if there is none."""
+    """Decode a model's row; return the record and the row.
+
+    Raises:
+        RequestError: not_found, if `row` is None.
+    """
     if row is None:
         raise RequestError(Code.NOT_FOUND, f"there is no model {name}")
     return decode_model(row.body), row
 
 
 def require_version(model: str, number: int, row: Row | None) -> tuple[VersionRecord, Row]:
-    """Decode a version's row. Raises RequestError not_found if there is none."""
+    """Decode a version's row; return the record and the row.
+
+    Raises:
+        RequestError: not_found, if `row` is None.
+    """
     if row is None:
         raise RequestError(Code.NOT_FOUND, f"there is no version {number} of a model {model}")
     return decode_version(row.body), row

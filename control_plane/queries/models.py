@@ -1,4 +1,4 @@
-"""Models of the registry and their versions, described and listed."""
+"""Queries of registered models and model versions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
 from control_plane.state.table import Row, StateTable
 
-# A page is short, since each row may be long.
+# The most items of a page. Pages are short because a row may be long.
 PAGE_MAX = 30
 
 
 class Model(Answer):
-    """A model of the registry; docs/api.md has the fields."""
+    """A registered model; docs/api.md describes the fields."""
 
     name: str
     workspace: str
@@ -40,7 +40,7 @@ class Model(Answer):
 
 
 class ModelVersion(Answer):
-    """A version of a model; docs/api.md has the fields."""
+    """A version of a registered model; docs/api.md describes the fields."""
 
     model: str
     number: int
@@ -61,16 +61,20 @@ class ModelVersion(Answer):
 
 @dataclass(frozen=True)
 class ModelFilter:
-    """Which models a list shows: all that is given must fit. `name` is a part of the name."""
+    """Conditions on listed models, all of which must hold. None means no condition."""
 
     name: str | None = None
+    """A part of the name. Upper and lower case are equal."""
     workspaces: Sequence[str] = ()
+    """The allowed workspaces; empty allows all."""
     label: str | None = None
+    """A label that the model has."""
     user: str | None = None
+    """The user who created the model."""
     archived: Literal["false", "true", "all"] = "false"
 
     def fits(self, model: ModelRecord) -> bool:
-        """Whether a model is shown."""
+        """Return whether the model meets all conditions."""
         return (
             (self.name is None or self.name.lower() in model.name.lower())
             and (not self.workspaces or model.workspace in self.workspaces)
@@ -83,7 +87,13 @@ class ModelFilter:
 def list_models(
     table: StateTable, shown: ModelFilter, page: PageRequest, *, descending: bool = False
 ) -> Page[Model]:
-    """List the models that fit, by name."""
+    """Return a page of the models that match the filter, sorted by name.
+
+    A page has at most PAGE_MAX items, and may be short or empty although it has a cursor.
+
+    Raises:
+        RequestError: invalid, for a cursor of another list.
+    """
     rows, cursor = read_row_page(
         table,
         MODELS,
@@ -96,7 +106,11 @@ def list_models(
 
 
 def list_versions(table: StateTable, model: str, page: PageRequest) -> Page[ModelVersion]:
-    """List a model's versions, newest first; RequestError not_found."""
+    """Return a page of the model's versions, newest first, at most PAGE_MAX.
+
+    Raises:
+        RequestError: not_found, if the model does not exist; invalid, for a cursor of another list.
+    """
     load_model(table, model)
     rows, cursor = read_row_page(
         table, version_partition(model), _short_page(page), descending=True
@@ -106,14 +120,14 @@ def list_versions(table: StateTable, model: str, page: PageRequest) -> Page[Mode
 
 
 def model_answer(model: ModelRecord, revision: int) -> Model:
-    """The answer that describes a model."""
+    """Return the answer for a model; `revision` is the revision of the row."""
     fields = {**vars(model), "labels": list(model.labels), "revision": revision}
     del fields["versions_made"]
     return Model(**fields)
 
 
 def version_answer(version: VersionRecord, revision: int) -> ModelVersion:
-    """The answer that describes a version."""
+    """Return the answer for a model version; `revision` is the revision of the row."""
     return ModelVersion(**{**vars(version), "labels": list(version.labels), "revision": revision})
 
 
@@ -122,4 +136,5 @@ def _version_of_row(row: Row) -> ModelVersion:
 
 
 def _short_page(page: PageRequest) -> PageRequest:
+    """Return the request with a limit of at most PAGE_MAX."""
     return PageRequest(min(page.limit, PAGE_MAX), page.cursor)

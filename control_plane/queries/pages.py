@@ -1,4 +1,4 @@
-"""Pages of a list: what is asked for, the cursor, and the answer."""
+"""Pages of a list: the request, the cursor and the answer."""
 
 import base64
 import binascii
@@ -21,7 +21,10 @@ Position = tuple[int | str, ...]
 
 
 class Page(Answer, Generic[Item]):
-    """One page of a list; `next_cursor` is null on the last page."""
+    """A page of a list.
+
+    `next_cursor` requests the next page; null on the last page.
+    """
 
     items: list[Item]
     next_cursor: str | None = None
@@ -29,18 +32,24 @@ class Page(Answer, Generic[Item]):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """At most `limit` items behind `cursor`, or the first ones."""
+    """The requested page of a list."""
 
     limit: int = 100
+    """The most items that the page may have."""
     cursor: str | None = None
+    """The `next_cursor` of the previous page; None for the first page."""
 
     def start_after(
         self, list_name: str, shape: Sequence[type[int] | type[str]]
     ) -> Position | None:
-        """The position that the cursor names: of the last item seen, None for the first page.
+        """Return the position of the last item of the previous page. None for the first page.
+
+        Args:
+            list_name: the name of the list; a cursor of another list is refused.
+            shape: the types of the values in the list's positions.
 
         Raises:
-            RequestError: invalid, for a cursor that this list did not give.
+            RequestError: invalid, if the cursor is not a cursor of this list.
         """
         return None if self.cursor is None else decode_cursor(self.cursor, list_name, shape)
 
@@ -53,7 +62,16 @@ def page_from_rows(
     item: Callable[[Row], Item],
     position: Callable[[Row], Position],
 ) -> Page[Item]:
-    """One page of `rows`; the caller has read `limit + 1` rows, which shows whether more follow."""
+    """Build a page of the first `page.limit` of `rows`.
+
+    Args:
+        rows: the rows after the cursor. The caller reads `page.limit + 1` rows: a row beyond the
+            limit gives the page a cursor.
+        page: the request; only its limit is used.
+        list_name: the name of the list in cursors.
+        item: converts a row to an item of the page.
+        position: returns the position of a row in the list.
+    """
     shown = rows[: page.limit]
     more = len(rows) > len(shown)
     cursor = encode_cursor(list_name, position(shown[-1])) if more else None
@@ -66,30 +84,41 @@ def page_from_sequence(
     list_name: str,
     item: Callable[[int, Row], Item],
 ) -> Page[Item]:
-    """One page of all `values`, which never change; `item` gets the place of each in them."""
+    """Build the requested page of `values`, the whole list. The order must not change.
+
+    Args:
+        values: all values of the list.
+        page: the request. Positions are indexes in `values`.
+        list_name: the name of the list in cursors.
+        item: converts the index and the value to an item of the page.
+
+    Raises:
+        RequestError: invalid, if the cursor is not a cursor of this list.
+    """
     after = page.start_after(list_name, (int,))
     first = 0 if after is None else max(int(after[0]) + 1, 0)
-    places = list(enumerate(values[first : first + page.limit + 1], first))
+    numbered = list(enumerate(values[first : first + page.limit + 1], first))
     return page_from_rows(
-        places,
+        numbered,
         page,
         list_name,
-        item=lambda place: item(*place),
-        position=lambda place: (place[0],),
+        item=lambda pair: item(*pair),
+        position=lambda pair: (pair[0],),
     )
 
 
 def encode_cursor(list_name: str, position: Position) -> str:
-    """A position as opaque text, with the list's name, so that another list refuses it."""
+    """Encode a position and the list's name as opaque text. Other lists refuse the cursor."""
     content = json.dumps([list_name, *position], separators=(",", ":"))
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
 def decode_cursor(text: str, list_name: str, shape: Sequence[type[int] | type[str]]) -> Position:
-    """Decode a cursor of this list, whose position must have the types of `shape`.
+    """Decode a cursor of the list; return the position.
 
     Raises:
-        RequestError: invalid, for anything else.
+        RequestError: invalid, if the text is not a cursor, belongs to another list, or holds values
+            whose types are not those of `shape`.
     """
     refusal = invalid(
         "cursor", "is not one that this list returned", "start again without a cursor"
@@ -108,7 +137,9 @@ def decode_cursor(text: str, list_name: str, shape: Sequence[type[int] | type[st
 
 
 def _is_storable(value: int | str) -> bool:
-    """Whether rows could have such a key: nothing but that comes from an item of a list."""
+    """Return whether a row key can hold the value: an integer from -(2^63 - 1) to 2^63 - 1, or text
+    without surrogates.
+    """
     if isinstance(value, int):
         return abs(value) <= _NUMBER_MAX
     return not _SURROGATE.search(value)

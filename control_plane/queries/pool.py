@@ -1,4 +1,4 @@
-"""Resource pools: their states, settings and use, and the cluster as a whole."""
+"""Queries of resource pools: states, settings, jobs and instances, and a summary of the cluster."""
 
 from typing import Literal
 
@@ -14,7 +14,10 @@ from control_plane.services import Services
 
 
 class PoolSummary(Answer):
-    """A pool at a glance. `queued` and `running` count allocations."""
+    """Summary of a resource pool.
+
+    `queued` and `running` count allocations.
+    """
 
     name: str
     slots: int
@@ -25,7 +28,7 @@ class PoolSummary(Answer):
 
 
 class ClusterOverview(Answer):
-    """The cluster at a glance."""
+    """Summary of the cluster and of its pools."""
 
     cluster_id: str
     version: str
@@ -33,7 +36,7 @@ class ClusterOverview(Answer):
 
 
 def cluster_overview(services: Services) -> ClusterOverview:
-    """Describe the cluster as it is now."""
+    """Return the cluster's identity and a summary of each pool."""
     states = [find_pool(services, name) for name in pool_names(services)]
     return ClusterOverview(
         cluster_id=services.cluster_id,
@@ -45,42 +48,51 @@ def cluster_overview(services: Services) -> ClusterOverview:
 
 
 def pool_names(services: Services) -> list[str]:
-    """The names of the pools, in order."""
+    """Return the names of all pools, sorted."""
     return [row.key.sort for row in read_rows(services.table, POOLS, " ", "\x7f")]
 
 
 def find_pool(services: Services, name: str) -> PoolState | None:
-    """Load the pool's state, or None."""
+    """Load the pool's state. Return None if the pool does not exist or was removed."""
     state = services.engine.read_state(addresses.pool(name))
     assert state is None or isinstance(state, PoolState)
     return None if state is None or state.removed else state
 
 
 def get_pool(services: Services, name: str) -> PoolState:
-    """Load the pool's state; RequestError not_found, naming the pools there are."""
+    """Load the pool's state.
+
+    Raises:
+        RequestError: not_found, if the pool does not exist; the message lists the existing pools.
+    """
     state = find_pool(services, name)
     if state is None:
         known = ", ".join(pool_names(services)) or "none"
-        raise RequestError(Code.NOT_FOUND, f"Pool {name:.80} not found; there is {known}")
+        raise RequestError(Code.NOT_FOUND, f"Pool {name:.80} not found; existing pools: {known}")
     return state
 
 
 def load_settings(services: Services, name: str) -> PoolSettings:
-    """Load the pool's settings; the defaults for one that does not exist yet."""
+    """Load the pool's settings; return the defaults if no settings are stored."""
     part = services.engine.read_part(addresses.pool(name), "settings")
     assert part is None or isinstance(part, PoolSettings)
     return part or PoolSettings()
 
 
 def pool_state(settings: PoolSettings) -> Literal["OPEN", "DRAINING", "OVER_BUDGET"]:
-    """The answer's `state` of a pool: only in an OPEN one does anything start."""
+    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN. Trials
+    start only if OPEN.
+    """
     if settings.draining:
         return "DRAINING"
     return "OVER_BUDGET" if settings.over_budget else "OPEN"
 
 
 def pool_use(services: Services, name: str) -> str:
-    """The jobs, agents and instances that keep a pool from being removed, as text; "" for none."""
+    """Return the counts of jobs, agents and instances in a pool, as text.
+
+    A pool with any of these cannot be removed. For example "2 jobs and 1 agent"; "" if all are 0.
+    """
     state = find_pool(services, name)
     counts = {
         "job": count_jobs(services, name),
@@ -92,17 +104,17 @@ def pool_use(services: Services, name: str) -> str:
 
 
 def count_jobs(services: Services, name: str) -> int:
-    """Count the experiments in the pool that have not ended; paused ones are among them."""
+    """Count the pool's experiments that have not ended, paused experiments included."""
     return len(read_rows(services.table, jobs_partition(name), " ", "\x7f"))
 
 
 def count_instances(services: Services, name: str) -> int:
-    """Count the instances of the pool that have not ended."""
+    """Count the pool's instances that have not ended."""
     return len(read_rows(services.table, instances_partition(name), " ", "\x7f"))
 
 
 def summary_fields(state: PoolState) -> dict[str, str | int]:
-    """The fields of a PoolSummary."""
+    """Return the fields of the pool's `PoolSummary`."""
     return {
         "name": state.name,
         "slots": state.slots,

@@ -1,4 +1,4 @@
-"""Snapshots of a pool: its settings, jobs and agents now, as its scheduler sees them."""
+"""Snapshots of a pool: the settings, jobs and agents that the scheduler currently sees."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from control_plane.scheduling.reservations import Reservation
 from control_plane.services import Services
 from control_plane.state.table import Key, Row
 
-# Readings of a pool that changes meanwhile before one of several moments is good enough, and before
-# readings that contradict themselves are given up.
+# After this many reads, a snapshot with rows of different moments is accepted.
 _CONSISTENT_READS_MAX = 5
+# After this many reads with contradictory rows, the request fails.
 _READS_MAX = 20
-# Jobs and agents of the pools that are kept: some 100 MB in the worst case.
+# The most jobs and agents in the cache, over all pools: about 100 MB in the worst case.
 _KEPT_MAX = 50_000
 
 T = TypeVar("T")
@@ -31,23 +31,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PoolSnapshot:
-    """The input of a pool's scheduling decision. Jobs are those that hold or want slots;
-    `reservation`: the agents that are held for one of them.
-    """
+    """The input of a pool's scheduling decision."""
 
     pool: str
     settings: PoolSettings
     jobs: tuple[Job, ...]
+    """The jobs that hold or request slots."""
     agents: tuple[AgentCapacity, ...]
     reservation: Reservation | None = None
+    """The agents that are reserved for a waiting job, if any."""
 
 
 def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -> T:
-    """Return what `use` makes of a snapshot, which is read as it goes; again if the pool changes
-    meanwhile, unless that happens all the time.
+    """Read a snapshot of the pool and return `use(snapshot)`.
+
+    Parts of the snapshot are read while `use` iterates over it. If the pool changes in the
+    meantime, the function reads the pool and calls `use` again. From the sixth attempt on, the
+    result is returned even if the pool changed.
 
     Raises:
-        RequestError: unavailable, if the readings contradict each other again and again.
+        RequestError: unavailable, if all attempts read rows that contradict each other.
     """
     address = addresses.pool(pool)
     for reads in range(_READS_MAX):
@@ -64,7 +67,8 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
         except (AssertionError, KeyError, TypeError, ValueError):
             if before == services.table.get(Key(address, HEAD)):
                 raise
-            # Parts of different moments contradict each other.
+            # The pool changed during the read, so that rows of different moments contradict each
+            # other.
             continue
         is_consistent = before == services.table.get(Key(address, HEAD))
         if is_consistent and before is not None:
@@ -75,11 +79,11 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
 
 
 class PoolContentsCache:
-    """The contents of the pools looked at last, each as of a revision of the pool's head, which
-    changes with every part of the pool. Safe to share between threads.
+    """Cache of the contents of recently read pools. Safe to share between threads.
 
-    What the contents read when they are iterated is read by `read_pool`, which finds out whether
-    the head was still the same then.
+    Contents belong to a revision of the pool's head, because every change of a part changes the
+    head. Contents read further rows while they are iterated. `read_pool` therefore checks the head
+    again afterwards.
     """
 
     def __init__(self) -> None:
@@ -87,22 +91,22 @@ class PoolContentsCache:
         self._kept: BoundedCache[str, _KeptContents] = BoundedCache(_KEPT_MAX)
 
     def find(self, head: Row) -> PoolContents | None:
-        """The contents of the pool as of this head, None if they are not kept."""
+        """Return the cached contents of the pool for exactly this head. None if not cached."""
         with self._lock:
-            found = self._kept.find(head.key.partition)
-        return found.contents if found is not None and found.head == head else None
+            kept = self._kept.find(head.key.partition)
+        return kept.contents if kept is not None and kept.head == head else None
 
     def find_parts(self, address: str) -> ActorParts | None:
-        """The parts that the pool's contents were read from, of whatever head; None if they are not
-        kept.
-        """
+        """Return the cached parts of the pool at `address`, for any head. None if not cached."""
         with self._lock:
-            found = self._kept.find(address)
-        return None if found is None else found.parts
+            kept = self._kept.find(address)
+        return None if kept is None else kept.parts
 
     def keep(self, head: Row, contents: PoolContents, parts: ActorParts) -> None:
-        """Keep contents that were read from these parts while the head was this one; the parts that
-        they were read from first, if they are kept already.
+        """Cache contents that were read from `parts` while the pool had this head.
+
+        If the same contents object is cached already, nothing changes: the entry keeps the parts
+        that the contents were first read from.
         """
         weight = len(contents.jobs) + len(contents.agents)
         with self._lock:
@@ -114,6 +118,8 @@ class PoolContentsCache:
 
 @dataclass(frozen=True, slots=True)
 class _KeptContents:
+    """Cached contents of a pool, with the head and the parts that were read."""
+
     head: Row
     contents: PoolContents
     parts: ActorParts
@@ -122,7 +128,10 @@ class _KeptContents:
 def _read_snapshot(
     services: Services, parts: ActorParts, head: Row | None
 ) -> tuple[PoolSnapshot, PoolContents]:
-    """A snapshot, and the contents that it was made of: those of the head where they are known."""
+    """Read the pool's snapshot; return the snapshot and the pool contents.
+
+    The contents are taken from the cache if the cache has them for this head.
+    """
     address = parts.address
     pool = address.partition("#")[2]
     context = read_only_context(services.engine, address, parts)

@@ -1,4 +1,4 @@
-"""Workspaces and projects: the names that experiments are grouped by, with how many are in each."""
+"""Queries of workspaces and projects, with the number of experiments in each."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,14 +10,18 @@ from control_plane.queries.answer import Answer
 from control_plane.state.table import Row, StateTable
 
 COUNTED_MAX = 20_000
-"""The newest experiments that are counted; each is a row of the list, which is all that is read."""
-# A table that charges by the row reads no more than a page holds.
+"""The most experiments that are counted, the newest first. Each costs one row of the list."""
+# The most rows of a query. A store may charge for each row read, so no query reads excess rows.
 _PAGE_ROWS = 1_000
 _FIRST, _LAST = " ", "\x7f"
 
 
 class Project(Answer):
-    """A project and its experiments, archived ones included; `open` ones have not ended."""
+    """A project with the numbers of experiments.
+
+    `experiments` counts all of them, archived experiments included. `open` counts the experiments
+    that have not ended.
+    """
 
     workspace: str
     project: str
@@ -27,7 +31,10 @@ class Project(Answer):
 
 
 class Workspace(Answer):
-    """A workspace, its projects and its experiments, counted as those of a project."""
+    """A workspace with the numbers of projects and experiments.
+
+    `experiments`, `open` and `archived` are as in a `Project`.
+    """
 
     workspace: str
     projects: int
@@ -37,8 +44,9 @@ class Workspace(Answer):
 
 
 class ProjectList(Answer):
-    """Projects by workspace and name. Experiments with an id below `left_out_before` were not
-    counted; null where all were.
+    """Projects, sorted by workspace and name.
+
+    Experiments with an id below `left_out_before` were not counted; null if all were counted.
     """
 
     items: list[Project]
@@ -46,7 +54,10 @@ class ProjectList(Answer):
 
 
 class WorkspaceList(Answer):
-    """Workspaces by name; `left_out_before` as in a ProjectList."""
+    """Workspaces, sorted by name.
+
+    `left_out_before` is as in a `ProjectList`.
+    """
 
     items: list[Workspace]
     left_out_before: int | None = None
@@ -54,11 +65,15 @@ class WorkspaceList(Answer):
 
 @dataclass
 class _Counts:
+    """The numbers of experiments in a project."""
+
     experiments: int = 0
     open: int = 0
+    """The experiments that have not ended."""
     archived: int = 0
 
     def add(self, state: str, *, is_archived: bool, number: int) -> None:
+        """Count `number` experiments that are in this state."""
         self.experiments += number
         self.open += 0 if Status(state).is_final else number
         self.archived += number if is_archived else 0
@@ -66,42 +81,49 @@ class _Counts:
 
 @dataclass
 class _ProjectCounts:
+    """The numbers of experiments in all projects."""
+
     projects: dict[tuple[str, str], _Counts] = field(default_factory=dict)
+    """The numbers by workspace and project."""
     left_out_before: int | None = None
+    """The id below which no experiment was counted; None if all were counted."""
 
 
 def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
-    """List the projects, or those of one workspace."""
+    """Return the projects of a workspace. None stands for all workspaces."""
     census = _count_experiments(table)
     items = [
-        Project(workspace=of, project=name, **vars(counts))
-        for (of, name), counts in sorted(census.projects.items())
-        if workspace in (None, of)
+        Project(workspace=parent, project=name, **vars(counts))
+        for (parent, name), counts in sorted(census.projects.items())
+        if workspace in (None, parent)
     ]
     return ProjectList(items=items, left_out_before=census.left_out_before)
 
 
 def list_workspaces(table: StateTable) -> WorkspaceList:
-    """List the workspaces."""
+    """Return all workspaces that have an experiment."""
     census = _count_experiments(table)
     sums: dict[str, Counter[str]] = {}
-    for (of, _), counts in sorted(census.projects.items()):
-        sums.setdefault(of, Counter()).update({"projects": 1, **vars(counts)})
+    for (workspace, _), counts in sorted(census.projects.items()):
+        sums.setdefault(workspace, Counter()).update({"projects": 1, **vars(counts)})
     items = [
         Workspace(
-            workspace=of,
-            projects=sum_of["projects"],
-            experiments=sum_of["experiments"],
-            open=sum_of["open"],
-            archived=sum_of["archived"],
+            workspace=workspace,
+            projects=totals["projects"],
+            experiments=totals["experiments"],
+            open=totals["open"],
+            archived=totals["archived"],
         )
-        for of, sum_of in sums.items()
+        for workspace, totals in sums.items()
     ]
     return WorkspaceList(items=items, left_out_before=census.left_out_before)
 
 
 def _count_experiments(table: StateTable) -> _ProjectCounts:
-    """Count the newest experiments by workspace and project."""
+    """Count the newest COUNTED_MAX experiments by workspace and project.
+
+    Commands, notebooks and shells are not counted.
+    """
     census = _ProjectCounts()
     rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)
     groups = Counter(
@@ -116,8 +138,11 @@ def _count_experiments(table: StateTable) -> _ProjectCounts:
 
 
 def read_newest_listings(table: StateTable, most: int) -> tuple[list[Row], int | None]:
-    """Read the rows of the newest experiments in the list, `most` at most, newest first; with them
-    the id of the last one if there are more, which are older.
+    """Read the list's rows of the `most` newest experiments, newest first.
+
+    Returns:
+        The rows, and the id below which no experiment was read. The id is None if all experiments
+        were read.
     """
     rows: list[Row] = []
     last = _LAST

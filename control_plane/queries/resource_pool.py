@@ -1,4 +1,4 @@
-"""Resource pools: described with their configuration, instances and costs."""
+"""Queries of resource pools with configurations, instances and costs."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from control_plane.services import Services
 
 
 class SchedulerView(Answer):
-    """The scheduler of a pool; the fields are those of the configuration."""
+    """The scheduler settings of a pool, with the fields of the cluster's configuration."""
 
     type: str
     preemption: bool
@@ -31,7 +31,7 @@ class SchedulerView(Answer):
 
 
 class ResourcePoolView(pools.PoolSummary):
-    """A pool in a list; docs/api.md has the fields."""
+    """A pool as an item of the list of pools; docs/api.md describes the fields."""
 
     description: str
     scheduler: SchedulerView
@@ -44,7 +44,10 @@ class ResourcePoolView(pools.PoolSummary):
 
 
 class ResourcePoolWhole(ResourcePoolView):
-    """A pool with its instances, its costs, and the number of jobs in it, paused ones included."""
+    """A pool with instances and costs.
+
+    `jobs` counts the pool's jobs that have not ended, paused jobs included.
+    """
 
     jobs: int
     instance_list: list[InstanceView]
@@ -53,7 +56,11 @@ class ResourcePoolWhole(ResourcePoolView):
 
 
 def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
-    """Describe one pool; RequestError not_found."""
+    """Return a pool with the configuration, instances and costs.
+
+    Raises:
+        RequestError: not_found, if the pool does not exist.
+    """
     answer = _pool_answer(services, pools.get_pool(services, name), cluster_config(services))
     return ResourcePoolWhole(
         **answer.model_dump(),
@@ -65,7 +72,7 @@ def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
 
 
 def describe_pools(services: Services, names: Sequence[str]) -> list[ResourcePoolView]:
-    """Describe the pools of these names."""
+    """Return the pools with the given names. Skip names of pools that do not exist."""
     config = cluster_config(services)
     states = [pools.find_pool(services, name) for name in names]
     return [_pool_answer(services, state, config) for state in states if state is not None]
@@ -74,7 +81,7 @@ def describe_pools(services: Services, names: Sequence[str]) -> list[ResourcePoo
 def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -> ResourcePoolView:
     config = cluster.find_pool(state.name)
     if config is None:
-        # The pool was made between two readings.
+        # The pool was created after the cluster's configuration was read.
         config = ResourcePool(pool_name=state.name)
     scheduler = cluster.scheduler_of(config).model_dump(mode="json")
     return ResourcePoolView(
@@ -91,6 +98,7 @@ def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -
 
 
 def _defaults(cluster: ClusterConfig, name: str) -> list[Literal["compute", "aux"]]:
+    """Return the kinds of work for which the pool is the cluster's default pool."""
     shared = cluster.resource_manager
     kinds: list[Literal["compute", "aux"]] = []
     if shared.default_compute_resource_pool == name:

@@ -1,11 +1,11 @@
-"""Reading rows of one partition: a page of those that fit a filter, or all of a short range."""
+"""Reads of a partition's rows: a page of filtered rows, or all rows of a short range."""
 
 from collections.abc import Callable
 
 from control_plane.queries.pages import PageRequest, encode_cursor
 from control_plane.state.table import Row, StateTable
 
-# Rows that one request reads: a page may be short, or empty, and yet have a next one.
+# The most rows that a request reads. A page with a cursor may therefore be short or empty.
 SCANNED_MAX = 5_000
 _PAGE_ROWS_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
@@ -19,7 +19,15 @@ def read_row_page(
     descending: bool = False,
     is_wanted: Callable[[Row], bool] = lambda row: True,
 ) -> tuple[list[Row], str | None]:
-    """Read at most `request.limit` wanted rows, and return them with the cursor of those after."""
+    """Read at most `request.limit` rows for which `is_wanted` is true.
+
+    Returns:
+        The rows, and the cursor of the next page, or None at the end of the partition. Reading
+        stops after SCANNED_MAX rows, so that a page with a cursor may be short or empty.
+
+    Raises:
+        RequestError: invalid, if the request's cursor does not belong to this partition.
+    """
     first, last = _FIRST, _LAST
     after = request.start_after(partition, (str,))
     if after is not None:
@@ -38,12 +46,15 @@ def read_row_page(
         if page.next_sort is None:
             return rows, None
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
-        # Few rows are wanted: more of them at once, up to what a query has room for.
+        # The filter rejects most rows, so that larger queries finish with fewer calls.
         size = min(2 * size, _PAGE_ROWS_MAX)
 
 
 def read_rows(table: StateTable, partition: str, first: str, last: str) -> list[Row]:
-    """Read every row of a range that is known to be short."""
+    """Read all rows with `first` <= sort key < `last`.
+
+    The number of rows is not bounded: call this for short ranges only.
+    """
     rows: list[Row] = []
     start: str | None = first
     while start is not None:

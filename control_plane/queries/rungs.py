@@ -1,4 +1,7 @@
-"""The brackets and rungs of a search, or its rounds, with the progress of its trials."""
+"""Query of a search's brackets and rungs, with the progress of the trials.
+
+The rungs of population-based training are its rounds.
+"""
 
 from collections.abc import Iterator, Sequence
 from threading import Lock
@@ -17,17 +20,22 @@ from control_plane.searchers.registry import spec_of_plan
 from control_plane.services import Services
 from control_plane.state.table import Key
 
-# The trials that one request looks through, and those that one answer lists in all rungs together.
+# Rungs are listed for searches of at most this many trials.
 TRIALS_MAX = 50_000
+# The most trials that an answer lists over all rungs.
 LISTED_MAX = 2_000
-# Rungs of a bracket: of population-based training with more rounds the latest are listed.
+# The most rungs of a bracket that an answer lists: the last rungs. Only population-based training
+# has more.
 RUNGS_MAX = 200
-# Bytes of the answers that are kept, of up to 200 KB each.
+# The most bytes of cached answers. An answer has up to 200 KB.
 ANSWER_BYTES_MAX = 6_400_000
 
 
 class RungTrial(Answer):
-    """A trial in a rung, with its metric there, null where it has none."""
+    """A trial's entry in a rung.
+
+    `metric` is the trial's validation metric at the rung's length, or null.
+    """
 
     id: int
     number: int
@@ -36,7 +44,7 @@ class RungTrial(Answer):
 
 
 class Rung(Answer):
-    """A rung; docs/api.md has the fields."""
+    """A rung of a bracket; docs/api.md describes the fields."""
 
     number: int
     length: int
@@ -47,13 +55,19 @@ class Rung(Answer):
 
 
 class Bracket(Answer):
-    """Trials that are compared with each other; the rungs go up."""
+    """A bracket: trials that are compared with each other.
+
+    `rungs` is sorted by number, the lowest rung first.
+    """
 
     rungs: list[Rung]
 
 
 class Rungs(Answer):
-    """The brackets of a search; none where its trials are not compared at rungs."""
+    """The brackets of a search.
+
+    `brackets` is empty if the searcher does not compare trials at rungs.
+    """
 
     unit: str
     metric: str
@@ -62,8 +76,9 @@ class Rungs(Answer):
 
 
 class RungsCache:
-    """The answers about some experiments' rungs that were given last, each good as long as nothing
-    changes in its experiment. Safe to share between threads.
+    """Cache of the latest answers about rungs. Safe to share between threads.
+
+    A cached answer is used until the experiment's head changes.
     """
 
     def __init__(self) -> None:
@@ -72,11 +87,12 @@ class RungsCache:
         self._kept = BoundedCache(ANSWER_BYTES_MAX)
 
     def list_rungs_json(self, services: Services, experiment_id: int, shown_max: int) -> bytes:
-        """Encode the Rungs of an experiment; raises as `list_rungs` does."""
+        """Return the JSON text of the experiment's `Rungs`. Raises as `list_rungs`."""
         key = experiment_id, shown_max
-        # Who asks meanwhile waits: all compute on the same interpreter.
+        # Other callers wait. Parallel computations would not be faster, because all threads share
+        # an interpreter.
         with self._lock:
-            # Before anything else is read: what is newer than this is computed again next time.
+            # Read the head first. A change after this read is seen by the next call.
             head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
             revision = head.revision if head else 0
             known = self._kept.find(key)
@@ -88,11 +104,17 @@ class RungsCache:
 
 
 def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
-    """List the brackets of the experiment's search with their rungs, and of each rung at most so
-    many trials.
+    """Return the brackets and rungs of the experiment's search.
+
+    Args:
+        services: the services that read the state.
+        experiment_id: the experiment.
+        shown_max: the most trials to list in each rung. Fewer are listed if all rungs together
+            would list more than LISTED_MAX trials.
 
     Raises:
-        RequestError: not_found; invalid for a search of too many trials.
+        RequestError: not_found, if the experiment does not exist; invalid, if a search with rungs
+            has more than TRIALS_MAX trials.
     """
     state, definition = get_experiment(services, experiment_id)
     brackets: list[Bracket] = []
@@ -103,12 +125,14 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
             text = f"has {state.trials} trials; rungs are listed for at most {TRIALS_MAX}"
             raise invalid("experiment_id", text, "list its trials instead")
         summaries = _summaries(services, experiment_id, state.trials)
-        trials = [SearchedTrial(one.metric, one.is_open(state.life)) for one in summaries]
+        trials = [SearchedTrial(trial.metric, trial.is_open(state.life)) for trial in summaries]
         blobs = _StoredBlobs(services, experiment_id)
-        found = read_brackets(plan, state.search.method, blobs, trials, shown_max)
-        rungs = sum(min(len(bracket.rungs), RUNGS_MAX) for bracket in found)
-        listed = min(shown_max, max(1, LISTED_MAX // max(1, rungs)))
-        brackets = [Bracket(rungs=list(_rungs(bracket, summaries, listed))) for bracket in found]
+        progress = read_brackets(plan, state.search.method, blobs, trials, shown_max)
+        rungs = sum(min(len(bracket.rungs), RUNGS_MAX) for bracket in progress)
+        listed_max = min(shown_max, max(1, LISTED_MAX // max(1, rungs)))
+        brackets = [
+            Bracket(rungs=list(_rungs(bracket, summaries, listed_max))) for bracket in progress
+        ]
     return Rungs(
         unit=state.time_metric or definition.settings.lengths.unit,
         metric=state.metric,
@@ -118,19 +142,20 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
 
 
 def _rungs(
-    bracket: BracketProgress, summaries: Sequence[TrialSummary], listed: int
+    bracket: BracketProgress, summaries: Sequence[TrialSummary], listed_max: int
 ) -> Iterator[Rung]:
+    """Yield the last RUNGS_MAX rungs of a bracket, each with at most `listed_max` trials."""
     first = max(0, len(bracket.rungs) - RUNGS_MAX)
     for number, rung in enumerate(bracket.rungs[first:], first):
         outcomes = {outcome: rung.outcomes.get(outcome, 0) for outcome in Outcome}
         trials = [
             RungTrial(
-                id=summaries[one.trial].trial_id,
-                number=one.trial,
-                metric=one.metric,
-                outcome=one.outcome,
+                id=summaries[entry.trial].trial_id,
+                number=entry.trial,
+                metric=entry.metric,
+                outcome=entry.outcome,
             )
-            for one in rung.trials[:listed]
+            for entry in rung.trials[:listed_max]
         ]
         yield Rung(
             number=number,
@@ -143,7 +168,7 @@ def _rungs(
 
 
 def _summaries(services: Services, experiment_id: int, count: int) -> list[TrialSummary]:
-    """The summaries of the experiment's first `count` trials, in the order of their numbers."""
+    """Read the summaries of the experiment's first `count` trials, sorted by trial number."""
     address = addresses.experiment(experiment_id)
     first = f"{PARTS}trials/"
     parts: dict[int, Summaries] = {}
@@ -152,12 +177,15 @@ def _summaries(services: Services, experiment_id: int, count: int) -> list[Trial
         part = actor_type_at(address).decode_part(name, row.body)
         if isinstance(part, Summaries):
             parts[int(name.rpartition("/")[2])] = part
-    found = [trial for number in sorted(parts) for trial in parts[number].trials]
-    return found[:count]
+    summaries = [trial for number in sorted(parts) for trial in parts[number].trials]
+    return summaries[:count]
 
 
 class _StoredBlobs:
-    """The stored blobs of a search, for reading only: all those of a folder at its first read."""
+    """Read access to the stored blobs of a search.
+
+    The first read of a blob reads all blobs of its folder; later reads of the folder use these.
+    """
 
     def __init__(self, services: Services, experiment_id: int) -> None:
         self._table = services.table
@@ -165,7 +193,7 @@ class _StoredBlobs:
         self._folders: dict[str, dict[str, bytes]] = {}
 
     def read(self, name: str) -> bytes | None:
-        """Read a blob; see BlobStore."""
+        """Return the content of a blob. None if the blob does not exist."""
         folder, _, rest = name.rpartition("/")
         if folder not in self._folders:
             first = f"{PARTS}search/{folder}/"
@@ -174,5 +202,5 @@ class _StoredBlobs:
         return self._folders[folder].get(rest)
 
     def write(self, name: str, blob: bytes) -> None:
-        """Raise TypeError: these blobs are only read."""
+        """Raise TypeError: a query does not write blobs."""
         raise TypeError(f"{name} is read-only here")

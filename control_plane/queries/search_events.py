@@ -1,4 +1,4 @@
-"""The events of a custom search, as its search method reads them."""
+"""Query of a custom search's events, which the user's search method polls."""
 
 import json
 from typing import Any
@@ -15,8 +15,10 @@ EVENTS_PER_ANSWER = 500
 
 
 class SearchEvent(Answer):
-    """One event; fields that its type does not have are absent. `metric` is a number, or whatever
-    else the trial reported in its place.
+    """An event of a custom search.
+
+    Fields that the event's `type` does not have are absent. `metric` is the searcher metric as the
+    trial reported it: usually a number, but any JSON value is possible.
     """
 
     id: int
@@ -29,8 +31,11 @@ class SearchEvent(Answer):
 
 
 class SearchEvents(Answer):
-    """Events in order. `newest` is the last one there is, `post` the number of the last post that
-    was taken. Once the experiment is not `active`, nothing more is taken.
+    """Events of a custom search, in order.
+
+    `newest` is the number of the latest event. Events up to number `acknowledged` were
+    acknowledged. `post` is the number of the last accepted post. When `active` is false, the
+    experiment accepts no more posts.
     """
 
     events: list[SearchEvent]
@@ -42,11 +47,11 @@ class SearchEvents(Answer):
 
 
 def list_events(services: Services, experiment_id: int, after: int) -> SearchEvents:
-    """List the first unacknowledged events with numbers greater than `after`.
+    """Return the first unacknowledged events with numbers greater than `after`, at most 500.
 
     Raises:
-        RequestError: not_found.
-        CommandRefused: the search is not driven by a user's method.
+        RequestError: not_found, if the experiment does not exist.
+        CommandRefused: the experiment's search is not a custom search.
     """
     state, _ = get_experiment(services, experiment_id)
     method = custom_state(state)
@@ -64,23 +69,24 @@ def list_events(services: Services, experiment_id: int, after: int) -> SearchEve
 
 
 class _StoredParts:
-    """The stored parts of a search, as of now, for reading only."""
+    """Read access to the stored parts of an experiment's search."""
 
     def __init__(self, services: Services, experiment_id: int) -> None:
         self._engine = services.engine
         self._address = addresses.experiment(experiment_id)
 
     def read(self, name: str) -> bytes | None:
-        """Read a part, as the search's own parts are read."""
+        """Return the content of a part. None if the part does not exist."""
         content: bytes | None = self._engine.read_part(self._address, f"search/{name}")
         return content
 
     def write(self, name: str, piece: bytes) -> None:
-        """Raise TypeError: these parts are only read."""
+        """Raise TypeError: a query does not write parts."""
         raise TypeError(f"{name} is read-only here")
 
 
 def _fields(event: QueuedEvent) -> dict[str, Any]:
+    """Return the fields of the event's `SearchEvent`, `id` excepted."""
     fields: dict[str, Any] = {"type": event.kind.name.lower(), "request_id": event.request_id}
     match event.kind:
         case EventKind.INITIAL_OPERATIONS:

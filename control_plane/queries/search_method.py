@@ -1,4 +1,4 @@
-"""The search method of a custom search, a process of the user's, as its experiment shows it."""
+"""Query of a custom search's method, which runs in a process of the user."""
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
@@ -8,12 +8,17 @@ from control_plane.services import Services
 from control_plane.state.table import Key
 
 LAST_CALL = "H#method"
-"""The sort key, among an experiment's rows, of the time of its method's last call."""
+"""The sort key of the row, in an experiment's partition, with the time of its search method's last
+call.
+"""
 
 
 class MethodView(Answer):
-    """A search method. `heard_ms`: when it last called, or up to half a minute before; null: never.
-    `events_waiting`: the number of events that it has not acknowledged.
+    """The user's process that runs the method of a custom search.
+
+    `heard_ms` is the time of its last recorded call, or null. Calls within half a minute of a
+    recorded call are not recorded. `events_waiting` is the number of events that the process has
+    not acknowledged.
     """
 
     heard_ms: int | None
@@ -21,7 +26,7 @@ class MethodView(Answer):
 
 
 def describe_method(services: Services, state: ExperimentState) -> MethodView | None:
-    """Describe the experiment's search method, None where it has none of its own."""
+    """Return the state of the experiment's search method. None if the search is not custom."""
     method = state.search.method
     if not isinstance(method, CustomState):
         return None
@@ -30,6 +35,9 @@ def describe_method(services: Services, state: ExperimentState) -> MethodView | 
 
 
 def last_call_ms(services: Services, experiment_id: int) -> int | None:
-    """The time of the last recorded call of the experiment's search method, None for never."""
+    """Return the time of the last recorded call of the experiment's search method, in epoch ms.
+
+    None if the method never called.
+    """
     row = services.table.get(Key(addresses.experiment(experiment_id), LAST_CALL))
     return int(row.body) if row else None

@@ -1,7 +1,4 @@
-"""A plain sentence for every type of message, as the history of an experiment shows it.
-
-A sentence holds nothing of a configuration: that may hold secrets.
-"""
+"""Sentences for messages in an experiment's history, without values of its secret configuration."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,66 +12,71 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.records import Availability, JobKind, Place, Retention
+from control_plane.actors.trial.training import COPY_WITHOUT_CHECKPOINT
 from control_plane.searchers import method
 from control_plane.searchers.method import ENDLESS
+from detcloud.shared.dotted_paths import join_names, nested_leaves
 
 HPARAMS_CHARACTERS_MAX = 200
 CAUSE_CHARACTERS_MAX = 200
+_SINGULARS = {"batches": "batch", "records": "record", "epochs": "epoch", "steps": "step"}
 
 
 @dataclass(frozen=True)
 class SentenceContext:
-    """The facts that a sentence needs besides its message: the address of the actor that took it,
-    the user who commanded it, "" for none, the searcher's metric, the unit of lengths, a
-    trial's id by its number, and the noun for what a trial reports as its length.
-    """
+    """The facts that a sentence needs in addition to the message."""
 
     address: str
+    """The address of the actor that received the message."""
     by: str
+    """The user whose command the message is; "" for messages between actors."""
     metric: str
+    """The name of the searcher metric."""
     unit: str
+    """The unit of lengths, in the plural."""
     trial_id: Callable[[int], int | None]
+    """Returns the id of the experiment's trial with a number, or None if it does not exist."""
     target_noun: str = "batch"
+    """The unit, in the singular, of the length that a trial reports."""
 
     @property
     def name(self) -> str:
-        """The actor in a sentence: `trial 7`."""
+        """The actor's name in sentences, like `trial 7`."""
         return self.address.replace("#", " ")
 
     @property
     def user(self) -> str:
-        """The user at the end of a sentence: ` by ana`, or nothing."""
+        """The user at the end of a sentence, like ` by ana`; "" without a user."""
         return f" by {self.by}" if self.by else ""
 
     def trial(self, number: int) -> str:
-        """The trial of a number within the experiment: `trial 7`."""
+        """Return the name of the experiment's trial with this number, like `trial 7`."""
         trial_id = self.trial_id(number)
         return f"the trial with number {number}" if trial_id is None else f"trial {trial_id}"
 
     def allocation(self, epoch: int) -> str:
-        """The actor's allocation of an epoch: `allocation 7.2`."""
+        """Return the name of the trial's allocation with this epoch, like `allocation 7.2`."""
         return f"allocation {self.address.partition('#')[2]}.{epoch}"
 
     def node(self, message: to_trial.ContainerStateReported | to_trial.AllocationExited) -> str:
-        """The allocation of a message: `allocation 7.2`, or `node 1 of allocation 7.2` where it has
-        several.
-        """
+        """Return the name of the node, or of a one-node allocation: `node 1 of allocation 7.2`."""
         node = f"node {message.node_rank} of " if message.nodes > 1 else ""
         return f"{node}{self.allocation(message.epoch)}"
 
     def metric_text(self, metric: float | None) -> str:
-        """The searcher's metric with a value: `accuracy 0.93`."""
-        # The greatest number stands for a metric that was no number.
+        """Return the searcher metric with a value, like `accuracy 0.93`."""
+        # The largest float stands for a metric that was not a finite number.
         if metric is None or abs(metric) >= float_info.max:
             return f"no finite {self.metric}"
         return f"{self.metric} {_number_text(metric)}"
 
 
 Sentence = Callable[[Any, SentenceContext], str]
+"""Renders a message of one type as a sentence."""
 
 
 def sentence(message: object, context: SentenceContext) -> str:
-    """A sentence for what the message says happened."""
+    """Return a sentence that describes the message. KeyError for another object."""
     return SENTENCES[type(message)](message, context)
 
 
@@ -260,7 +262,7 @@ def _places_text(places: tuple[Place, ...]) -> str:
 
 
 def _collection_sentence(message: to_experiment.CollectionEnded, context: SentenceContext) -> str:
-    failure = f", but for: {_last_line(message.failure)}" if message.failure else ""
+    failure = f", except: {_last_line(message.failure)}" if message.failure else ""
     return f"checkpoints marked for deletion were deleted{failure}"
 
 
@@ -278,15 +280,15 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.JobAudited: lambda m, context: f"the job in pool {m.pool} is corrected",
     to_experiment.ArchiveRequested: lambda _, context: f"archived{context.user}",
     to_experiment.UnarchiveRequested: lambda _, context: f"unarchived{context.user}",
-    to_experiment.DeleteRequested: lambda _, context: f"to be deleted{context.user}",
+    to_experiment.DeleteRequested: lambda _, context: f"deletion requested{context.user}",
     to_experiment.ContinueRequested: _continuation_sentence,
     to_experiment.OperationsPosted: _post_sentence,
     to_experiment.CollectionEnded: _collection_sentence,
-    to_experiment.DeletionContinued: lambda _, context: "the deletion goes on",
+    to_experiment.DeletionContinued: lambda _, context: "the deletion continues",
     to_experiment.ClusterRestored: lambda _, context: (
         "the cluster was restored from an older copy of its state"
     ),
-    to_experiment.SearchContinued: lambda _, context: "the search goes on",
+    to_experiment.SearchContinued: lambda _, context: "the search continues",
     method.SuggestedPoints: lambda m, context: (
         f"suggestion {m.first} came: {'; '.join(map(_hparams_text, m.points))}"
     ),
@@ -302,8 +304,14 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         if m.units is None
         else f"{context.trial(m.number)} has trained {_length_text(m.units, context)}"
     ),
+    to_experiment.TrialMetricsDiscarded: lambda m, context: (
+        f"{context.trial(m.number)} discarded metrics of lost work; its best is now"
+        f" {context.metric_text(m.best)}"
+    ),
     to_experiment.TrialLengthReached: lambda m, context: (
-        f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
+        f"{context.trial(m.number)} cannot begin: {_last_line(m.lack)}"
+        if m.lack.startswith(COPY_WITHOUT_CHECKPOINT)
+        else f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
         + (_missing_metric_text(m.lack) or f"with {_result_text(m, context)}")
     ),
     to_experiment.TrialEnded: _trial_end_sentence,
@@ -319,7 +327,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.TrialCreated: _creation_sentence,
     to_trial.TrialContinued: _trial_continuation_sentence,
     to_trial.CheckpointRequested: lambda m, context: (
-        f"trial {m.by}, a copy of {context.name}, is to start from its latest checkpoint"
+        f"trial {m.by}, a copy of {context.name}, will start from {context.name}'s latest"
+        f" checkpoint"
     ),
     to_trial.CheckpointHandedOver: _handover_sentence,
     to_trial.TrialKillRequested: lambda _, context: f"{context.name} killed{context.user}",
@@ -348,8 +357,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{context.allocation(m.epoch)} has {_places_text(m.places)}"
     ),
     to_trial.PreemptionRequested: lambda m, context: (
-        f"{context.allocation(m.epoch)} is {'to' if m.forced else 'asked to'} give its slots "
-        f"back{' at once' if m.forced else ''}: {_last_line(m.reason)}"
+        f"{context.allocation(m.epoch)} {'must' if m.forced else 'is asked to'} release its slots"
+        f"{' at once' if m.forced else ''}: {_last_line(m.reason)}"
     ),
     to_trial.AllocationLost: lambda m, context: (
         f"{context.allocation(m.epoch)} was lost: {_last_line(m.reason)}"
@@ -369,8 +378,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{_checkpoint_sentence(m, context)}, uploaded{context.user}"
     ),
     to_trial.CheckpointDamageReported: lambda m, context: (
-        f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, is damaged:"
-        f" {_last_line(m.cause)}"
+        f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, "
+        f"{'cannot be loaded' if m.is_load_failure else 'is damaged'}: {_last_line(m.cause)}"
     ),
     to_trial.CheckpointVerified: lambda m, context: (
         f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
@@ -385,7 +394,7 @@ OF_POOLS: Mapping[type, Sentence] = {
     to_pool.PoolRemoved: lambda _, context: f"{context.name} removed{context.user}",
     to_pool.JobChanged: lambda m, context: f"the job of experiment {m.group} changed",
     to_pool.SlotsReleased: lambda m, context: (
-        f"allocation {m.trial_id}.{m.epoch} gives its slots back"
+        f"allocation {m.trial_id}.{m.epoch} releases its slots"
     ),
     to_pool.AgentJoined: lambda m, context: (
         f"agent {m.agent} joined with {_count_text(len(m.slots), 'slot')}"
@@ -408,7 +417,7 @@ OF_POOLS: Mapping[type, Sentence] = {
     to_pool.PatienceEnded: lambda m, context: (
         f"the job of experiment {m.group} has waited as long as its pool_patience allows"
     ),
-    to_pool.SchedulingContinued: lambda _, context: "the scheduling goes on",
+    to_pool.SchedulingContinued: lambda _, context: "the scheduling continues",
 }
 
 OF_AGENTS: Mapping[type, Sentence] = {
@@ -438,7 +447,8 @@ def _retention_text(retention: Retention) -> str:
 
 
 def _length_text(length: float, context: SentenceContext) -> str:
-    return "the end" if length == ENDLESS else f"{_number_text(length)} {context.unit}"
+    unit = _SINGULARS.get(context.unit, context.unit) if length == 1 else context.unit
+    return "the end" if length == ENDLESS else f"{_number_text(length)} {unit}"
 
 
 def _count_text(count: int, noun: str) -> str:
@@ -447,12 +457,14 @@ def _count_text(count: int, noun: str) -> str:
 
 
 def _number_text(value: float) -> str:
-    """A number with up to four digits, integers with all of them: 0.93, 100, 1.5e-05."""
+    """Render a number with four significant digits, integers with all digits: 1.5e-05, 1000000."""
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _hparams_text(hparams: Mapping[str, object]) -> str:
-    listed = ", ".join(f"{name}={_value_text(value)}" for name, value in hparams.items())
+    listed = ", ".join(
+        f"{join_names(names)}={_value_text(value)}" for names, value in nested_leaves(hparams)
+    )
     too_long = len(listed) > HPARAMS_CHARACTERS_MAX
     return listed[:HPARAMS_CHARACTERS_MAX] + "..." if too_long else listed
 
@@ -462,19 +474,19 @@ def _value_text(value: object) -> str:
 
 
 def _last_line(text: str) -> str:
-    """The last line of a text, which says most in a traceback, up to CAUSE_CHARACTERS_MAX."""
+    """Return the last line of a text, at most CAUSE_CHARACTERS_MAX. In a traceback: the error."""
     line = next(reversed(text.strip().splitlines()), "").strip()
     return line if len(line) <= CAUSE_CHARACTERS_MAX else line[:CAUSE_CHARACTERS_MAX] + "..."
 
 
-def _missing_metric_text(lack: str) -> str:
-    return f"without the searcher's metric: {_last_line(lack)}" if lack else ""
+def _missing_metric_text(reason: str) -> str:
+    return f"without the searcher's metric: {_last_line(reason)}" if reason else ""
 
 
 def _result_text(
     message: to_trial.LengthReached | to_experiment.TrialLengthReached, context: SentenceContext
 ) -> str:
-    """The result that a trial reported at its length: the metric, or what a custom search gets."""
+    """Return the metric, or the JSON value for a custom search, that a trial reported."""
     if message.value:
         return f"{message.value:.{CAUSE_CHARACTERS_MAX}}"
     return context.metric_text(message.metric)

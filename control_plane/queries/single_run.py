@@ -1,4 +1,4 @@
-"""The one run of a command or notebook: its program, where it ran, and how the program ended."""
+"""Query of the only run of a command, notebook or shell: program, agent and exit code."""
 
 import shlex
 from collections.abc import Sequence
@@ -11,14 +11,17 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import parse_json
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
+from detcloud.shared.masking import mask_urls
 
 PROGRAM_CHARACTERS_MAX = 1_000
 
 
 class SingleRun(Answer):
-    """The run of a command or notebook. `program` is what a command runs, as one writes it in a
-    shell, cut at PROGRAM_CHARACTERS_MAX. `agent_id` is null while it waits for slots, and
-    `exit_code` unless the program ended by itself.
+    """The run of a command, notebook or shell.
+
+    `program` is the shell command line of a command, cut at 1,000 characters; null for a notebook
+    or shell. `agent_id` is null while the run waits for slots. `exit_code` is null unless the
+    program ended by itself.
     """
 
     trial_id: int
@@ -30,8 +33,10 @@ class SingleRun(Answer):
 def read_single_runs(
     services: Services, experiments: Sequence[tuple[ExperimentState, Definition]]
 ) -> list[SingleRun | None]:
-    """Read the runs of commands and notebooks, in their order; None for an experiment, and for a
-    run whose first message is still on its way.
+    """Read the run of each job, in the order of `experiments`.
+
+    None for a job of kind experiment, for a job whose trial is not created yet, and for a deleted
+    trial.
     """
     ids = [
         experiment_state.experiment_id
@@ -54,6 +59,7 @@ def read_single_runs(
 def _run_of(
     trial: TrialState | None, state: ExperimentState, definition: Definition
 ) -> SingleRun | None:
+    """Return the run of a job. None without a trial and for a deleted trial."""
     if trial is None or trial.deleted:
         return None
     held = () if trial.allocation is None else trial.allocation.agents
@@ -66,7 +72,9 @@ def _run_of(
 
 
 def _program(definition: Definition) -> str:
-    # The rest of a stored configuration need not be checked again.
+    """Return the shell command line of a command, with masked URLs."""
+    # Only the entrypoint is needed: parsing the JSON is faster than checking the whole
+    # configuration again.
     words = parse_json(definition.config.encode())["config"]["entrypoint"]
     text = words if isinstance(words, str) else shlex.join(words)
-    return text[:PROGRAM_CHARACTERS_MAX]
+    return mask_urls(text)[:PROGRAM_CHARACTERS_MAX]

@@ -1,10 +1,9 @@
-"""Trials: described with the state, progress and environment that they reported."""
+"""Queries of trials: state, progress, cost, environment and metadata."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control_plane.actors import addresses
-from control_plane.actors.content_revision import content_revision
 from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.metadata_terms import metadata_terms
@@ -13,28 +12,32 @@ from control_plane.actors.trial.metering import cost_so_far
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.agents.sessions import ENVIRONMENT, read_metadata_of, read_trial_metadata
-from control_plane.engine.actor_types import parse_json
 from control_plane.errors import Code, RequestError
+from control_plane.json_gate import parse_stored_object, readable
 from control_plane.queries import experiment as experiments
 from control_plane.queries import metrics
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
-from control_plane.state.table import GET_MAX, Row
+from control_plane.state.table import GET_MAX
 
-# Trials whose metadata one request reads: a page may be short, and yet have a next one.
+# The most trials of which a request reads the metadata. A page with a cursor may therefore be short
+# or empty.
 SEARCHED_MAX = 1_000
 
 
 class Place(Answer):
-    """Slots of one agent."""
+    """The slots of an agent that an allocation holds."""
 
     agent_id: str
     slots: list[int]
 
 
 class Allocation(Answer):
-    """An allocation. It has no `places` while it waits for slots, then one for each node."""
+    """The current allocation of a trial.
+
+    `places` is empty while the allocation waits for slots; then it has an item for each node.
+    """
 
     id: str
     state: str
@@ -42,7 +45,10 @@ class Allocation(Answer):
 
 
 class Loss(Answer):
-    """An allocation that ended by no failure of the trial; `agent_id` is "" if nobody knows it."""
+    """An allocation that ended without a failure of the trial, for example when a machine failed.
+
+    `agent_id` is "" if the agent is unknown.
+    """
 
     time_ms: int
     agent_id: str
@@ -50,8 +56,9 @@ class Loss(Answer):
 
 
 class Damage(Answer):
-    """A checkpoint that a run began from and found damaged; the trial went on from `instead`, null
-    where it had no other of its own.
+    """A damaged checkpoint, found by a run that tried to start from the checkpoint.
+
+    The trial continued from the checkpoint `instead`, or null if it had no other checkpoint.
     """
 
     time_ms: int
@@ -63,7 +70,7 @@ class Damage(Answer):
 
 
 class Trial(Answer):
-    """A trial; docs/api.md has the fields."""
+    """A trial; docs/api.md describes the fields."""
 
     id: int
     experiment_id: int
@@ -92,17 +99,24 @@ class Trial(Answer):
 
 
 class TrialWithEnvironment(Trial):
-    """A trial with its environment: what the trial's process reported last, null before that; and
-    with the metadata that its code and users have set.
+    """A trial with the environment and metadata.
+
+    `environment` is the latest environment that the trial's process reported, or null. `metadata`
+    was set by the trial's code and by users.
     """
 
     environment: dict[str, Any] | None
     metadata: dict[str, Any]
     metadata_revision: str
+    metadata_damage: str
 
 
 def get_trial(services: Services, trial_id: int) -> TrialState:
-    """Load the trial's state; RequestError not_found."""
+    """Load the trial's state.
+
+    Raises:
+        RequestError: not_found, if the trial does not exist or was deleted.
+    """
     state = services.agents.read_trial(trial_id)
     if state is None:
         raise RequestError(Code.NOT_FOUND, f"there is no trial {trial_id}")
@@ -113,23 +127,38 @@ def get_trial(services: Services, trial_id: int) -> TrialState:
 
 
 def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
-    """Describe one trial; RequestError not_found."""
+    """Return a trial with the environment and metadata.
+
+    Raises:
+        RequestError: not_found, if the trial does not exist or was deleted.
+    """
     state = get_trial(services, trial_id)
     fields = _fields(services, state, _warm_start(services, state.experiment_id))
-    metadata = read_trial_metadata(services.table, trial_id)
+    metadata, damage, revision = read_trial_metadata(services.table, trial_id)
     return TrialWithEnvironment(
         **fields,
         environment=_environment(services, trial_id),
         metadata=metadata,
-        metadata_revision=content_revision(metadata),
+        metadata_revision=revision,
+        metadata_damage=damage,
     )
 
 
 def list_trials(
     services: Services, experiment_id: int, page: PageRequest, terms: Sequence[str] = ()
 ) -> Page[Trial]:
-    """List the experiment's trials by number, or those with these terms of metadata; RequestError
-    not_found.
+    """Return a page of the experiment's trials, sorted by number.
+
+    Args:
+        services: the services that read trials.
+        experiment_id: the experiment.
+        page: the request.
+        terms: list only trials whose metadata have all of these terms. A request then reads the
+            metadata of at most SEARCHED_MAX trials, so that a page with a cursor may be short.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; invalid, for a cursor of another
+            list.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after("trials", (int,))
@@ -141,7 +170,7 @@ def list_trials(
         end = min(state.trials, first + page.limit)
         ids = experiments.trial_ids(services, state, first, end)
     heads = services.agents.read_trials(ids)
-    # A trial whose first message is still on its way has no head yet.
+    # A trial has no head before its first message was processed.
     present = [head for head in heads if head is not None and not head.deleted]
     warm_start = _warm_start(services, experiment_id)
     items = [Trial(**_fields(services, head, warm_start)) for head in present]
@@ -152,10 +181,13 @@ def list_trials(
 def _find_trials(
     services: Services, state: ExperimentState, first: int, limit: int, terms: Sequence[str]
 ) -> tuple[list[int], int]:
-    """Find at most `limit` trials with these terms among SEARCHED_MAX from number `first` on; with
-    their ids the number at which the search ended.
+    """Search up to SEARCHED_MAX trials from number `first` on for trials with all terms.
+
+    Returns:
+        The ids of at most `limit` matching trials, and the number of the first trial that was not
+        searched.
     """
-    found: list[int] = []
+    matching: list[int] = []
     end = min(state.trials, first + SEARCHED_MAX)
     for start in range(first, end, GET_MAX):
         stop = min(end, start + GET_MAX)
@@ -163,13 +195,17 @@ def _find_trials(
         rows = read_metadata_of(services.table, ids)
         for number, (trial_id, metadata) in enumerate(zip(ids, rows, strict=True), start):
             if metadata_terms(metadata).issuperset(terms):
-                found.append(trial_id)
-            if len(found) == limit:
-                return found, number + 1
-    return found, end
+                matching.append(trial_id)
+            if len(matching) == limit:
+                return matching, number + 1
+    return matching, end
 
 
 def _fields(services: Services, state: TrialState, warm_start: str | None) -> dict[str, Any]:
+    """Return the fields of the `Trial` answer.
+
+    `warm_start` is the checkpoint that the experiment's trials start from, if any.
+    """
     return {
         "id": state.trial_id,
         "experiment_id": state.experiment_id,
@@ -205,14 +241,29 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "allocation": _allocation(state, state.allocation) if state.allocation else None,
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
-        "message": state.message,
+        "message": _shown_message(state),
         "exit_code": state.exit_code,
         "cost": _cost_micros(services, state) / MICROS_PER_DOLLAR,
     }
 
 
+def _shown_message(state: TrialState) -> str:
+    """Return the trial's message.
+
+    For a trial without a message, return a text about its current run if the run started from
+    batch 0 and repeats the training of earlier runs.
+    """
+    is_first_run = state.allocation is None or state.epoch == 1
+    if state.message or is_first_run or not state.repeats_all_training:
+        return state.message
+    return (
+        f"run {state.epoch} started again from batch 0: no checkpoint has any of the "
+        "batches trained before"
+    )
+
+
 def _cost_micros(services: Services, state: TrialState) -> int:
-    """The cost of the trial, with that of its allocation so far."""
+    """Return the cost of the trial in micro-dollars, the running allocation included."""
     allocation = state.allocation
     if allocation is None or not allocation.places:
         return state.cost_micros
@@ -220,8 +271,10 @@ def _cost_micros(services: Services, state: TrialState) -> int:
 
 
 def _steps_completed(services: Services, state: TrialState) -> int:
-    """The steps that the trial is known to have made: its state holds only those of validations and
-    checkpoints.
+    """Return the steps that the trial has trained, by the latest report.
+
+    The trial's state only has the steps of validations and checkpoints. While an allocation runs,
+    the training metrics of its rows are read too.
     """
     if state.allocation is None or not state.allocation.places:
         return state.steps
@@ -231,7 +284,10 @@ def _steps_completed(services: Services, state: TrialState) -> int:
 
 
 def _shown_status(state: TrialState) -> Status:
-    """The trial's own status once it has ended, before that its experiment's."""
+    """Return the status to show: the status of the ended trial, or of the experiment.
+
+    STOPPING_KILLED for a trial that is being killed, alone or because its experiment failed.
+    """
     if state.status.is_final:
         return state.status
     if state.experiment_status is Status.STOPPING_ERROR:
@@ -241,42 +297,36 @@ def _shown_status(state: TrialState) -> Status:
 
 
 def _warm_start(services: Services, experiment_id: int) -> str | None:
-    """The checkpoint that a trial starts from while it has none of its own."""
+    """Return the UUID of the checkpoint that the experiment's trials start from. None without."""
     loaded = services.agents.read_experiment(experiment_id)
     source = loaded[1].warm_start if loaded else None
     return source.uuid if source else None
 
 
 def _allocation(state: TrialState, held: TrialAllocation) -> Allocation:
-    ending = held.wish is not DesiredState.RUN and bool(held.places)
+    """Return the answer for the trial's allocation; TERMINATING while the trial has to stop."""
+    is_ending = held.wish is not DesiredState.RUN and bool(held.places)
     return Allocation(
         id=f"{state.trial_id}.{state.epoch}",
-        state="TERMINATING" if ending else held.state.value,
+        state="TERMINATING" if is_ending else held.state.value,
         places=[Place(agent_id=place.agent, slots=list(place.slots)) for place in held.places],
     )
 
 
 def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
-    """The environment that the last run reported: the trial's own fields over its agent's."""
+    """Return the environment that the trial's last run reported. None without a report.
+
+    A field of the trial's own report replaces the same field of its agent's report. A report that
+    cannot be decoded counts as empty.
+    """
     address, last = addresses.trial(trial_id), f"{ENVIRONMENT}~"
-    # Of a run's writers the agent is the last.
+    # In a descending read, the agent's row comes first, because `agent` sorts after other writers.
     rows = services.table.query(address, ENVIRONMENT, last, limit=2, descending=True).rows
     if not rows:
         return None
     epoch, _, writer = rows[0].key.sort.removeprefix(ENVIRONMENT).partition("#")
     of_run = [row for row in rows if row.key.sort.startswith(f"{ENVIRONMENT}{epoch}#")]
     counting = of_run if writer == "agent" else of_run[:1]
-    lines = [_parse_environment(row) for row in counting]
+    lines = [readable(parse_stored_object(row.body))[0] for row in counting]
     fields = {name: value for line in lines for name, value in line.items()}
     return {name: value for name, value in fields.items() if name not in ("kind", "time_ms")}
-
-
-def _parse_environment(row: Row) -> dict[str, Any]:
-    """The fields of a stored environment; none where it is nested deeper than can be read, as it
-    was accepted once.
-    """
-    try:
-        fields: dict[str, Any] = parse_json(row.body)
-    except ValueError:
-        return {}
-    return fields

@@ -1,4 +1,7 @@
-"""The best trials of an experiment, by the summaries in it: no trial's own state is read."""
+"""Ranking of an experiment's trials by metric.
+
+The metrics come from the experiment's trial summaries, so that no trial's own state is read.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,31 +16,36 @@ from control_plane.engine.head import HEAD, PARTS
 from control_plane.queries.row_pages import read_rows
 from control_plane.state.table import Key, Row, StateTable
 
-# Trials of all experiments that are kept, some 150 bytes each.
+# The most trials in the cache over all experiments, of about 150 bytes each.
 KEPT_TRIALS_MAX = 300_000
 BEST_MAX = 200
 
 TrialRank = tuple[bool, float, int]
-"""Orders trials by rank: true without a metric, the metric (less is better), the trial's id."""
+"""Sort key of a trial, best first.
+
+The fields: whether the trial has no metric; the metric, negated if larger is better; the trial's
+id.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """The ranks of an experiment's trials as of a revision of its head, by part of the summaries,
-    with the revision of the part.
-    """
+    """The ranks of an experiment's trials."""
 
     revision: int
+    """The revision of the experiment's head at which the ranks were read."""
     parts: dict[str, tuple[int, list[TrialRank]]]
+    """For each part of the summaries, by sort key, its revision and the ranks of its trials."""
 
     def ranks(self) -> Iterable[TrialRank]:
         return (trial for _, ranks in self.parts.values() for trial in ranks)
 
 
 class TrialRankings:
-    """A cache of the best trials of some experiments. While an experiment does not change, nothing
-    of it is read again, and then no part of the summaries that has not changed is decoded again.
-    Safe to share between threads.
+    """Cache of trial rankings. Safe to share between threads.
+
+    While an experiment's head does not change, only the head is read. After a change, all parts of
+    the summaries are read, and only changed parts are decoded.
     """
 
     def __init__(self) -> None:
@@ -47,10 +55,18 @@ class TrialRankings:
     def best(
         self, table: StateTable, experiment_id: int, trials: int, *, smaller_is_better: bool
     ) -> list[int]:
-        """The ids of the at most `trials` (up to BEST_MAX) best ones; those without a metric, which
-        come last, in the order of their ids.
+        """Return the ids of the experiment's best trials, best first.
+
+        Trials without a metric come last, by id. Empty for an experiment that does not exist.
+
+        Args:
+            table: the state table.
+            experiment_id: the experiment.
+            trials: the most ids to return, at most BEST_MAX.
+            smaller_is_better: whether smaller metrics are better.
         """
-        # Before the summaries: each of them that is newer than this is read again next time.
+        # Read the head before the summaries. A summary that changes in between is then read again
+        # by the next call.
         head = table.get(Key(addresses.experiment(experiment_id), HEAD))
         revision = head.revision if head else 0
         with self._lock:
@@ -71,6 +87,10 @@ def _rank_parts(
     known: dict[str, tuple[int, list[TrialRank]]],
     smaller_is_better: bool,
 ) -> dict[str, tuple[int, list[TrialRank]]]:
+    """Read the summaries and return the revision and ranks of each part, by sort key.
+
+    Parts whose revision is that in `known` are taken from `known`.
+    """
     first = f"{PARTS}trials/"
     parts = {}
     for row in read_rows(table, addresses.experiment(experiment_id), first, f"{first}~"):
@@ -82,6 +102,7 @@ def _rank_parts(
 
 
 def _rank_trials(row: Row, smaller_is_better: bool) -> list[TrialRank]:
+    """Return the ranks of the best BEST_MAX trials of a part of the summaries."""
     part = actor_type_at(row.key.partition).decode_part(row.key.sort.removeprefix(PARTS), row.body)
     trials = part.trials if isinstance(part, Summaries) else ()
     sign = 1 if smaller_is_better else -1

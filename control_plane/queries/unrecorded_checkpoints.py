@@ -1,4 +1,4 @@
-"""Lists of checkpoints that are in an experiment's store and not recorded."""
+"""Query of checkpoint folders in an experiment's store that the state table does not record."""
 
 from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
 from control_plane.checkpoint_gc.unrecorded_checkpoints import UnrecordedCheckpoint, find_unrecorded
@@ -8,14 +8,16 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
 
-# Trials whose folders one request lists: each is a call to the store.
+# The most trials that a request lists folders of. Each trial is a call to the store.
 _TRIALS_READ_MAX = 20
 _LIST = "unrecorded-checkpoints"
 
 
 class UnrecordedCheckpointAnswer(Answer):
-    """A folder among an experiment's checkpoints that is not recorded, which may be an upload under
-    way. Deleting the experiment deletes those that are complete and this cluster's own.
+    """A checkpoint folder in an experiment's store that is not recorded.
+
+    The folder may belong to an upload that is still running. Deleting the experiment also deletes
+    the folder if `is_complete` and `is_own` (written by this cluster) are true.
     """
 
     uuid: str
@@ -29,9 +31,13 @@ class UnrecordedCheckpointAnswer(Answer):
 def list_unrecorded(
     services: Services, experiment_id: int, page: PageRequest
 ) -> Page[UnrecordedCheckpointAnswer]:
-    """List unrecorded checkpoints by trial. A page covers a few trials, whatever its limit.
+    """Return a page of the experiment's unrecorded checkpoints, sorted by trial.
 
-    Raises RequestError not_found, or conflict if the store cannot be read.
+    A page covers all unrecorded checkpoints of up to 20 trials; the page's limit is ignored.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; conflict, if the store cannot be
+            read; invalid, for a cursor of another list.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after(_LIST, (int,))
@@ -40,9 +46,9 @@ def list_unrecorded(
     stores = stores_of(services)
     try:
         items = [
-            _answer(one)
+            _answer(checkpoint)
             for trial_id in experiments.trial_ids(services, state, first, end)
-            for one in find_unrecorded(stores, experiment_id, trial_id)
+            for checkpoint in find_unrecorded(stores, experiment_id, trial_id)
         ]
     except CollectionFailed as failed:
         raise RequestError(Code.CONFLICT, str(failed)) from None
@@ -50,12 +56,12 @@ def list_unrecorded(
     return Page(items=items, next_cursor=encode_cursor(_LIST, (end,)) if more else None)
 
 
-def _answer(one: UnrecordedCheckpoint) -> UnrecordedCheckpointAnswer:
+def _answer(checkpoint: UnrecordedCheckpoint) -> UnrecordedCheckpointAnswer:
     return UnrecordedCheckpointAnswer(
-        uuid=one.uuid,
-        trial_id=one.trial_id,
-        experiment_id=one.experiment_id,
-        epoch=one.epoch,
-        is_complete=one.is_complete,
-        is_own=one.is_own,
+        uuid=checkpoint.uuid,
+        trial_id=checkpoint.trial_id,
+        experiment_id=checkpoint.experiment_id,
+        epoch=checkpoint.epoch,
+        is_complete=checkpoint.is_complete,
+        is_own=checkpoint.is_own,
     )

@@ -1,1 +1,1 @@
-"""Restored clusters: what must be done before an older copy of the state is used again."""
+"""Restoration of clusters: the steps that make an older copy of the state safe to use."""

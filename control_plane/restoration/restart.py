@@ -1,13 +1,13 @@
 """The restart of a cluster from an older copy of its state.
 
-Nobody may use the state meanwhile. Each step may be done again, so after a crash all of them are:
-the new incarnation is written last.
+Nothing else may use the state during the restart. Every step can be repeated, and the new
+incarnation is written last. So after a crash, a second restart repeats all steps.
 
-1. Ids that may have been given after the copy was taken are skipped.
-2. All agents count as lost, so that every run begins again from its latest checkpoint. What went on
-   after the copy was taken is not in it: an agent that is still there may have a trial's next run.
-3. Experiments give up the ids that they have reserved for their trials.
-4. The state gets a new incarnation, by which agents know that they have to drop what they have.
+1. Skip the ids that may have been assigned after the copy was taken.
+2. Mark all agents as lost, so that every run starts again from its latest checkpoint. The copy does
+   not contain later events, so a live agent may already run a trial's next allocation.
+3. Let experiments discard the ids that they have reserved for their trials.
+4. Start a new incarnation, which tells agents to delete their allocations.
 """
 
 import uuid
@@ -29,27 +29,29 @@ from control_plane.fleet.rows import read_rows
 from control_plane.restoration.incarnation import incarnation_write
 from control_plane.state.table import Expect, Key, Put, StateTable
 
-# How many ids may have been given since the copy was taken, where nobody knows.
 SKIPPED_IDS: Mapping[str, int] = {"experiment": 1_000, "trial": 1_000_000, "token": 1_000}
+"""The ids of each counter to skip if the newest state is lost."""
 REASON = "the cluster was restored from an older copy of its state"
-# An actor that does not come to rest within this time goes on when the cluster runs.
 _BUDGET_MS = 600_000
+"""The time for processing mail. Actors with mail left continue when the cluster runs."""
 
 
 @dataclass(frozen=True)
 class RestartReport:
-    """The outcome of a restart: the incarnation, the next id of each counter, the agents that were
-    given up, and how many experiments have not ended.
-    """
+    """The outcome of a restart."""
 
     incarnation: str
+    """The name of the new incarnation."""
     next_ids: Mapping[str, int]
+    """The next id of each counter."""
     agents: tuple[str, ...]
+    """The agents that were marked as lost."""
     experiments: int
+    """The number of experiments that have not ended."""
 
 
 def read_next_ids(table: StateTable) -> dict[str, int]:
-    """Read the next id of each counter that was used."""
+    """Read the next id of each counter that has a row."""
     return {row.key.sort: int(row.body) for row in read_rows(table, COUNTERS)}
 
 
@@ -58,10 +60,15 @@ def begin_incarnation(
     given_ids: Mapping[str, int] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> RestartReport:
-    """Make the older copy of a state, on which nothing runs, safe to be used.
+    """Make an older copy of a state safe to use, and start a new incarnation.
 
-    `given_ids` are the next ids as of the newest state there was; None: it is lost, and
-    SKIPPED_IDS are skipped. `on_step` hears what is being done.
+    Skip ids, mark all agents as lost, process the mail that is due, and notify the experiments.
+    Nothing else may use the state meanwhile.
+
+    Args:
+        given_ids: the next ids of the newest state. None if that state is lost; then `SKIPPED_IDS`
+            are skipped.
+        on_step: called with the name of each step before the step.
     """
     on_step("skipping ids")
     next_ids = _skip_ids(engine.table, given_ids)
@@ -72,9 +79,10 @@ def begin_incarnation(
         for pool in [row.key.sort for row in read_rows(engine.table, POOLS)]
         for agent in mark_all_agents(engine.table, pool, engine.clock(), follow, REASON)
     )
-    # What a restart left that was cut short, or the cluster when the copy was taken.
-    late = Engine(engine.table, lambda: engine.clock() + RECOVERY_DELAY_MS)
-    process_due_rows(late, expiry_shards=(), budget_ms=_BUDGET_MS)
+    # Process mail that the cluster had left when the copy was taken, or an aborted restart. The
+    # clock is ahead, so that all mail of the recovery delay is due.
+    ahead = Engine(engine.table, lambda: engine.clock() + RECOVERY_DELAY_MS)
+    process_due_rows(ahead, expiry_shards=(), budget_ms=_BUDGET_MS)
     on_step("telling experiments")
     experiments = 0
     for row in read_rows(engine.table, LISTING):
@@ -85,6 +93,11 @@ def begin_incarnation(
 
 
 def _skip_ids(table: StateTable, given: Mapping[str, int] | None) -> dict[str, int]:
+    """Advance all counters in the state table, and return the next ids.
+
+    Without `given`, advance each counter by `SKIPPED_IDS`, and other counters by the largest of
+    these numbers. With `given`, advance each counter to the given id unless it is already higher.
+    """
     rows = {row.key.sort: row for row in read_rows(table, COUNTERS)}
     next_ids = {}
     for name in sorted({*rows, *SKIPPED_IDS, *(given or ())}):
@@ -100,12 +113,19 @@ def _skip_ids(table: StateTable, given: Mapping[str, int] | None) -> dict[str, i
 
 
 def _notify_experiment(engine: Engine, key: Key) -> bool:
-    """Tell an experiment of the listing row unless it needs no ids any more; whether it goes on."""
+    """Send `ClusterRestored` to an experiment, and return whether the experiment has not ended.
+
+    An ended experiment only gets the message if it still has reserved ids. Return False for a
+    deleted experiment.
+
+    Args:
+        key: the key of the experiment's row in the listing.
+    """
     address = addresses.experiment(int(key.sort))
     state = engine.read_state(address)
     if not isinstance(state, ExperimentState) or state.status is Status.DELETED:
         return False
-    goes_on = not state.status.is_final
-    if goes_on or state.ids.first < state.ids.end:
+    is_active = not state.status.is_final
+    if is_active or state.ids.first < state.ids.end:
         engine.execute_command(address, ClusterRestored())
-    return goes_on
+    return is_active

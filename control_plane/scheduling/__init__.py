@@ -1,1 +1,1 @@
-"""Schedulers: they turn a snapshot of a pool into a plan. Pure; the pool commits the plan."""
+"""Pure schedulers: each turns a snapshot of a pool into a plan, which the pool commits."""

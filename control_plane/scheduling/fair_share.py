@@ -1,8 +1,8 @@
-"""The fair-share scheduler: every job gets its part of the slots, by weight, and gives back any
-excess.
+"""The fair-share scheduler: each job gets a share of the slots by weight.
 
-The rules are those of Determined 0.19: pending requests count on a full cluster too, so that shares
-are computed again when a job comes. Requests that can never fit are left out.
+Jobs return slots beyond their shares if other requests can use the slots. The rules are those of
+Determined 0.19. Pending requests count even on a full cluster, so that shares change when a job
+arrives. Requests that the agents can never fit do not count.
 """
 
 from collections import Counter, defaultdict
@@ -16,15 +16,15 @@ from control_plane.scheduling.fitting import AgentSet, RequestPlacer
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation, Victim
 from control_plane.scheduling.scheduling_result import SchedulingResult, remaining_slots
 from control_plane.scheduling.shares import ShareClaim, offer_shares
-from control_plane.scheduling.sizes import slots_text
+from detcloud.shared.plurals import count_text
 
 
 def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> SchedulingResult:
-    """Start what fits into the shares and preempt what exceeds them.
+    """Start requests within the shares and preempt allocations beyond the shares.
 
-    Whether a request fits is first asked of the agents as they are, whatever else is planned; one
-    that then finds no place stays pending until the next plan. Slots that would stay idle, since
-    the trials that they are offered to are larger than what is left, are lent to smaller trials.
+    A request counts against its job's share if the request would fit the agents before any start of
+    this plan. If earlier starts leave no room for the request, it stays pending until the next
+    plan. If nothing is preempted or stopping, idle slots are lent to requests beyond the shares.
     """
     placer = RequestPlacer(agent_set, starts_max)
     _start_zero_slot_requests(jobs, placer)
@@ -46,25 +46,29 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
         return _share_text(share, agent_set) if exceeds and request.slots else ""
 
     order = [by_group[claim.group] for claim in claims]
-    rest = (job for job in jobs if job.pending_slots and job.group not in offered)
-    order += sorted(rest, key=lambda job: (job.submitted_ms, job.group))
+    without_claim = (job for job in jobs if job.pending_slots and job.group not in offered)
+    order += sorted(without_claim, key=lambda job: (job.submitted_ms, job.group))
     return SchedulingResult(placer.starts, victims, order, agent_set, policy_reason)
 
 
 def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> None:
-    """Start requests without slots in the order of submission, regardless of shares."""
-    asking = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
-    for request in merge(*asking, key=lambda request: request.ticket):
+    """Start zero-slot requests in the order of tickets, regardless of shares."""
+    per_job = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
+    for request in merge(*per_job, key=lambda request: request.ticket):
         if placer.is_full or not placer.place_request(request):
             return
 
 
 def _zero_slot_requests(job: Job) -> Iterator[AllocationRequest]:
+    """Yield the job's pending requests without slots."""
     return (request for request in job.pending if request.slots == 0)
 
 
 def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareClaim]:
-    """The claims of all jobs that have or want slots."""
+    """Yield the claims of all jobs that hold or request slots.
+
+    Requests that the agents can never fit do not count, nor does demand beyond `max_slots`.
+    """
     for job in jobs:
         demand, smallest, single_agent = job.held_slots, None, job.single_agent
         for slots, count in job.pending_slots.items():
@@ -84,13 +88,19 @@ def _share_claims(jobs: Iterable[Job], agent_set: AgentSet) -> Iterator[ShareCla
 def _choose_victims(
     jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
 ) -> list[Victim]:
-    """Preempt what exceeds a share: the oldest, or what makes room on fewer agents where they make
-    none. What nobody could use stays, or it would be idle and lent to the same job again.
+    """Choose allocations beyond their jobs' shares to preempt, if other requests can use the slots.
+
+    1. Try the oldest allocations of each job.
+    2. If their slots serve no request, try allocations on the agents where these jobs hold most
+       slots.
+    3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
+
+    Jobs beyond `max_slots` give back slots in any case.
     """
     exceeding = [job for job in jobs if job.held_slots - job.leaving_slots > offered[job.group]]
     if not exceeding:
         return []
-    need = _UnmetShares(jobs, offered, placer)
+    unmet = _UnmetShares(jobs, offered, placer)
     for order_key in (_start_number, _agents_with_most_slots(exceeding)):
         victims = [
             victim
@@ -99,7 +109,7 @@ def _choose_victims(
                 job, offered, placer, _start_number if _is_over_limit(job) else order_key
             )
         ]
-        if need.can_use(victims) and _starts_other_trials(jobs, victims, placer):
+        if unmet.can_use(victims) and _starts_other_trials(jobs, victims, placer):
             return victims
     return [
         victim
@@ -112,63 +122,72 @@ def _choose_victims(
 def _starts_other_trials(
     jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer
 ) -> bool:
-    """Whether the shares would start other trials than the victims, once these have left and wait
-    again.
+    """Return whether other trials than the victims would start after the victims have stopped.
 
-    Offers depend on which trials run and which wait. If only the victims would start again, they
-    would be preempted and started for ever.
+    Offers depend on the running and the pending trials. If only the victims would start again, they
+    would be preempted and started forever. Return True if the result depends on a draining agent,
+    whose slots vanish and change the shares.
     """
-    going = [victim.allocation for victim in victims]
+    stopping = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
-        going += [running for running in job.allocations if running.leaving and running.slots]
+        stopping += [running for running in job.allocations if running.leaving and running.slots]
     agents = placer.agents.copy()
-    for running in going:
+    for running in stopping:
         if not agents.release_placements(running.placements):
-            # The slots of an agent that drains go with it, so that the shares change.
             return True
-    agents = agents.as_found()
-    later = {job.group: _job_without(job, going, placer) for job in jobs}
-    after = RequestPlacer(agents, maxsize)
-    for claim in offer_shares(list(_share_claims(later.values(), agents)), agents.total_slots):
-        job = later[claim.group]
+    agents = agents.as_initial()
+    later_jobs = {job.group: _job_after_stops(job, stopping, placer) for job in jobs}
+    later_placer = RequestPlacer(agents, maxsize)
+    claims = list(_share_claims(later_jobs.values(), agents))
+    for claim in offer_shares(claims, agents.total_slots):
+        job = later_jobs[claim.group]
         if job.held_slots < claim.offered:
-            _start_requests(job, claim.offered - job.held_slots, after)
-    came = Counter((start.request.group, start.request.slots) for start in after.starts)
-    return bool(came - Counter((running.group, running.slots) for running in going))
+            _start_requests(job, claim.offered - job.held_slots, later_placer)
+    started = Counter((start.request.group, start.request.slots) for start in later_placer.starts)
+    return bool(started - Counter((running.group, running.slots) for running in stopping))
 
 
-def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
-    """The job once what starts now runs, and what goes waits again behind the others."""
-    gone = [running for running in going if running.group == job.group]
+def _job_after_stops(job: Job, stopping: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
+    """Return the job as after the plan's starts and after `stopping` allocations have stopped.
+
+    The stopped allocations are pending again, behind the job's other requests.
+    """
+    stopped = [running for running in stopping if running.group == job.group]
     starts = [start.request for start in placer.starts if start.request.group == job.group]
     started = {request.allocation_id: request.slots for request in starts}
     fixed = sum(request.slots for request in starts if not request.preemptible)
-    fixed -= sum(running.slots for running in gone if not running.preemptible)
+    fixed -= sum(running.slots for running in stopped if not running.preemptible)
     waiting = Counter(job.pending_slots)
     waiting.subtract(started.values())
-    waiting.update(running.slots for running in gone)
+    waiting.update(running.slots for running in stopped)
+    stopped_slots = sum(running.slots for running in stopped)
     return replace(
         job,
-        pending=_PendingLater(job, started, gone),
+        pending=_PendingAfterStops(job, started, stopped),
         allocations=(),
         pending_slots={slots: count for slots, count in waiting.items() if count > 0},
-        held_slots=job.held_slots + sum(started.values()) - sum(running.slots for running in gone),
+        held_slots=job.held_slots + sum(started.values()) - stopped_slots,
         non_preemptible_slots=job.non_preemptible_slots + fixed,
         leaving_slots=0,
     )
 
 
-class _PendingLater:
-    """The requests of a job that do not start now, then those of its victims; read lazily."""
+class _PendingAfterStops:
+    """A job's pending requests without the started ones, then requests for stopped allocations.
+
+    The requests are read lazily.
+    """
 
     def __init__(
-        self, job: Job, started: Container[str], gone: Sequence[RunningAllocation]
+        self, job: Job, started: Container[str], stopped: Sequence[RunningAllocation]
     ) -> None:
-        self._job, self._started, self._gone = job, started, gone
+        self._job, self._started, self._stopped = job, started, stopped
 
     def __iter__(self) -> Iterator[AllocationRequest]:
-        yield from (one for one in self._job.pending if one.allocation_id not in self._started)
-        for running in self._gone:
+        yield from (
+            request for request in self._job.pending if request.allocation_id not in self._started
+        )
+        for running in self._stopped:
             yield AllocationRequest(
                 running.allocation_id,
                 running.slots,
@@ -179,7 +198,9 @@ class _PendingLater:
 
 
 def _is_over_limit(job: Job) -> bool:
-    """Whether the job has more than its max_slots, so that it gives back in any case."""
+    """Return whether the job holds more than `max_slots`, without the allocations that are
+    stopping.
+    """
     return job.max_slots is not None and job.held_slots - job.leaving_slots > job.max_slots
 
 
@@ -189,7 +210,14 @@ def _preempt_excess(
     placer: RequestPlacer,
     order_key: Callable[[RunningAllocation], Any],
 ) -> Iterator[Victim]:
-    """Victims for the slots beyond a share; slots that are being released already count."""
+    """Yield victims until the job holds no more than the job's share.
+
+    Stopping allocations count as stopped.
+
+    Args:
+        offered: the share of each job.
+        order_key: the sort key in whose order allocations are preempted.
+    """
     share = offered[job.group]
     excess = job.held_slots - job.leaving_slots - share
     for running in sorted(job.allocations, key=order_key):
@@ -201,13 +229,16 @@ def _preempt_excess(
 
 
 def _start_number(running: RunningAllocation) -> int:
+    """Return the number of the allocation's start, by which older allocations sort first."""
     return running.start
 
 
 def _agents_with_most_slots(
     jobs: Iterable[Job],
 ) -> Callable[[RunningAllocation], tuple[int, str, int]]:
-    """A sort key of allocations: those on the agents where the jobs hold most come first."""
+    """Return a sort key by which allocations on the agents where `jobs` hold the most slots come
+    first.
+    """
     held: Counter[str] = Counter()
     for job in jobs:
         for running in job.allocations:
@@ -219,7 +250,9 @@ def _agents_with_most_slots(
 
 
 class _UnmetShares:
-    """The requests within shares that find no place, even once what leaves already is gone."""
+    """The sizes of requests within the shares that fit no agent, even after stopping allocations
+    end.
+    """
 
     def __init__(
         self, jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
@@ -234,34 +267,39 @@ class _UnmetShares:
         for start in placer.starts:
             self._started_of[start.request.group].append(start.request)
         started = {start.request.allocation_id for start in placer.starts}
-        given = _started_slots(placer)
+        started_slots = _started_slots(placer)
         for job in jobs:
-            staying = job.held_slots - job.leaving_slots + given[job.group]
+            staying = job.held_slots - job.leaving_slots + started_slots[job.group]
             budget = offered[job.group] - staying
             if any(0 < slots <= budget for slots in job.pending_slots):
                 self._serve_within(job, budget, started)
 
     def can_use(self, victims: Iterable[Victim]) -> bool:
-        """Whether any of them would start once the victims are gone. The slots of an agent that
-        drains go with it, so that the shares change.
+        """Return whether a request would fit after the victims have stopped.
+
+        Also return True if a victim runs on a draining agent, whose slots vanish and change the
+        shares.
         """
-        after = self._agents.copy()
-        drains = False
+        agents = self._agents.copy()
+        is_draining = False
         for victim in victims:
-            drains |= not after.release_placements(victim.allocation.placements)
-        return drains or any(after.can_fit_now(*size) for size in self._sizes)
+            is_draining |= not agents.release_placements(victim.allocation.placements)
+        return is_draining or any(agents.can_fit_now(*size) for size in self._sizes)
 
     def _serve_within(self, job: Job, budget: int, started: Container[str]) -> None:
-        """Place what the job may have. Its requests are read only while one of them fits."""
+        """Place requests of the job within `budget` slots and record the sizes that do not fit.
+
+        Requests are only read as long as one of the job's sizes fits.
+        """
         waiting = Counter(job.pending_slots)
-        waiting.subtract(one.slots for one in self._started_of[job.group])
-        line = (one for one in job.pending if one.allocation_id not in started)
+        waiting.subtract(request.slots for request in self._started_of[job.group])
+        requests = (request for request in job.pending if request.allocation_id not in started)
         while True:
             sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
             if not any(self._agents.can_fit_now(slots, job.single_agent) for slots in sizes):
                 self._sizes |= {(slots, job.single_agent) for slots in sizes}
                 return
-            request = next(line, None)
+            request = next(requests, None)
             if request is None:
                 return
             if request.slots in sizes:
@@ -273,32 +311,36 @@ class _UnmetShares:
 
 
 def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
-    """Start what fits beyond the shares, one request of each job in turn."""
+    """Start requests beyond the shares while slots are free, in turn for each job."""
     started = {start.request.allocation_id for start in placer.starts}
-    given = _started_slots(placer)
-    turns = [
-        _RequestsBeyondShare(job, (r for r in job.pending if r.allocation_id not in started), given)
+    started_slots = _started_slots(placer)
+    borrowers = [
+        _Borrower(
+            job,
+            (request for request in job.pending if request.allocation_id not in started),
+            started_slots,
+        )
         for job in order
         if placer.can_start_any(job, maxsize)
     ]
-    while turns:
-        turns = [turn for turn in turns if turn.start_next(placer)]
+    while borrowers:
+        borrowers = [borrower for borrower in borrowers if borrower.start_next(placer)]
 
 
-class _RequestsBeyondShare:
-    """A job's requests that wait beyond its share."""
+class _Borrower:
+    """A job that may start requests beyond the share, up to `max_slots`."""
 
     def __init__(
-        self, job: Job, line: Iterator[AllocationRequest], given: Mapping[int, int]
+        self, job: Job, requests: Iterator[AllocationRequest], started_slots: Mapping[int, int]
     ) -> None:
         room = remaining_slots(job)
-        self._job, self._line = job, line
-        self._room = maxsize if room is None else room - given[job.group]
+        self._job, self._requests = job, requests
+        self._room = maxsize if room is None else room - started_slots[job.group]
 
     def start_next(self, placer: RequestPlacer) -> bool:
-        """Start the next request that fits; False: there is none."""
+        """Start the job's next request that fits. Return False if no request fits."""
         while not placer.is_full and placer.can_start_any(self._job, self._room):
-            request = next(self._line, None)
+            request = next(self._requests, None)
             if request is None:
                 return False
             if 0 < request.slots <= self._room and placer.place_request(request):
@@ -308,14 +350,18 @@ class _RequestsBeyondShare:
 
 
 def _started_slots(placer: RequestPlacer) -> Counter[int]:
-    """The slots that each job has been given in this plan."""
-    given = Counter[int]()
+    """Return the slots that each job's starts in this plan use."""
+    slots = Counter[int]()
     for start in placer.starts:
-        given[start.request.group] += start.request.slots
-    return given
+        slots[start.request.group] += start.request.slots
+    return slots
 
 
 def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
+    """Start requests of the job within `budget` slots.
+
+    A request that fitted before the plan uses the budget even if it finds no place now.
+    """
     for request in job.pending if placer.can_start_any(job, budget) else ():
         fits = placer.agents.could_fit_initially(request.slots, request.single_agent)
         if 0 < request.slots <= budget and fits:
@@ -326,4 +372,5 @@ def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
 
 
 def _share_text(share: int, agent_set: AgentSet) -> str:
-    return f"its share is {share} of {slots_text(agent_set.total_slots)}"
+    """Return a text for users about a job's share."""
+    return f"its share is {share} of {count_text(agent_set.total_slots, 'slot')}"

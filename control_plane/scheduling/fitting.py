@@ -1,5 +1,6 @@
-"""Fitting of requests to agents: to one with enough free slots, or to several unused ones; and the
-placement of a plan's starts.
+"""Fitting of requests to agents, and placement of the requests that a plan starts.
+
+A request fits on one agent with enough free slots, or on several unused agents.
 """
 
 from collections import Counter
@@ -18,14 +19,14 @@ from control_plane.scheduling.model import (
 )
 from control_plane.scheduling.sizes import can_hold, gang_shape
 
-# An agent's free slots and all its slots.
 _SlotCounts = tuple[int, int]
+"""An agent's free slots and total slots."""
 
 
 class RequestPlacer:
-    """Places requests on a live set of agents, up to so many of them.
+    """A placer of requests on a set of agents, up to a maximum number of starts.
 
-    Nothing is released meanwhile, so a size that did not fit once is not tried again.
+    Slots are only taken, never released. So a size that did not fit once is not tried again.
     """
 
     def __init__(self, agent_set: "AgentSet", starts_max: int) -> None:
@@ -36,11 +37,11 @@ class RequestPlacer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the plan has as many starts as it may have."""
+        """Whether the plan has reached the maximum number of starts."""
         return len(self.starts) >= self._starts_max
 
     def place_request(self, request: AllocationRequest) -> bool:
-        """Start the request; False: it does not fit."""
+        """Start the request. Return False if the request does not fit."""
         size = (request.slots, request.single_agent)
         if size in self._too_large:
             return False
@@ -53,8 +54,11 @@ class RequestPlacer:
         return True
 
     def can_start_any(self, job: Job, slots_max: int | None = None) -> bool:
-        """Whether reading the job's pending requests may find one that starts; `slots_max`: the
-        slots it may take.
+        """Return whether a pending size of the job may fit, so that requests are worth reading.
+
+        Args:
+            slots_max: the most slots of a request, which must then need at least one slot. None for
+                any request.
         """
         for slots in job.pending_slots:
             if slots_max is None or 0 < slots <= slots_max:
@@ -65,14 +69,14 @@ class RequestPlacer:
 
 
 class AgentSet:
-    """The agents of one label, with their free slots while a plan is made.
+    """The agents of a label, with the slots that are free while a plan is made.
 
-    A request goes to the agent with the best score among those with room. `best` fit prefers the
-    fewest free slots, `worst` the largest part of free slots; a request without slots is scored so
-    by the free auxiliary places where nobody uses the slots. Among equals the smaller
-    (hash(request) - hash(agent)) mod 2^64 wins, then the agent's id: equal agents are used evenly,
-    yet every run decides the same. A request that no agent has room for takes whole agents whose
-    slots nobody uses; see `sizes.gang_shape`.
+    A request goes to the agent with the best score among the agents with room. `best` fit prefers
+    the fewest free slots. `worst` fit prefers the largest fraction of free slots. The score of a
+    zero-slot request uses auxiliary places instead on agents with no slot in use. Ties go to the
+    smallest (hash(request) - hash(agent)) mod 2^64, then to the first name. So equal agents are
+    used evenly, yet every run decides the same. A request that fits no single agent gets whole
+    unused agents; see `sizes.gang_shape`.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class AgentSet:
         self.heterogeneous = heterogeneous
         self._free = [agent.free for agent in self._agents]
         self._names = [agent.agent for agent in self._agents]
-        # Full agents are on no ring: scheduling a full pool costs next to nothing.
+        # Full agents are on no ring, so that scheduling a full pool is cheap.
         kinds = [
             (number, (agent.free, agent.total))
             for number, agent in enumerate(self._agents)
@@ -103,17 +107,17 @@ class AgentSet:
         self._aux_rings: HashRings[float] | None = None
 
     def copy(self) -> "AgentSet":
-        """An independent copy."""
-        made = object.__new__(AgentSet)
-        made.__dict__.update(self.__dict__)
-        made._free = self._free.copy()
-        made._rings = self._rings.copy()
-        made._aux_free = self._aux_free.copy()
-        made._aux_rings = self._aux_rings and self._aux_rings.copy()
-        return made
+        """Return an independent copy."""
+        copied = object.__new__(AgentSet)
+        copied.__dict__.update(self.__dict__)
+        copied._free = self._free.copy()
+        copied._rings = self._rings.copy()
+        copied._aux_free = self._aux_free.copy()
+        copied._aux_rings = self._aux_rings and self._aux_rings.copy()
+        return copied
 
-    def as_found(self) -> "AgentSet":
-        """The agents as a plan finds them that begins with the slots that are free now."""
+    def as_initial(self) -> "AgentSet":
+        """Return a new set that starts with the current free slots of this set."""
         agents = [
             replace(agent, free=free) for agent, free in zip(self._agents, self._free, strict=True)
         ]
@@ -126,35 +130,39 @@ class AgentSet:
 
     @cached_property
     def total_slots(self) -> int:
-        """The slots of all agents, free or held."""
+        """The total slots of all agents, free or in use."""
         return sum(agent.total for agent in self._agents)
 
     @cached_property
     def agent_sizes(self) -> Counter[int]:
-        """The number of agents of each size, of those that take work."""
+        """The number of agents by total slots, without draining agents."""
         return Counter([agent.total for agent in self._agents if not agent.draining])
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
+        """The index of each agent in the sorted names."""
         return {name: number for number, name in enumerate(self._names)}
 
     @property
     def free_slots(self) -> int:
-        """The free slots of all agents."""
+        """The free slots of all agents together."""
         return sum(self._free)
 
     @property
     def unused_slots(self) -> int:
-        """The slots of the agents that nobody uses."""
+        """The slots of agents with no slot in use."""
         return sum(size * count for size, count in self._unused_sizes().items())
 
     @property
     def most_free_slots(self) -> int:
-        """The free slots of the agent that has most of them."""
+        """The largest number of free slots on a single agent."""
         return max(self._rings.kinds, default=(0, 0))[0]
 
     def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
-        """Whether the agents could hold `slots` if nobody else used them."""
+        """Return whether a request would fit if no slot were in use.
+
+        Draining agents do not count.
+        """
         key = (slots, single_agent)
         if key not in self._ever_fits:
             self._ever_fits[key] = (
@@ -165,17 +173,23 @@ class AgentSet:
         return self._ever_fits[key]
 
     def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
-        """Whether a size that does not fit now cannot fit after more was taken either. A gang of
-        several sizes may come out even once a big agent is gone.
+        """Return whether a size that does not fit now cannot fit after further placements either.
+
+        The exception is a heterogeneous gang. Its agents are chosen from the largest down, so it
+        may add up only after another request has taken a large agent.
         """
         return not self.heterogeneous or single_agent or slots <= max(self.agent_sizes, default=0)
 
     def can_spread(self, slots: int, single_agent: bool) -> bool:
-        """Whether a request may be placed elsewhere than in the free slots of one agent."""
+        """Return whether a request may fit although no agent has enough free slots.
+
+        True for zero-slot requests, and for requests that may span agents and exceed the smallest
+        agent.
+        """
         return slots == 0 or not (single_agent or slots <= min(self.agent_sizes, default=0))
 
     def could_fit_initially(self, slots: int, single_agent: bool) -> bool:
-        """Whether a request would have fitted before anything was taken."""
+        """Return whether a request would have fitted before any placement in this set."""
         key = (slots, single_agent)
         if key not in self._initially_fits:
             if slots == 0:
@@ -188,7 +202,7 @@ class AgentSet:
         return self._initially_fits[key]
 
     def can_fit_now(self, slots: int, single_agent: bool) -> bool:
-        """Whether a request would fit now."""
+        """Return whether a request fits the current free slots."""
         if slots == 0:
             return bool(self._zero_slot_rings().kinds)
         if slots <= self.most_free_slots:
@@ -196,36 +210,52 @@ class AgentSet:
         return not single_agent and slots > 1 and self._can_form_gang(slots, self._unused_sizes())
 
     def find_placements(self, request: AllocationRequest) -> tuple[Placement, ...]:
-        """Find the request's places, in the order of its ranks; () if it fits nowhere."""
+        """Return placements for the request in the order of ranks. Return () if the request does
+        not fit.
+
+        The slots stay free; `place_request` also takes them.
+        """
         slots = request.slots
         if slots == 0:
             return self._find_zero_slot_place(request.allocation_id)
-        kinds = self._best_slot_counts(slots)
-        if kinds:
-            number = self._rings.nearest_agent(kinds, request.allocation_id)
+        counts = self._best_slot_counts(slots)
+        if counts:
+            number = self._rings.nearest_agent(counts, request.allocation_id)
             return (Placement(self._names[number], slots),)
         if request.single_agent or slots == 1:
             return ()
         return self._find_gang(request)
 
     def place_request(self, request: AllocationRequest) -> tuple[Placement, ...]:
-        """Find the request's places and take them."""
+        """Take slots for the request and return the placements. Return () if the request does not
+        fit.
+        """
         places = self.find_placements(request)
         for place in places:
             self._adjust_agent(self._numbers[place.agent], place.slots, -1)
         return places
 
     def take_placements(self, places: Iterable[Placement]) -> None:
-        """Take places. Those on agents that drain, or are not in this set, do not count."""
+        """Take the slots of placements.
+
+        Draining agents and agents that are not in this set are ignored.
+        """
         self._adjust_known_agents(places, -1)
 
     def release_placements(self, places: Iterable[Placement]) -> int:
-        """Free places, as `take_placements` takes them. Returns the most free slots of any of their
-        agents.
+        """Free the slots of placements.
+
+        Draining agents and agents that are not in this set are ignored. Return the largest number
+        of free slots on one of the placements' agents, 0 if all were ignored.
         """
         return self._adjust_known_agents(places, 1)
 
     def _adjust_known_agents(self, places: Iterable[Placement], sign: int) -> int:
+        """Add `sign` times the slots of each placement to the agent's free slots.
+
+        Ignore draining and unknown agents. Return the most free slots on one of the adjusted
+        agents.
+        """
         most = 0
         for place in places:
             number = self._numbers.get(place.agent)
@@ -235,7 +265,7 @@ class AgentSet:
         return most
 
     def _best_slot_counts(self, slots: int) -> list[_SlotCounts]:
-        """The slot counts of the best score among those with room."""
+        """Return the slot counts with the best score among agents with enough free slots."""
         kinds = [kind for kind in self._rings.kinds if kind[0] >= slots]
         if len(kinds) < 2:
             return kinds
@@ -246,6 +276,9 @@ class AgentSet:
         return [(free, total) for free, total in kinds if free / total == most]
 
     def _find_gang(self, request: AllocationRequest) -> tuple[Placement, ...]:
+        """Return placements on whole unused agents, or () if no combination has exactly the right
+        slots.
+        """
         return tuple(
             Placement(self._names[number], size)
             for size, count in gang_shape(request.slots, self._unused_sizes(), self.heterogeneous)
@@ -253,7 +286,7 @@ class AgentSet:
         )
 
     def _find_zero_slot_place(self, allocation: str) -> tuple[Placement, ...]:
-        """A place for a request without slots."""
+        """Return a placement for a zero-slot request, or () if no auxiliary place is free."""
         rings = self._zero_slot_rings()
         if not rings.kinds:
             return ()
@@ -261,7 +294,7 @@ class AgentSet:
         return (Placement(self._names[number], 0),)
 
     def _zero_slot_rings(self) -> HashRings[float]:
-        """The agents with free auxiliary places, by score; made when first asked for."""
+        """Return the rings of agents with free auxiliary places by score, built on first use."""
         if self._aux_rings is None:
             self._aux_free = [agent.aux_free for agent in self._agents]
             scores = [
@@ -273,6 +306,7 @@ class AgentSet:
         return self._aux_rings
 
     def _aux_score(self, number: int) -> float:
+        """Return the score of an agent for zero-slot requests. Higher is better."""
         agent = self._agents[number]
         free, total = self._free[number], agent.total
         if free == total:
@@ -280,7 +314,9 @@ class AgentSet:
         return 1 / (1 + free) if self._fitting == "best" else free / total
 
     def _adjust_agent(self, number: int, slots: int, sign: int) -> None:
-        """Release (`sign` 1) or take (-1) so many slots of an agent, or an auxiliary place."""
+        """Release (`sign` 1) or take (`sign` -1) slots of an agent. 0 slots mean an auxiliary
+        place.
+        """
         rings = self._aux_rings if slots else self._zero_slot_rings()
         if rings is not None and self._aux_free[number] > 0:
             rings.remove_agent(self._aux_score(number), number)
@@ -292,6 +328,7 @@ class AgentSet:
             rings.add_agent(self._aux_score(number), number)
 
     def _adjust_slots(self, number: int, slots: int) -> None:
+        """Add `slots` to an agent's free slots and move the agent to the matching ring."""
         total, free = self._agents[number].total, self._free[number]
         if free > 0:
             self._rings.remove_agent((free, total), number)
@@ -301,11 +338,14 @@ class AgentSet:
             self._rings.add_agent((free, total), number)
 
     def _unused_sizes(self) -> dict[int, int]:
-        """The number of agents of each size that nobody uses."""
+        """Return the number of agents by total slots, counting only agents with no slot in use."""
         rings = self._rings
         return {
             total: rings.agent_count((free, total)) for free, total in rings.kinds if free == total
         }
 
     def _can_form_gang(self, slots: int, unused: dict[int, int]) -> bool:
+        """Return whether the unused agents, counted by size, can form a gang with exactly `slots`
+        slots.
+        """
         return bool(unused) and bool(gang_shape(slots, unused, self.heterogeneous))

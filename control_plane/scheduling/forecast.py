@@ -1,4 +1,4 @@
-"""Forecasts of when each waiting job starts: the scheduler, run ahead of time."""
+"""Forecasts of the start of each waiting job, by running the scheduler ahead of time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -17,12 +17,13 @@ from control_plane.scheduling.model import (
 )
 from control_plane.scheduling.schedule import schedule_jobs
 
-# The most plans to make; what has not started by then is unknown.
 PLANS_MAX = 100
-# The starts of a forecast are numbered above all that there were.
+"""The plans of one forecast. The start of a job that still waits then is unknown."""
+# Starts in a forecast get larger numbers than all real starts of the pool.
 _STARTED = 2**53
 
 Scheduler = Callable[[Iterable[Job], Iterable[AgentCapacity], SchedulerRules, int], SchedulePlan]
+"""A scheduler with the arguments of `schedule_jobs`."""
 
 
 def expected_starts(
@@ -36,12 +37,16 @@ def expected_starts(
     plans_max: int = PLANS_MAX,
     schedule: Scheduler = schedule_jobs,
 ) -> dict[int, int | None]:
-    """The time at which the next request of each waiting job starts, None where unknown.
+    """Return when the next request of each waiting job starts (epoch ms). An unknown start is None.
 
-    `ends_ms`: when running allocations are expected to end; one that is not in it runs for ever, as
-    does, once it starts, a request of a job that is not in `run_ms`, the expected time of a run. An
-    end that has passed is expected now. Preempted allocations leave at once and wait again. At most
-    `plans_max` plans are made, by `schedule`: `schedule_jobs` with what else is known of the pool.
+    The forecast repeats plans in virtual time. Preempted allocations stop at once and are pending
+    again. An expected end in the past counts as now.
+
+    Args:
+        ends_ms: when running allocations are expected to end. Other allocations never end.
+        run_ms: the expected duration of the runs of a job. Runs of other jobs never end.
+        plans_max: the number of plans after which the forecast stops.
+        schedule: `schedule_jobs` with further facts about the pool bound.
     """
     pool = _PoolForecast(jobs, agents, ends_ms, run_ms or {})
     expected: dict[int, int | None] = {
@@ -65,7 +70,7 @@ def expected_starts(
 
 
 class _PoolForecast:
-    """A pool whose time is advanced from plan to plan."""
+    """The state of a pool in virtual time."""
 
     def __init__(
         self,
@@ -80,17 +85,23 @@ class _PoolForecast:
         self._run_ms = run_ms
         self._left_ms: dict[str, int] = {}
         self._pending = {
-            group: {r.allocation_id: r for r in job.pending} for group, job in self.jobs.items()
+            group: {request.allocation_id: request for request in job.pending}
+            for group, job in self.jobs.items()
         }
         self._running = {
-            group: {h.allocation_id: h for h in job.allocations} for group, job in self.jobs.items()
+            group: {running.allocation_id: running for running in job.allocations}
+            for group, job in self.jobs.items()
         }
-        self._group_of = {name: group for group, held in self._running.items() for name in held}
+        self._group_of = {
+            allocation: group
+            for group, allocations in self._running.items()
+            for allocation in allocations
+        }
         self._changed: set[int] = set()
         self._started = _STARTED
 
     def start_request(self, start: AllocationStart, now_ms: int) -> None:
-        """Give a request its places, until its run is over."""
+        """Run a pending request at the given placements until the expected end."""
         request = start.request
         group, allocation = request.group, request.allocation_id
         del self._pending[group][allocation]
@@ -111,7 +122,7 @@ class _PoolForecast:
             self._ends[allocation] = now_ms + run_ms
 
     def preempt_allocation(self, running: RunningAllocation, now_ms: int) -> None:
-        """Make an allocation leave and wait again, last of its job, for the rest of its run."""
+        """Stop an allocation and queue the rest of the run as the job's last request."""
         group, job = running.group, self.jobs[running.group]
         if running.allocation_id in self._ends:
             self._left_ms[running.allocation_id] = self._ends[running.allocation_id] - now_ms
@@ -128,7 +139,10 @@ class _PoolForecast:
         )
 
     def advance_to_next_end(self, now_ms: int) -> int | None:
-        """End what is expected to end next; return when that is, None if nothing is."""
+        """End the allocations that are expected to end next.
+
+        Return the time of the end (epoch ms), or None if no running allocation has an expected end.
+        """
         running = {name: at for name, at in self._ends.items() if name in self._group_of}
         if not running:
             return None
@@ -139,9 +153,9 @@ class _PoolForecast:
         return next_ms
 
     def refresh_totals(self) -> None:
-        """Recompute the totals of the jobs that changed."""
+        """Recompute the requests, allocations and totals of the jobs that changed."""
         for group in self._changed:
-            pending = sorted(self._pending[group].values(), key=lambda one: one.ticket)
+            pending = sorted(self._pending[group].values(), key=lambda request: request.ticket)
             allocations = tuple(self._running[group].values())
             self.jobs[group] = job_with_totals(
                 replace(self.jobs[group], pending=pending, allocations=allocations)
@@ -149,20 +163,22 @@ class _PoolForecast:
         self._changed.clear()
 
     def _end_allocation(self, allocation: str) -> None:
+        """Remove a running allocation and free the slots."""
         group = self._group_of.pop(allocation)
         self._ends.pop(allocation, None)
         self._adjust_capacity(self._running[group].pop(allocation).placements, -1)
         self._changed.add(group)
 
     def _adjust_capacity(self, places: Iterable[Placement], sign: int) -> None:
+        """Take (`sign` 1) or free (`sign` -1) the slots or auxiliary places of placements."""
         for place in places:
             agent = self.agents.get(place.agent)
             if agent is None:
                 continue
             if agent.draining:
-                after = replace(agent, total=agent.total - place.slots)
+                adjusted = replace(agent, total=agent.total - place.slots)
             elif place.slots:
-                after = replace(agent, free=agent.free - sign * place.slots)
+                adjusted = replace(agent, free=agent.free - sign * place.slots)
             else:
-                after = replace(agent, aux_free=agent.aux_free - sign)
-            self.agents[place.agent] = after
+                adjusted = replace(agent, aux_free=agent.aux_free - sign)
+            self.agents[place.agent] = adjusted

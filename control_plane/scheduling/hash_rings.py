@@ -1,4 +1,4 @@
-"""Hash rings of agents: agents of one kind on a ring, where a request finds the nearest."""
+"""Hash rings of agents: a ring per kind of agent, on which a request finds the nearest agent."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Sequence
@@ -6,7 +6,8 @@ from functools import lru_cache
 from hashlib import md5
 from typing import Generic, TypeVar
 
-# Below the hash of an agent lies its number, counted down: of equal hashes the first name is next.
+# A point consists of the agent's hash and, in the low bits, the agent's number counted down. So
+# among equal hashes the first name is the nearest.
 _NUMBER_BITS = 24
 _NUMBER_MAX = (1 << _NUMBER_BITS) - 1
 _HASHES = 1 << 64
@@ -15,8 +16,8 @@ K = TypeVar("K")
 
 
 class HashRings(Generic[K]):
-    """A hash ring for each kind of agent. Agents are known by their numbers in `names`, which are
-    sorted.
+    """A hash ring for each kind of agent. Agents are identified by their index in the sorted
+    `names`.
     """
 
     def __init__(self, names: Sequence[str], kinds: Iterable[tuple[int, K]]) -> None:
@@ -29,23 +30,23 @@ class HashRings(Generic[K]):
             ring.sort()
 
     def copy(self) -> "HashRings[K]":
-        """An independent copy."""
-        made = HashRings[K](self._names, ())
-        made._points = self._points
-        made._rings = {kind: ring.copy() for kind, ring in self._rings.items()}
-        return made
+        """Return an independent copy."""
+        copied = HashRings[K](self._names, ())
+        copied._points = self._points
+        copied._rings = {kind: ring.copy() for kind, ring in self._rings.items()}
+        return copied
 
     @property
     def kinds(self) -> Collection[K]:
-        """The kinds that have agents."""
+        """The kinds with at least an agent."""
         return self._rings.keys()
 
     def agent_count(self, kind: K) -> int:
-        """The number of agents of a kind."""
+        """Return the number of agents of a kind. Raises KeyError for a kind without agents."""
         return len(self._rings[kind])
 
     def add_agent(self, kind: K, number: int) -> None:
-        """Put an agent on the ring of its kind."""
+        """Add an agent to the ring of a kind."""
         ring = self._rings.get(kind)
         if ring is None:
             self._rings[kind] = [self._ring_point(number)]
@@ -53,7 +54,7 @@ class HashRings(Generic[K]):
             insort(ring, self._ring_point(number))
 
     def remove_agent(self, kind: K, number: int) -> None:
-        """Take an agent off the ring of its kind."""
+        """Remove an agent from the ring of a kind."""
         ring = self._rings[kind]
         if len(ring) == 1:
             del self._rings[kind]
@@ -61,36 +62,44 @@ class HashRings(Generic[K]):
             del ring[bisect_left(ring, self._ring_point(number))]
 
     def nearest_agent(self, kinds: Sequence[K], allocation: str) -> int:
-        """The agent of these kinds with the smallest (hash(allocation) - hash(agent)) mod 2^64."""
+        """Return the nearest agent among all agents of these kinds.
+
+        The nearest agent has the smallest (hash(allocation) - hash(agent)) mod 2^64.
+        """
         if len(kinds) == 1:
             return self._agent_at(self._rings[kinds[0]], allocation, 0)
-        place = _hash(allocation)
-        found = [self._agent_at(self._rings[kind], allocation, 0) for kind in kinds]
-        return min(found, key=lambda one: ((place - _agent_hash(self._names[one])) % _HASHES, one))
+        point = _hash(allocation)
+        nearest = [self._agent_at(self._rings[kind], allocation, 0) for kind in kinds]
+        return min(
+            nearest,
+            key=lambda number: ((point - _agent_hash(self._names[number])) % _HASHES, number),
+        )
 
     def nearest_agents(self, kind: K, allocation: str, count: int) -> list[int]:
-        """The `count` nearest agents of a kind, the nearest first."""
+        """Return the `count` nearest agents of a kind, the nearest first."""
         ring = self._rings[kind]
         return [self._agent_at(ring, allocation, steps) for steps in range(count)]
 
     def _agent_at(self, ring: Sequence[int], allocation: str, steps: int) -> int:
-        """The agent so many steps down the ring from the allocation's point."""
+        """Return the agent that is `steps` steps down the ring from the allocation's point."""
         above = 0
         if len(ring) > 1:
             above = bisect_right(ring, _hash(allocation) << _NUMBER_BITS | _NUMBER_MAX)
         return _NUMBER_MAX - (ring[above - 1 - steps] & _NUMBER_MAX)
 
     def _ring_point(self, number: int) -> int:
-        mark = self._points[number]
-        if not mark:
-            mark = _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number
-            self._points[number] = mark
-        return mark
+        """Return the point of an agent on a ring, computed once."""
+        point = self._points[number]
+        if not point:
+            point = _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number
+            self._points[number] = point
+        return point
 
 
 def _hash(text: str) -> int:
+    """Return the first 8 bytes of the MD5 digest of the UTF-8 text, as a little-endian integer."""
     return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:8], "little")
 
 
-# Agents are the same in every plan; allocations come and go.
+# Only hashes of agents are cached: agents recur in every plan, allocations do not.
 _agent_hash = lru_cache(maxsize=16_384)(_hash)

@@ -1,8 +1,10 @@
-"""Plans of a pool in which slots are held for a job that has waited too long.
+"""Plans of a pool while slots are held for a job that has waited too long.
 
-That job starts as soon as it fits, before those of its rank. Until then others get only the slots
-that it does not need. Fair share, which may take slots back, lends the held ones until all that ran
-before the reservation has left them; then the borrowers are preempted.
+The job starts as soon as it fits, before other jobs of its rank. Until then, other jobs may only
+use slots that the job does not need.
+
+A fair-share pool can preempt, so it lends the held slots. When all allocations from before the
+reservation have released the held slots, the pool preempts the borrowers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +24,8 @@ from control_plane.scheduling.model import (
 from control_plane.scheduling.reservations import Reservation
 from control_plane.scheduling.scheduling_result import HeldSlots, SchedulingResult
 
-# A scheduler of the jobs and agents of one label that starts so many requests at most.
 Scheduler = Callable[[Sequence[Job], Sequence[AgentCapacity], int], SchedulingResult]
+"""A scheduler of one label: jobs, agents and the maximum number of starts in, a result out."""
 
 
 def plan_with_reservation(
@@ -34,7 +36,11 @@ def plan_with_reservation(
     reservation: Reservation,
     scheduler: Scheduler,
 ) -> SchedulingResult:
-    """Plan the jobs of one label with `scheduler` while slots are held."""
+    """Plan the jobs of a label with `scheduler` while slots are held for a job.
+
+    In a priority pool, more important jobs are planned first. If the reserved request no longer
+    waits, plan as if no slots were held.
+    """
     holder = next((job for job in jobs if job.group == reservation.group), None)
     request = None if holder is None else _reserved_request(holder, reservation)
     if holder is None or request is None:
@@ -43,29 +49,29 @@ def plan_with_reservation(
     higher = [job for job in jobs if rules.kind == "priority" and job.priority < holder.priority]
     if not higher:
         return _plan_rest(jobs, agents, rules, starts_max, held, scheduler)
-    before = scheduler(higher, agents, starts_max)
-    if len(before.starts) == starts_max or before.policy_reason(holder, request, 0):
-        # More important jobs wait, so that nothing else starts.
+    first = scheduler(higher, agents, starts_max)
+    if len(first.starts) == starts_max or first.policy_reason(holder, request, 0):
+        # More important jobs still wait, so no job of this priority or a lower one may start.
         return scheduler(jobs, agents, starts_max)
     rest = _plan_rest(
         [job for job in jobs if job.priority >= holder.priority],
-        list(_agents_after(agents, before.starts)),
+        list(_agents_after(agents, first.starts)),
         rules,
-        starts_max - len(before.starts),
+        starts_max - len(first.starts),
         held,
         scheduler,
     )
     return replace(
         rest,
-        starts=[*before.starts, *rest.starts],
-        victims=[*before.victims, *rest.victims],
-        order=[*before.order, *rest.order],
+        starts=[*first.starts, *rest.starts],
+        victims=[*first.victims, *rest.victims],
+        order=[*first.order, *rest.order],
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _ReservedRequest:
-    """A reservation, its job, and the request that it is for."""
+    """A reservation together with the job and the request."""
 
     reservation: Reservation
     job: Job
@@ -73,10 +79,13 @@ class _ReservedRequest:
 
 
 def _reserved_request(job: Job, reservation: Reservation) -> AllocationRequest | None:
-    """The request that the slots are held for; None if it has gone, or has slots by now."""
+    """Return the job's first request of the reserved size.
+
+    Return None if the job holds slots or has no request of that size any more.
+    """
     if job.held_slots or reservation.slots not in job.pending_slots:
         return None
-    return next((one for one in job.pending if one.slots == reservation.slots), None)
+    return next((request for request in job.pending if request.slots == reservation.slots), None)
 
 
 def _plan_rest(
@@ -87,7 +96,11 @@ def _plan_rest(
     held: _ReservedRequest,
     scheduler: Scheduler,
 ) -> SchedulingResult:
-    """Plan the job that slots are held for, and those that do not come before it."""
+    """Plan the reservation's job and the jobs that are not more important.
+
+    Start the reserved request if it fits. Otherwise lend the held slots (fair share) or withhold
+    them.
+    """
     places = _find_places(agents, rules, held)
     if places and starts_max > 0:
         start = AllocationStart(held.request, places)
@@ -106,7 +119,12 @@ def _plan_rest(
 def _find_places(
     agents: Sequence[AgentCapacity], rules: SchedulerRules, held: _ReservedRequest
 ) -> tuple[Placement, ...]:
-    """Places for the request that it may have now: any, else the held ones if those are free."""
+    """Return placements of the reserved request on free slots. Return () if the request does not
+    fit.
+
+    Try all agents first. Then try the reservation's agents alone. A gang may fit those agents even
+    if the sizes of all agents lead to a combination that does not add up.
+    """
     reserved = [agent for agent in agents if agent.agent in held.reservation.agents]
     for among in (agents, reserved):
         agent_set = AgentSet(among, rules.fitting, rules.heterogeneous)
@@ -123,22 +141,25 @@ def _plan_holding(
     scheduler: Scheduler,
     first: int,
 ) -> SchedulingResult:
-    """Plan without the free slots that are held. Those of an agent that the job does not need are
-    for what started after number `first`: all else is to leave before the job starts.
+    """Plan with the free slots of the held agents withheld from other jobs.
+
+    Slots that the reserved job does not need of a held agent stay available. Allocations started
+    after start number `first` count against them. Earlier allocations do not count, because they
+    end before the reserved job starts.
     """
     reservation, ready, hidden = held.reservation, 0, 0
-    later = [one for one in _occupants(jobs, reservation) if one.start > first]
-    shown = []
+    later = [running for running in _occupants(jobs, reservation) if running.start > first]
+    visible_agents = []
     for agent in agents:
         if agent.agent in reservation.agents:
             wanted = reservation.wanted_slots(agent)
-            spare = agent.total - wanted - sum(_slots_on(agent.agent, one) for one in later)
-            left = max(0, min(agent.free, spare))
-            ready += min(agent.free - left, wanted)
-            hidden += agent.free - left
-            agent = replace(agent, free=left)
-        shown.append(agent)
-    outcome = scheduler(jobs, shown, starts_max)
+            used_later = sum(_slots_on(agent.agent, running) for running in later)
+            visible = max(0, min(agent.free, agent.total - wanted - used_later))
+            ready += min(agent.free - visible, wanted)
+            hidden += agent.free - visible
+            agent = replace(agent, free=visible)
+        visible_agents.append(agent)
+    outcome = scheduler(jobs, visible_agents, starts_max)
     return replace(outcome, held=HeldSlots(reservation.group, reservation.slots, ready, hidden))
 
 
@@ -149,15 +170,19 @@ def _plan_lending(
     held: _ReservedRequest,
     scheduler: Scheduler,
 ) -> SchedulingResult:
-    """Lend the held slots until nothing else keeps the job from them; then take them back."""
+    """Lend the held slots while other allocations block the reserved job, then take the slots back.
+
+    Allocations block the job if they started before the reservation or cannot be preempted. The
+    other occupants are borrowers; when nothing blocks the job any more, they are preempted.
+    """
     reservation = held.reservation
-    lent: list[RunningAllocation] = []
-    in_the_way: list[RunningAllocation] = []
-    for one in _occupants(jobs, reservation):
-        borrows = one.start > reservation.started and one.preemptible
-        (lent if borrows else in_the_way).append(one)
+    borrowers: list[RunningAllocation] = []
+    blockers: list[RunningAllocation] = []
+    for running in _occupants(jobs, reservation):
+        borrows = running.start > reservation.started and running.preemptible
+        (borrowers if borrows else blockers).append(running)
     lacking = {
-        agent.agent: _slots_lacking(agent, reservation, in_the_way)
+        agent.agent: _slots_lacking(agent, reservation, blockers)
         for agent in agents
         if agent.agent in reservation.agents
     }
@@ -165,21 +190,21 @@ def _plan_lending(
     if ready < reservation.slots:
         outcome = scheduler(jobs, agents, starts_max)
         return replace(outcome, held=HeldSlots(reservation.group, reservation.slots, ready, 0))
-    going = _choose_borrowers(agents, reservation, lent)
-    names = {one.allocation_id for one in going}
-    leaving = [_job_with_leaving(job, names) for job in jobs]
-    outcome = _plan_holding(leaving, agents, starts_max, held, scheduler, -1)
+    chosen = _choose_borrowers(agents, reservation, borrowers)
+    names = {running.allocation_id for running in chosen}
+    jobs_after = [_job_with_leaving(job, names) for job in jobs]
+    outcome = _plan_holding(jobs_after, agents, starts_max, held, scheduler, -1)
     reason = f"to make room for {held.request.allocation_id} of job {held.request.group}"
     original = {job.group: job for job in jobs}
     return replace(
         outcome,
-        victims=[*outcome.victims, *(Victim(one, reason) for one in going)],
+        victims=[*outcome.victims, *(Victim(running, reason) for running in chosen)],
         order=[original[job.group] for job in outcome.order],
     )
 
 
 def _occupants(jobs: Iterable[Job], reservation: Reservation) -> Iterator[RunningAllocation]:
-    """The running allocations with slots of the held agents."""
+    """Yield the running allocations that use slots of the held agents."""
     agents = {*reservation.agents}
     for job in jobs:
         for running in job.allocations if job.held_slots else ():
@@ -188,40 +213,49 @@ def _occupants(jobs: Iterable[Job], reservation: Reservation) -> Iterator[Runnin
 
 
 def _slots_lacking(
-    agent: AgentCapacity, reservation: Reservation, in_the_way: Iterable[RunningAllocation]
+    agent: AgentCapacity, reservation: Reservation, blockers: Iterable[RunningAllocation]
 ) -> int:
-    """The slots of an agent that the job needs and others do not give up for it."""
-    used = sum(_slots_on(agent.agent, running) for running in in_the_way)
+    """Return the slots of an agent that the reserved job needs and that blockers use."""
+    used = sum(_slots_on(agent.agent, running) for running in blockers)
     return max(0, reservation.wanted_slots(agent) - (agent.total - used))
 
 
 def _choose_borrowers(
-    agents: Iterable[AgentCapacity], reservation: Reservation, lent: Sequence[RunningAllocation]
+    agents: Iterable[AgentCapacity],
+    reservation: Reservation,
+    borrowers: Sequence[RunningAllocation],
 ) -> list[RunningAllocation]:
-    """The borrowers to ask to leave, the youngest first: as many as there have to."""
+    """Choose the borrowers to preempt, the youngest first, until the reserved job has enough slots.
+
+    Borrowers that are already stopping count as stopped and are not chosen.
+    """
     missing = {
         agent.agent: reservation.wanted_slots(agent)
         - agent.free
-        - sum(_slots_on(agent.agent, one) for one in lent if one.leaving)
+        - sum(_slots_on(agent.agent, running) for running in borrowers if running.leaving)
         for agent in agents
         if agent.agent in reservation.agents
     }
-    going = []
-    for running in sorted(lent, key=lambda one: one.start, reverse=True):
+    chosen = []
+    for running in sorted(borrowers, key=lambda running: running.start, reverse=True):
         places = [place for place in running.placements if missing.get(place.agent, 0) > 0]
         if places and not running.leaving:
-            going.append(running)
+            chosen.append(running)
             for place in places:
                 missing[place.agent] -= place.slots
-    return going
+    return chosen
 
 
 def _slots_on(agent: str, running: RunningAllocation) -> int:
+    """Return the slots that an allocation uses on an agent."""
     return sum(place.slots for place in running.placements if place.agent == agent)
 
 
 def _job_once_started(job: Job, request: AllocationRequest) -> Job:
-    """The job once the request has its slots, which nobody may take back immediately."""
+    """Return the job as after the start of the request.
+
+    The new slots count as non-preemptible, so that this plan does not take them back.
+    """
     waiting = dict(job.pending_slots)
     waiting[request.slots] -= 1
     return replace(
@@ -235,30 +269,34 @@ def _job_once_started(job: Job, request: AllocationRequest) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class _PendingWithout:
-    """The requests of a job but one, read while they are iterated."""
+    """The pending requests of a job except a single request, read lazily."""
 
     job: Job
     allocation_id: str
 
     def __iter__(self) -> Iterator[AllocationRequest]:
-        return (one for one in self.job.pending if one.allocation_id != self.allocation_id)
+        return (
+            request for request in self.job.pending if request.allocation_id != self.allocation_id
+        )
 
 
 def _job_with_leaving(job: Job, names: set[str]) -> Job:
-    """The job once those allocations have been asked to leave."""
-    if not any(one.allocation_id in names for one in (job.allocations if job.held_slots else ())):
+    """Return the job with the named allocations marked as leaving."""
+    current = job.allocations if job.held_slots else ()
+    if not any(running.allocation_id in names for running in current):
         return job
     allocations = tuple(
-        replace(one, leaving=one.leaving or one.allocation_id in names) for one in job.allocations
+        replace(running, leaving=running.leaving or running.allocation_id in names)
+        for running in job.allocations
     )
-    leaving = sum(one.slots for one in allocations if one.leaving)
-    return replace(job, allocations=allocations, leaving_slots=leaving)
+    leaving_slots = sum(running.slots for running in allocations if running.leaving)
+    return replace(job, allocations=allocations, leaving_slots=leaving_slots)
 
 
 def _agents_after(
     agents: Iterable[AgentCapacity], starts: Sequence[AllocationStart]
 ) -> Iterator[AgentCapacity]:
-    """The agents once these have started."""
+    """Yield the agents after the slots of the starts are taken."""
     taken: dict[str, list[int]] = {}
     for start in starts:
         for place in start.placements:

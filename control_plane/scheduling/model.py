@@ -1,4 +1,4 @@
-"""Inputs and results of the schedulers: jobs, requests and allocations, agents, and plans."""
+"""Inputs and results of the schedulers: jobs, requests, allocations, agents and plans."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,124 +7,138 @@ from decimal import Decimal
 from typing import Literal
 
 PRIORITY_DEFAULT = 42
+"""The priority of a job whose configuration names no priority."""
 AUX_PER_AGENT_DEFAULT = 100
+"""The auxiliary places of an agent, which zero-slot requests use."""
 
 SchedulerKind = Literal["fair_share", "priority", "round_robin"]
 FittingPolicy = Literal["best", "worst"]
+"""The choice among agents with room: "best" prefers full agents, "worst" prefers empty agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRules:
-    """The scheduler of a pool and its options.
-
-    `preemption`: whether the priority scheduler may preempt. `fitting`: the fullest agent that
-    still has room, or the emptiest. `heterogeneous`: whether the agents of a gang may differ in
-    size.
-    """
+    """The scheduler of a pool with all options."""
 
     kind: SchedulerKind = "fair_share"
     preemption: bool = False
+    """Whether the priority scheduler may preempt allocations."""
     fitting: FittingPolicy = "best"
     heterogeneous: bool = False
+    """Whether the agents of a gang may differ in size."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRequest:
-    """A queued allocation.
-
-    `ticket` is "submitted_ms.requested_ms.trial_id", zero-padded: requests are served in the order
-    of tickets. `group`: its job. `label` and `single_agent` (it may not span several agents) are
-    those of its job.
-    """
+    """A pending request of a trial for slots."""
 
     allocation_id: str
     slots: int
     ticket: str = ""
+    """The rank of the request: "submitted_ms.requested_ms.trial_id", zero-padded.
+
+    Requests are served in the order of tickets.
+    """
     group: int = 0
+    """The experiment id of the request's job."""
     label: str = ""
+    """The label of the job. Only agents with the same label can run the request."""
     single_agent: bool = False
+    """Whether all slots must be on one agent."""
     preemptible: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A number of slots on one agent; 0 for an auxiliary place, which takes none."""
+    """A number of slots on a single agent."""
 
     agent: str
     slots: int
+    """0 for a zero-slot request, which uses one auxiliary place."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningAllocation:
-    """A running allocation.
-
-    `start` numbers the starts of a pool, smaller is older. `leaving`: it was already asked to stop
-    and keeps its slots until it does. `placements`: where it runs.
-    """
+    """An allocation that uses slots of the pool."""
 
     allocation_id: str
     slots: int
     group: int
+    """The experiment id of the allocation's job."""
     start: int
+    """The number of the allocation's start within the pool. Older allocations have smaller numbers.
+    """
     preemptible: bool = True
     leaving: bool = False
+    """Whether the allocation was asked to stop. Until the allocation stops, it keeps its slots."""
     placements: tuple[Placement, ...] = ()
+    """The slots in use, by agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A group of allocations that share settings: an experiment with its trials.
+    """The requests and allocations of an experiment, with shared settings.
 
-    `pending` (by ticket) and `allocations` may be lazy, but can be iterated more than once. The
-    totals are given, so that nobody walks ten thousand trials to know what their job wants:
-    `pending_slots` counts the pending requests of each size; `held_slots` are the slots of all
-    allocations, `non_preemptible_slots` of those that cannot be preempted, `leaving_slots` of those
-    asked to stop. A `position` of 0 is none. `label`: of the agents that it may run on, as for all
-    its requests; so is `single_agent`. `waits_since_ms`: since when it has waited for slots and
-    held none; None: it does not, or nobody knows.
+    The snapshot includes totals, so that a scheduler need not read the ten thousand trials of a job
+    to know its demand.
     """
 
     group: int
+    """The experiment id."""
     submitted_ms: int
     weight: float = 1.0
     priority: int = PRIORITY_DEFAULT
     position: Decimal = Decimal(0)
+    """The position in the queue, 0 for a job without one."""
     max_slots: int | None = None
+    """The most slots that the job may hold, None for no limit."""
     label: str = ""
+    """The label of the agents that may run the job."""
     single_agent: bool = False
+    """Whether each request needs all of its slots on one agent."""
     pending: Iterable[AllocationRequest] = ()
+    """Pending requests in the order of tickets. May be lazy, but can be iterated repeatedly."""
     allocations: Iterable[RunningAllocation] = ()
+    """Running allocations. May be lazy, but can be iterated repeatedly."""
     pending_slots: Mapping[int, int] = field(default_factory=dict)
+    """The number of pending requests of each size."""
     held_slots: int = 0
+    """The slots of all allocations."""
     non_preemptible_slots: int = 0
+    """The slots of allocations that cannot be preempted."""
     leaving_slots: int = 0
+    """The slots of allocations that were asked to stop."""
     waits_since_ms: int | None = None
+    """Since when the job has waited without holding slots (epoch ms). None if it does not wait or
+    the time is unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AgentCapacity:
-    """An agent that takes work: `total` slots, of which `free` are, and | auxiliary places in the
-    same way.
-
-    One that is `draining` takes none, but what it holds still counts: its total is what is held
-    there, and nothing of it is free. A disabled agent is left out.
-    """
+    """The slots and auxiliary places of an enabled agent. Disabled agents are not in a snapshot."""
 
     agent: str
     total: int
+    """All slots. For a draining agent, only the slots in use."""
     free: int
+    """The free slots, 0 for a draining agent."""
     label: str = ""
     aux_total: int = AUX_PER_AGENT_DEFAULT
+    """All auxiliary places for zero-slot requests."""
     aux_free: int = AUX_PER_AGENT_DEFAULT
+    """The free auxiliary places."""
     draining: bool = False
+    """Whether the agent accepts no new allocations. Its slots in use still count for the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationStart:
-    """The start of `request` on these agents, in the order of the ranks."""
+    """The start of a pending request in a plan."""
 
     request: AllocationRequest
     placements: tuple[Placement, ...]
+    """Slots by agent, in the order of the ranks."""
 
     @property
     def agent(self) -> str:
@@ -134,32 +148,35 @@ class AllocationStart:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """An allocation to preempt: it is asked to checkpoint and stop."""
+    """An allocation to preempt: the trial saves a checkpoint and ends the process."""
 
     allocation: RunningAllocation
     reason: str
+    """A text for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePlan:
-    """The allocations to start, in order, and to preempt; and why the first request left pending
-    waits ("" if none is).
-    """
+    """The result of a scheduling pass."""
 
     starts: tuple[AllocationStart, ...]
+    """The requests to start, in order."""
     victims: tuple[Victim, ...] = ()
     wait_reason: str = ""
+    """Why the first request that stays pending waits, "" if no request stays pending."""
 
 
 def job_with_totals(job: Job) -> Job:
-    """The job with its totals, computed from its pending requests and its allocations."""
+    """Return the job with totals recomputed from pending requests and allocations."""
     allocations = tuple(job.allocations)
     return replace(
         job,
         pending=tuple(job.pending),
         allocations=allocations,
         pending_slots=Counter(request.slots for request in job.pending),
-        held_slots=sum(one.slots for one in allocations),
-        non_preemptible_slots=sum(one.slots for one in allocations if not one.preemptible),
-        leaving_slots=sum(one.slots for one in allocations if one.leaving),
+        held_slots=sum(running.slots for running in allocations),
+        non_preemptible_slots=sum(
+            running.slots for running in allocations if not running.preemptible
+        ),
+        leaving_slots=sum(running.slots for running in allocations if running.leaving),
     )

@@ -1,38 +1,46 @@
-"""The choice among the pools that a job prefers: when it leaves one, and where it goes.
+"""The choice among the pools that a job prefers: when the job leaves a pool, and for which pool.
 
-A job that names several pools waits in the first. It leaves a pool in which nothing of it runs and
-its requests have waited too long, for the next of its list and after the last one for the first
-again. On its first round it leaves a pool that can give nothing by itself at once, on later ones no
-pool before its whole patience: so it never moves round and round without waiting anywhere. On later
-rounds it waits longer in each pool that has something to give, and stays where slots are held for
-it: so it does not pass all pools by for ever just before its turn. Decision 0069 has the proof.
+A job with several pools waits in the first one. The job leaves a pool if no trial of the job runs
+there and the requests have waited too long. The next pool is the next one in the list; after the
+last pool comes the first.
+
+- In the first round, the job leaves a pool that cannot provide slots at once.
+- In later rounds, the job waits for its patience even in such a pool. So a job never circulates
+  without waiting anywhere.
+- In later rounds, the job waits longer in each pool that can provide slots, and stays while the
+  pool holds slots for the job. So a job does not leave every pool just before its turn.
+
+Decision 0069 contains the proof.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Stays double with each round up to this one; 10 minutes have become 19 years by then.
+# A patience of 10 minutes has become 19 years by then.
 DOUBLED_ROUNDS_MAX = 20
+"""The round up to which each round doubles the patience."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolWait:
-    """The wait of a job in one of its pools, where no trial of it has run since `since_ms`.
-
-    `rounds`: how often the job has been in all its pools. `closed`: the pool cannot provide slots.
-    `is_held`: the pool holds slots for the job.
-    """
+    """The wait of a job in a preferred pool."""
 
     since_ms: int
+    """Since when no trial of the job has run in the pool (epoch ms)."""
     patience_ms: int
+    """The configured patience."""
     rounds: int = 0
+    """How often the job has visited all of its pools since it last ran."""
     closed: bool = False
+    """Whether the pool cannot provide slots."""
     is_held: bool = False
+    """Whether the pool holds slots for the job."""
 
 
 def leave_time_ms(wait: PoolWait) -> int | None:
-    """The time at which the job leaves if its wait goes on as it is; None while slots are held for
-    it that it waits for.
+    """Return when the job leaves the pool if nothing changes (epoch ms).
+
+    Return None if the job stays because the pool holds slots for the job.
     """
     if wait.rounds == 0:
         return wait.since_ms + (0 if wait.closed else wait.patience_ms)
@@ -44,9 +52,10 @@ def leave_time_ms(wait: PoolWait) -> int | None:
 
 
 def next_pool(preferred: Sequence[str], present: str, exists: Callable[[str], bool]) -> str | None:
-    """The pool that a job goes to from the `present` one: the next of its list that exists, the
-    first coming after the last. None if there is no other, or if the present one is not in the
-    list.
+    """Return the pool that a job moves to from the `present` pool.
+
+    The next pool is the next existing pool of the list; after the last pool comes the first. Return
+    None if no other pool exists or the present pool is not in the list.
     """
     if present not in preferred:
         return None
@@ -56,5 +65,10 @@ def next_pool(preferred: Sequence[str], present: str, exists: Callable[[str], bo
 
 
 def round_number(moves: int, pools: int) -> int:
-    """How often a job has been in all its pools, given its moves since it last ran."""
+    """Return how often a job has visited all pools of the job's list.
+
+    Args:
+        moves: the moves of the job since it last ran.
+        pools: the number of pools in the job's list.
+    """
     return moves // max(1, pools)

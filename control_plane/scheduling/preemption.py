@@ -7,15 +7,19 @@ from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
 
 _QueuePlace = tuple[int, Decimal]
-_BEFORE_ALL: _QueuePlace = (2**31, Decimal(0))
+"""The priority and position of a job."""
+_BEHIND_ALL: _QueuePlace = (2**31, Decimal(0))
+"""The place of allocations that are already stopping, behind all jobs."""
 
 
 class PreemptionCandidates:
-    """The running allocations of one pass in the order in which they are preempted: those that are
-    stopping already, then what can be preempted from the back of the queue, of one job the youngest
-    first.
+    """The running allocations of a pass in the order of preemption.
 
-    `unservable_sizes`: slots, and whether on one agent, of requests that no preemption could serve.
+    Allocations that are already stopping come first. Preemptible allocations follow, from the back
+    of the queue to the front, and within a job the youngest first.
+
+    Attributes:
+        unservable_sizes: sizes (slots, and whether on one agent) that no preemption can serve.
     """
 
     def __init__(self, order: Sequence[Job], with_slots: bool) -> None:
@@ -24,16 +28,18 @@ class PreemptionCandidates:
         self._remaining = self._candidates_in_order()
         self._candidates: list[tuple[_QueuePlace, RunningAllocation]] = []
         self._taken = 0
-        # Later requests of these sizes may preempt nothing: others may have taken some of it.
+        # Sizes stay in the set: earlier requests may have used slots that preemption would free.
         self.unservable_sizes: set[tuple[int, bool]] = set()
 
     def select_victims(
         self, request: AllocationRequest, job: Job, agent_set: AgentSet
     ) -> list[RunningAllocation]:
-        """Remove allocations from `agent_set` until the request fits; return them, all of which
-        have to stop. If it never fits, none is removed.
+        """Release allocations in `agent_set` until the request fits. Return the released
+        allocations.
 
-        A request may preempt what has a lower priority and, at its own, what is strictly behind it.
+        Candidates are allocations of lower priority, and allocations strictly behind the job in its
+        own priority. If the request never fits, release nothing, return an empty list and record
+        the size as unservable where later placements cannot help.
         """
         size = (request.slots, request.single_agent)
         may_spread = agent_set.can_spread(*size)
@@ -42,7 +48,7 @@ class PreemptionCandidates:
             for running in self._candidates_behind((job.priority, job.position)):
                 freed = agent_set.release_placements(running.placements)
                 removed.append(running)
-                # It did not fit before, so that only what has just become free matters.
+                # The request did not fit before, so only the agents just released can matter.
                 if 0 < request.slots <= freed or (may_spread and agent_set.can_fit_now(*size)):
                     self._taken += len(removed)
                     return removed
@@ -53,30 +59,32 @@ class PreemptionCandidates:
         return []
 
     def restore(self, removed: Sequence[RunningAllocation], agent_set: AgentSet) -> None:
-        """Undo the last selection: none of these has to stop."""
+        """Undo the last selection: take the slots of the `removed` allocations again."""
         self._taken -= len(removed)
         for running in removed:
             agent_set.take_placements(running.placements)
 
     def _candidates_behind(self, place: _QueuePlace) -> Iterator[RunningAllocation]:
+        """Yield the candidates that are not selected yet and are behind a place of the queue."""
         at = self._taken
         while True:
             if at == len(self._candidates):
-                found = next(self._remaining, None)
-                if found is None:
+                candidate = next(self._remaining, None)
+                if candidate is None:
                     return
-                self._candidates.append(found)
-            other, running = self._candidates[at]
-            if other <= place:
+                self._candidates.append(candidate)
+            candidate_place, running = self._candidates[at]
+            if candidate_place <= place:
                 return
             yield running
             at += 1
 
     def _candidates_in_order(self) -> Iterator[tuple[_QueuePlace, RunningAllocation]]:
+        """Yield all candidates: stopping allocations, then the queue from the back."""
         for job in self._order:
             for running in job.allocations if job.leaving_slots or not self._with_slots else ():
                 if running.leaving and self._belongs_to_pass(running):
-                    yield _BEFORE_ALL, running
+                    yield _BEHIND_ALL, running
         for job in reversed(self._order):
             if job.held_slots or not self._with_slots:
                 for running in sorted(job.allocations, key=_start_number, reverse=True):
@@ -88,8 +96,10 @@ class PreemptionCandidates:
                         yield (job.priority, job.position), running
 
     def _belongs_to_pass(self, running: RunningAllocation) -> bool:
+        """Return whether the allocation has slots or not, as the pass demands."""
         return (running.slots > 0) == self._with_slots
 
 
 def _start_number(running: RunningAllocation) -> int:
+    """Return the number of the allocation's start; larger numbers are younger."""
     return running.start

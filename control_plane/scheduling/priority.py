@@ -1,9 +1,8 @@
-"""The priority scheduler: most important jobs first, in queue order; others may be preempted for
-them.
+"""The priority scheduler: important jobs first, in queue order, if allowed with preemption.
 
-1 is the most important priority, 99 the least. Within a priority jobs are served by position, then
-requests by ticket. Requests without slots are decided in a pass of their own, so that they never
-wait for a job that waits for slots.
+1 is the most important priority, 99 the least important. Within a priority, jobs are served by
+position, and their requests by ticket. Zero-slot requests are planned in a separate pass, so that
+they never wait for jobs that need slots.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -30,10 +29,12 @@ def plan(
     starts_max: int,
     can_grow: bool = False,
 ) -> SchedulingResult:
-    """Start what fits, priority by priority. While a request waits for slots, jobs of lower
-    priority get none; with `preemption` their preemptible requests are backfilled, and what still
-    waits preempts what is behind it in the queue. What these agents can never hold keeps nobody
-    waiting, unless more may come: the pool `can_grow`.
+    """Start the requests that fit, priority by priority.
+
+    While a request waits for slots, jobs of lower priority start nothing. With `preemption`,
+    preemptible requests of lower priority may fill free slots, and a waiting request preempts
+    allocations behind it in the queue. A request that the agents can never fit does not block
+    others, unless the pool `can_grow`.
     """
     order = sorted(jobs, key=_rank)
     zero_slot_pass = _PriorityPass(order, agent_set, False, preemption, starts_max, can_grow)
@@ -50,15 +51,15 @@ def plan(
     )
 
 
-# The place of a job in the queue.
 _rank = attrgetter("priority", "position", "submitted_ms", "group")
+"""The sort key of jobs in the queue."""
 
 
 class _PriorityPass:
-    """One pass, over the requests with slots or over those without.
+    """A pass over the requests with slots, or over the zero-slot requests.
 
-    `live` are the agents with what was started. `_local` also has what is reserved for others and
-    lacks what is preempted for them; until something is, it is the same.
+    `live` is the set of agents after the starts. `_local` also contains reservations for waiting
+    requests and the room made by preemption. The two are the same set until the first reservation.
     """
 
     def __init__(
@@ -89,28 +90,34 @@ class _PriorityPass:
         self._made_room: set[int] = set()
 
     def run(self) -> None:
-        """Decide, until there are as many starts as there may be."""
-        asking = [job for job in self._order if any(True for _ in self._sizes(job))]
-        for _, jobs in groupby(asking, key=attrgetter("priority")):
+        """Plan all requests of the pass, or stop at the maximum number of starts."""
+        with_requests = [job for job in self._order if any(True for _ in self._sizes(job))]
+        for _, jobs in groupby(with_requests, key=attrgetter("priority")):
             backfilling = self._first_waiting is not None
             if self._is_full or (backfilling and not self._preemption):
                 return
             self._can_make_room_at_once = self._preemption and not self._made_room
             unplaced: list[tuple[Sequence[Job], Iterable[AllocationRequest]]] = []
-            for _, same in groupby(jobs, key=attrgetter("position")):
-                members = list(same)
-                left = () if self._can_skip(members) else self._place_requests(members, backfilling)
+            for _, at_position in groupby(jobs, key=attrgetter("position")):
+                members = list(at_position)
+                waiting = (
+                    () if self._can_skip(members) else self._place_requests(members, backfilling)
+                )
                 if self._is_full:
                     return
-                if left is not None:
+                if waiting is not None:
                     self._first_waiting = self._first_waiting or members[0]
-                    unplaced.append((members, left))
+                    unplaced.append((members, waiting))
             for blocked, requests in unplaced if self._preemption else ():
                 if not self._has_only_sizes_in(self._candidates.unservable_sizes, blocked):
                     self._preempt_for_each(blocked, requests or self._requests_by_ticket(blocked))
 
     def policy_reason(self, job: Job) -> str:
-        """Why a job waits apart from missing slots."""
+        """Return the reason why a job waits apart from slots, for users.
+
+        A job for which allocations are preempted waits until those allocations end. A job behind
+        the first waiting job waits for that job. Return "" for other jobs.
+        """
         if job.group in self._made_room:
             return "what makes room for it has not left yet"
         first = self._first_waiting
@@ -118,18 +125,24 @@ class _PriorityPass:
 
     @property
     def _is_full(self) -> bool:
+        """Whether the pass has reached the maximum number of starts."""
         return len(self.starts) >= self._starts_max
 
     def _place_requests(
         self, jobs: Sequence[Job], backfilling: bool
     ) -> Iterable[AllocationRequest] | None:
-        """Start requests of jobs at one place of the queue, or reserve slots for those that may not
-        start now. Returns the requests that wait, None if there are none. They are not read on when
-        nothing of their sizes can fit, or may be taken.
+        """Start the requests of jobs at a position, or reserve slots for requests that must wait.
+
+        Return the waiting requests, or None if no request waits. Stop reading when no remaining
+        size can fit; the unread requests then follow in the returned iterable.
+
+        Args:
+            backfilling: whether a more important request waits, so that only preemptible requests
+                start.
         """
-        line = self._requests_by_ticket(jobs)
-        passed: list[AllocationRequest] = []
-        for request in line:
+        requests = self._requests_by_ticket(jobs)
+        waiting: list[AllocationRequest] = []
+        for request in requests:
             if not self._is_within_max_slots(request):
                 if self._has_no_slots_left(jobs):
                     break
@@ -138,48 +151,52 @@ class _PriorityPass:
             if not self._take_slots(request, starts):
                 if self._make_room_at_once(request, jobs):
                     continue
-                passed.append(request)
+                waiting.append(request)
                 if self._has_only_blocked_sizes(jobs):
-                    return chain(passed, line)
+                    return chain(waiting, requests)
             elif self._is_full:
                 break
-        return passed or None
+        return waiting or None
 
     def _requests_by_ticket(self, jobs: Sequence[Job]) -> Iterator[AllocationRequest]:
-        """The requests of this pass, by ticket."""
+        """Return the requests of jobs that belong to this pass and may ever fit, by ticket."""
         if len(jobs) == 1:
             requests: Iterable[AllocationRequest] = jobs[0].pending
         else:
-            requests = merge(*(job.pending for job in jobs), key=lambda one: one.ticket)
+            requests = merge(*(job.pending for job in jobs), key=lambda request: request.ticket)
         with_slots = self._with_slots
         return (
-            one
-            for one in requests
-            if (one.slots > 0) == with_slots and self._can_become_possible(one.slots, one)
+            request
+            for request in requests
+            if (request.slots > 0) == with_slots
+            and self._can_become_possible(request.slots, request)
         )
 
     def _sizes(self, job: Job) -> Iterator[int]:
-        """The sizes that the job asks for in this pass, of those that may ever fit."""
+        """Yield the job's pending sizes that belong to this pass and may ever fit."""
         for slots in job.pending_slots:
             if (slots > 0) == self._with_slots and self._can_become_possible(slots, job):
                 yield slots
 
-    def _can_become_possible(self, slots: int, asking: Job | AllocationRequest) -> bool:
-        return self._can_grow or self.live.can_ever_fit(slots, asking.single_agent)
+    def _can_become_possible(self, slots: int, requester: Job | AllocationRequest) -> bool:
+        """Return whether a size may ever fit, now or after the pool has grown."""
+        return self._can_grow or self.live.can_ever_fit(slots, requester.single_agent)
 
     def _can_skip(self, jobs: Sequence[Job]) -> bool:
-        """Whether none of the jobs' requests can be placed, so that they need not be read."""
+        """Return whether no request of the jobs can be placed, so that the requests need not be
+        read.
+        """
         return jobs[0].max_slots is None and self._has_only_blocked_sizes(jobs)
 
     def _has_only_blocked_sizes(self, jobs: Sequence[Job]) -> bool:
-        """Whether nothing that the jobs ask for fits, and no room can be made for it at once."""
+        """Return whether no size of the jobs fits, and preemption cannot make room at once."""
         return self._has_only_sizes_in(self._too_large, jobs) and (
             not self._can_make_room_at_once
             or self._has_only_sizes_in(self._candidates.unservable_sizes, jobs)
         )
 
     def _has_only_sizes_in(self, sizes: Container[tuple[int, bool]], jobs: Sequence[Job]) -> bool:
-        """Whether the sizes that the jobs ask for are all among these."""
+        """Return whether all sizes of the jobs are in `sizes`."""
         for job in jobs:
             for slots in self._sizes(job):
                 if (slots, job.single_agent) not in sizes:
@@ -187,7 +204,7 @@ class _PriorityPass:
         return True
 
     def _has_no_slots_left(self, jobs: Sequence[Job]) -> bool:
-        """Whether no job may take any of its sizes."""
+        """Return whether `max_slots` rules out every size of every job."""
         for job in jobs:
             room = self._remaining_slots.get(job.group)
             if room is None or any(slots <= room for slots in job.pending_slots if slots):
@@ -195,11 +212,16 @@ class _PriorityPass:
         return self._with_slots
 
     def _is_within_max_slots(self, request: AllocationRequest) -> bool:
+        """Return whether the job's `max_slots` allows the request."""
         room = self._remaining_slots.get(request.group)
         return room is None or request.slots <= room or request.slots == 0
 
     def _take_slots(self, request: AllocationRequest, starts: bool) -> bool:
-        """Take slots for the request, for good if it `starts`; False: it does not fit."""
+        """Take slots for the request. Return False if the request does not fit.
+
+        Args:
+            starts: whether the request starts. Otherwise its slots are only reserved in `_local`.
+        """
         size = (request.slots, request.single_agent)
         if size in self._too_large:
             return False
@@ -220,7 +242,7 @@ class _PriorityPass:
         return True
 
     def _preempt_for_each(self, jobs: Sequence[Job], requests: Iterable[AllocationRequest]) -> None:
-        """Preempt for each request, in order, allocations that are behind it in the queue."""
+        """Preempt allocations for each waiting request of the jobs, in order."""
         for request in requests:
             size = (request.slots, request.single_agent)
             if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):
@@ -231,18 +253,18 @@ class _PriorityPass:
                 return
 
     def _split_local_agents(self) -> None:
-        """Keep reservations apart from starts from now on."""
+        """Make `_local` a copy of `live`, so that reservations do not affect later starts."""
         if self._local is self.live:
             self._local = self.live.copy()
 
     def _make_room_at_once(self, request: AllocationRequest, jobs: Sequence[Job]) -> bool:
-        """Preempt for a request before those behind it are served, so that they do not get what
-        becomes free for it; False: it waits until then.
+        """Preempt allocations for a request before later requests are placed.
 
-        Only the first of a priority for which room can be made, and only if some of it leaves
-        already or has the same priority. Those behind it would otherwise take the slots that are
-        given up, only to be preempted in turn. Where only lower priorities make room they may start
-        first, as in the original: once these leave, nobody else does.
+        Return False without preempting in all other cases than the following. The request is the
+        first of its priority for which preemption can make room. At least one of the victims
+        already stops or has the same priority. Without this step, requests behind would start in
+        the freed slots and be preempted themselves. If all victims have lower priority, requests
+        behind may start first, as in Determined.
         """
         size = (request.slots, request.single_agent)
         if not self._can_make_room_at_once or size in self._candidates.unservable_sizes:
@@ -260,10 +282,18 @@ class _PriorityPass:
         return True
 
     def _are_lower(self, removed: Iterable[RunningAllocation], priority: int) -> bool:
-        """Whether they all stay unless asked to go, and are less important."""
-        return all(not one.leaving and self._priority_of[one.group] > priority for one in removed)
+        """Return whether all allocations have a lower priority and are not stopping already."""
+        return all(
+            not running.leaving and self._priority_of[running.group] > priority
+            for running in removed
+        )
 
     def _preempt_for(self, request: AllocationRequest, jobs: Sequence[Job]) -> None:
+        """Preempt allocations for a request, if preemption can make room.
+
+        Args:
+            jobs: the jobs at the queue position of the request.
+        """
         self._split_local_agents()
         removed = self._candidates.select_victims(request, jobs[0], self._local)
         if removed:
@@ -272,9 +302,9 @@ class _PriorityPass:
     def _reserve_room(
         self, request: AllocationRequest, removed: Sequence[RunningAllocation]
     ) -> None:
-        """Preempt what was removed for the request, and keep the room that it leaves."""
+        """Add the removed allocations to the victims and reserve the slots for the request."""
         reason = f"to make room for {request.allocation_id} of job {request.group}"
-        self.victims += (Victim(one, reason) for one in removed if not one.leaving)
+        self.victims += (Victim(running, reason) for running in removed if not running.leaving)
         self._made_room.add(request.group)
         self._too_large.clear()
         self._take_slots(request, starts=False)

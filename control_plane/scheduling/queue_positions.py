@@ -1,8 +1,8 @@
-"""Positions in the queue of a pool: moving jobs ahead of and behind others, and their priorities.
+"""Positions in the queue of a pool, and changes of positions, priorities and weights.
 
-A position is a decimal number of microseconds. A job begins at the time of its submission; one that
-is moved gets the middle between its new neighbours, so that no other job has to change. The lower a
-priority's number the more important it is, and positions only count among equal priorities.
+A position is a decimal number of microseconds. A job's first position is the time of its
+submission. A moved job gets the middle between its new neighbours, so that no other job changes.
+Positions only matter among jobs of equal priority. A lower number is a more important priority.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from math import isfinite
 from types import MappingProxyType
 
 PRIORITIES = range(1, 100)
-# The position before the first job; behind the last it is the time of the move.
 FIRST_POSITION = Decimal(1)
+"""The limit before the first job. The limit behind the last job is the time of the move."""
 UNIT = Decimal(1)
-# Each move between two neighbours may need one more digit.
+# Each move between two neighbours may need another digit.
 _DIGITS_MAX = 300
+"""The maximum number of decimal places of a position."""
 _EXACT = Context(prec=_DIGITS_MAX + 60, rounding=ROUND_HALF_EVEN)
 _SMALLEST_STEP = Decimal((0, (1,), -_DIGITS_MAX))
 
-# The changes of a job's place in the queue that each scheduler takes notice of.
 SUPPORTED_OPERATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "priority": ("priority", "ahead-of", "behind-of"),
@@ -28,15 +28,16 @@ SUPPORTED_OPERATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "round_robin": (),
     }
 )
+"""The changes to a job's place in the queue that each scheduler supports."""
 
 
 class PositionError(ValueError):
-    """A change of the queue that cannot be made. The message is for the user."""
+    """A change of the queue that is not possible. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A job's place in its pool's queue."""
+    """A job's place in the queue of a pool."""
 
     group: int
     submitted_ms: int
@@ -50,89 +51,106 @@ class QueueEntry:
 
 
 def initial_position(submitted_ms: int) -> Decimal:
-    """The position of a job that nobody moved."""
+    """Return the position of a job that was never moved."""
     return Decimal(submitted_ms * 1000)
 
 
-def queue_order(standings: Iterable[QueueEntry]) -> list[QueueEntry]:
-    """The entries in the order in which jobs are served."""
-    return sorted(standings, key=lambda one: one.rank)
+def queue_order(entries: Iterable[QueueEntry]) -> list[QueueEntry]:
+    """Return the entries in the order in which the jobs are served."""
+    return sorted(entries, key=lambda entry: entry.rank)
 
 
-def jobs_ahead(standings: Iterable[QueueEntry]) -> dict[int, int]:
-    """The number of jobs before each, running ones included."""
-    return {one.group: place for place, one in enumerate(queue_order(standings))}
+def jobs_ahead(entries: Iterable[QueueEntry]) -> dict[int, int]:
+    """Return the number of jobs ahead of each job, including running jobs, by experiment id."""
+    return {entry.group: place for place, entry in enumerate(queue_order(entries))}
 
 
 def moved_entry(
-    standings: Iterable[QueueEntry], group: int, anchor: int, *, ahead: bool, now_ms: int
+    entries: Iterable[QueueEntry], group: int, anchor: int, *, ahead: bool, now_ms: int
 ) -> QueueEntry:
-    """The job's entry once it was moved directly `ahead` of the anchor, or behind it; unchanged if
-    it is there already. It takes the anchor's priority.
+    """Return the job's entry after a move directly ahead of the anchor or directly behind the
+    anchor.
 
-    PositionError: one of them is not in the queue, or there is no number left between neighbours.
+    The job also gets the anchor's priority. Return the entry unchanged if the job is already there.
+
+    Args:
+        group: the job to move.
+        anchor: the other job.
+        ahead: whether to move the job ahead of the anchor instead of behind it.
+
+    Raises:
+        PositionError: one of the jobs is not in the queue, or no number between the new neighbours
+            is left.
     """
-    queue = queue_order(standings)
-    places = {one.group: place for place, one in enumerate(queue)}
-    for wanted in (group, anchor):
-        if wanted not in places:
-            raise PositionError(f"job {wanted} not found")
-    job, beside = queue[places[group]], queue[places[anchor]]
+    queue = queue_order(entries)
+    places = {entry.group: place for place, entry in enumerate(queue)}
+    for required in (group, anchor):
+        if required not in places:
+            raise PositionError(f"job {required} not found")
+    job, anchor_entry = queue[places[group]], queue[places[anchor]]
     place = places[anchor] + (-1 if ahead else 1)
     neighbour = queue[place] if 0 <= place < len(queue) else None
     if group == anchor or neighbour == job:
         return job
     limit = FIRST_POSITION if ahead else initial_position(now_ms)
     other = limit if neighbour is None else neighbour.position
-    if job.priority != beside.priority:
-        job = replace(job, priority=beside.priority, position=initial_position(job.submitted_ms))
-    position = _position_between(job.position, beside.position, other)
+    if job.priority != anchor_entry.priority:
+        initial = initial_position(job.submitted_ms)
+        job = replace(job, priority=anchor_entry.priority, position=initial)
+    position = _position_between(job.position, anchor_entry.position, other)
     if position is None:
         raise PositionError(
             "unable to compute a new job position: no position is left between "
-            f"{beside.position:f} of"
+            f"{anchor_entry.position:f} of"
             f" job {anchor} and {other:f}; move job {group} elsewhere, or change a priority"
         )
-    return replace(job, position=_position_on_side(position, beside.position, ahead))
+    return replace(job, position=_position_on_side(position, anchor_entry.position, ahead))
 
 
 def reprioritised_entry(
-    standing: QueueEntry, priority: int, *, keep_position: bool = False
+    entry: QueueEntry, priority: int, *, keep_position: bool = False
 ) -> QueueEntry:
-    """The entry with another priority. The position is that of the submission again, unless
-    `keep_position`, as within a batch of changes; the same priority changes nothing.
+    """Return the entry with another priority and the position from the submission.
+
+    With `keep_position`, as within a batch of changes, keep the position. Return the entry
+    unchanged if the priority is the same. Raises PositionError for a priority outside 1 to 99.
     """
     check_priority(priority)
-    if priority == standing.priority:
-        return standing
-    kept = standing.position if keep_position else initial_position(standing.submitted_ms)
-    return replace(standing, priority=priority, position=kept)
+    if priority == entry.priority:
+        return entry
+    position = entry.position if keep_position else initial_position(entry.submitted_ms)
+    return replace(entry, priority=priority, position=position)
 
 
 def check_priority(priority: int) -> None:
-    """Raise PositionError unless a job may have this priority."""
+    """Raise PositionError unless the priority is between 1 and 99."""
     if priority not in PRIORITIES:
         raise PositionError(f"priority must be between 1 and 99, not {priority}")
 
 
 def check_weight(weight: float) -> None:
-    """Raise PositionError unless a job may have this weight."""
+    """Raise PositionError unless the weight is positive and finite."""
     if not (weight > 0 and isfinite(weight)):
         raise PositionError(f"weight must be greater than 0, not {weight:g}")
 
 
 def check_operation_supported(operation: str, scheduler: str) -> None:
-    """Raise PositionError if the scheduler ignores the operation; see SUPPORTED_OPERATIONS."""
+    """Raise PositionError unless `SUPPORTED_OPERATIONS` has the operation for the scheduler."""
     if operation not in SUPPORTED_OPERATIONS[scheduler]:
-        heeding = next(kind for kind, heeded in SUPPORTED_OPERATIONS.items() if operation in heeded)
+        supporting = next(
+            kind for kind, supported in SUPPORTED_OPERATIONS.items() if operation in supported
+        )
         raise PositionError(
             f"unable to perform operation on resource pool with {scheduler}: {operation} needs a"
-            f" pool with the {heeding} scheduler"
+            f" pool with the {supporting} scheduler"
         )
 
 
 def _position_between(position: Decimal, anchor: Decimal, other: Decimal) -> Decimal | None:
-    """The position if it lies between the two, else their middle; None if there is none."""
+    """Return `position` if strictly between `anchor` and `other`. Otherwise return the middle.
+
+    Return None if the middle cannot be told apart from one of the two.
+    """
     if min(anchor, other) < position < max(anchor, other):
         return position
     middle = _EXACT.divide(_EXACT.add(anchor, other), Decimal(2))
@@ -142,7 +160,10 @@ def _position_between(position: Decimal, anchor: Decimal, other: Decimal) -> Dec
 
 
 def _position_on_side(position: Decimal, anchor: Decimal, ahead: bool) -> Decimal:
-    """The position, moved by a unit past a neighbour of another priority, which may be anywhere."""
+    """Return the position, moved a unit past the anchor if on the wrong side of the anchor.
+
+    That happens beside a neighbour of another priority, whose position may be anywhere.
+    """
     if ahead:
         return position if position < anchor else _EXACT.subtract(anchor, UNIT)
     return position if position > anchor else _EXACT.add(anchor, UNIT)

@@ -1,11 +1,14 @@
-"""Reservations: the choice of the job that has waited too long, and of the agents held for it.
+"""Reservations: the choice of a job that has waited too long, and of the agents to hold for the
+job.
 
-A job that holds nothing and waits for several slots on one agent, or for whole agents, may wait for
-ever while each slot that becomes free goes to a smaller request; in a fair share or a round robin
-with too few slots, where younger jobs or those with fewer trials may come first, a job of one slot
-may too. After a wait certain agents are held for the oldest such job, one of a pool at a time;
-held_slots.py says how. With preemption the priority scheduler makes room for a job at once, so that
-nothing is held; without, nothing of its priority passes a trial of one slot.
+A job without slots may wait forever for several slots on one agent, or for whole agents, while
+smaller requests use every slot that becomes free. With fair share or round robin, a job of one slot
+may also wait forever, because younger jobs or jobs with fewer trials may come first. So after a
+certain wait, a pool holds agents for the oldest such job, one job at a time. held_slots.py plans
+with a reservation.
+
+The priority scheduler with preemption makes room at once and needs no reservations. Without
+preemption, no job of equal or lower priority overtakes a request for one slot.
 """
 
 from collections import Counter
@@ -19,17 +22,19 @@ from control_plane.scheduling.sizes import gang_shape
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Agents held for a trial of `slots` slots of the job `group`: a part of one agent, or all of
-    several. `started`: the number of the pool's last start before it.
-    """
+    """Agents held for a request: a part of a single agent, or several whole agents."""
 
     group: int
+    """The job of the request."""
     slots: int
+    """The slots of the request."""
     agents: tuple[str, ...]
+    """The names of the held agents."""
     started: int = 0
+    """The number of the pool's last start before the reservation."""
 
     def wanted_slots(self, agent: AgentCapacity) -> int:
-        """The slots that the trial takes of one of the agents."""
+        """Return the slots that the request needs of a held agent."""
         return self.slots if len(self.agents) == 1 else agent.total
 
 
@@ -44,13 +49,23 @@ def renew_reservation(
     started: int,
     last_slots: int = 0,
 ) -> Reservation | None:
-    """The pool's reservation from now on: the `current` one while its job waits and its agents can
-    hold it, else one for the job that has waited longest of those that are due and fit; None if
-    none is. Where priorities decide, the most important of them is first. Jobs of one slot and of
-    several take turns, so that neither wait for all of the others.
+    """Choose the pool's next reservation.
 
-    `after_ms`: the wait after which a job is due, None if none ever is; `started`: the number of
-    the pool's last start; `last_slots`: the slots of its last reservation, 0 if it had none.
+    Return None without `after_ms`, in a priority pool with preemption, or if no due job fits. A due
+    job holds no slots, has waited `after_ms` and has a pending request within `max_slots`. In a
+    priority pool, only requests for several slots count.
+
+    Keep `current` if its job is still due and its agents can run the request. A priority pool drops
+    `current` once a more important job is due.
+
+    Otherwise prefer requests of the other kind (one slot or several) than the last reservation.
+    Among requests of a kind, the longest wait comes first, in a priority pool the priority.
+
+    Args:
+        after_ms: the wait after which a job is due. None: no reservations.
+        started: the number of the pool's last start, stored in the new reservation.
+        last_slots: the slots of the pool's last reservation, 0 without one. 0 counts as one
+            slot.
     """
     by_priority = rules.kind == "priority"
     if after_ms is None or (by_priority and rules.preemption):
@@ -59,9 +74,9 @@ def renew_reservation(
     if not due:
         return None
     if current is not None:
-        first = min(job.priority for job in due) if by_priority else 0
+        best_priority = min(job.priority for job in due) if by_priority else 0
         holder = next((job for job in due if job.group == current.group), None)
-        is_first = holder is not None and (not by_priority or holder.priority == first)
+        is_first = holder is not None and (not by_priority or holder.priority == best_priority)
         if holder is not None and is_first and _can_keep(current, holder, agents, rules):
             return current
     requests = [(job, slots) for job in due for slots in sorted(_reservable_sizes(job, rules))]
@@ -77,17 +92,19 @@ def renew_reservation(
 
 
 class OverdueSize(NamedTuple):
-    """The slots of a request that has waited too long; `single_agent`: all on one agent."""
+    """The size of a request that has waited too long."""
 
     slots: int
     single_agent: bool = False
+    """Whether all slots must be on one agent."""
 
 
 def overdue_sizes(
     jobs: Iterable[Job], rules: SchedulerRules, since_ms: int
 ) -> tuple[OverdueSize, ...]:
-    """The sizes of the requests for several slots, of jobs that hold nothing and have waited since
-    then at least, in the order in which the pool holds agents for them.
+    """Return the sizes of overdue requests for several slots, in the order of reservations.
+
+    Only jobs that hold no slots and have waited since `since_ms` (epoch ms) or longer count.
     """
     sizes = (
         OverdueSize(slots, job.single_agent)
@@ -99,8 +116,10 @@ def overdue_sizes(
 
 
 def keep_allocations(jobs: Iterable[Job], kept: Mapping[str, int]) -> Iterator[Job]:
-    """The jobs, those of them that nobody may preempt now marked so; `kept` gives the job of each
-    allocation that is to stay.
+    """Yield the jobs with certain allocations marked as not preemptible.
+
+    Args:
+        kept: the job of each allocation to mark.
     """
     groups = {*kept.values()}
     for job in jobs:
@@ -108,16 +127,20 @@ def keep_allocations(jobs: Iterable[Job], kept: Mapping[str, int]) -> Iterator[J
 
 
 def _job_with_kept(job: Job, kept: Container[str]) -> Job:
+    """Return the job with the `kept` allocations marked as not preemptible."""
     allocations = tuple(
-        replace(one, preemptible=False) if one.allocation_id in kept else one
-        for one in job.allocations
+        replace(running, preemptible=False) if running.allocation_id in kept else running
+        for running in job.allocations
     )
-    fixed = sum(one.slots for one in allocations if not one.preemptible)
+    fixed = sum(running.slots for running in allocations if not running.preemptible)
     return replace(job, allocations=allocations, non_preemptible_slots=fixed)
 
 
 def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list[Job]:
-    """The jobs that have waited since then at least, those first that come first."""
+    """Return the jobs that have waited since `since_ms` or longer, the longest wait first.
+
+    In a priority pool, more important jobs come first.
+    """
     by_priority = rules.kind == "priority"
     due = [
         (job.priority if by_priority else 0, job.waits_since_ms, job.group, job)
@@ -126,12 +149,13 @@ def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list
         and job.waits_since_ms <= since_ms
         and _reservable_sizes(job, rules)
     ]
-    return [job for *_, job in sorted(due, key=lambda one: one[:3])]
+    return [job for *_, job in sorted(due, key=lambda entry: entry[:3])]
 
 
 def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:
-    """The sizes that slots may be held for, by a job that has none: any, but where priorities
-    decide only several slots.
+    """Return the pending sizes for which the pool may hold slots. Empty if the job holds slots.
+
+    Sizes above `max_slots` are excluded. In a priority pool, size 1 is excluded as well.
     """
     if job.held_slots:
         return []
@@ -146,7 +170,7 @@ def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:
 def _can_keep(
     current: Reservation, job: Job, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> bool:
-    """Whether the agents of a reservation can still hold what it is for."""
+    """Return whether the held agents can still run the reserved request of the job."""
     if current.slots not in _reservable_sizes(job, rules):
         return False
     names = {*current.agents}
@@ -162,22 +186,27 @@ def _can_keep(
 def _choose_agents(
     job: Job, slots: int, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> tuple[str, ...]:
-    """Choose the agents that lack the fewest slots; () if none can ever hold the trial."""
+    """Return the agents that lack the fewest free slots for a request of the job.
+
+    Prefer one agent, otherwise choose the whole agents of a gang. Return () if no agents can ever
+    run the request.
+    """
     able = [agent for agent in agents if _can_take(job, agent)]
     large = [agent for agent in able if slots <= agent.total]
     if large:
-        nearest = min(large, key=lambda one: (max(0, slots - one.free), one.total, one.agent))
-        return (nearest.agent,)
+        best = min(large, key=lambda agent: (max(0, slots - agent.free), agent.total, agent.agent))
+        return (best.agent,)
     if job.single_agent:
         return ()
-    able.sort(key=lambda one: (one.total - one.free, one.agent))
+    able.sort(key=lambda agent: (agent.total - agent.free, agent.agent))
     shape = gang_shape(slots, Counter(agent.total for agent in able), rules.heterogeneous)
     return tuple(
         agent.agent
         for size, count in shape
-        for agent in [one for one in able if one.total == size][:count]
+        for agent in [candidate for candidate in able if candidate.total == size][:count]
     )
 
 
 def _can_take(job: Job, agent: AgentCapacity) -> bool:
+    """Return whether the agent has the job's label and is not draining."""
     return agent.label == job.label and not agent.draining

@@ -1,6 +1,7 @@
-"""The round-robin scheduler: jobs take turns, one request each, those with the fewest slots first.
+"""The round-robin scheduler: each job in turn starts a request.
 
-Weights, priorities and positions do not matter, and nothing is preempted.
+Jobs that hold the fewest slots come first. Weights, priorities and positions do not matter. Nothing
+is preempted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +12,14 @@ from control_plane.scheduling.scheduling_result import SchedulingResult, remaini
 
 
 def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> SchedulingResult:
-    """Go round the jobs until none is left: a job drops out whose next request does not fit the
-    agents as they are, whatever else is planned, or would exceed its max_slots. A request that then
-    finds no place stays pending until the next plan.
+    """Start a request of each job per round, until no job is left or `starts_max` is reached.
+
+    Jobs with fewer held slots come first, then earlier submitted jobs. A start takes its slots in
+    `agent_set`.
+
+    A job drops out without further requests. A job also drops out if its next request exceeds
+    `max_slots`, or did not fit the agents before this plan. A request that no longer fits is
+    skipped; the next round tries the job's next request.
     """
     placer = RequestPlacer(agent_set, starts_max)
     order = sorted(
@@ -26,11 +32,11 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
     ]
     while turns:
         staying: list[tuple[Job, Iterator[AllocationRequest]]] = []
-        for job, line in turns:
+        for job, requests in turns:
             if placer.is_full:
                 return _result(placer, order)
-            if placer.can_start_any(job) and _serve_request(next(line, None), placer, room):
-                staying.append((job, line))
+            if placer.can_start_any(job) and _serve_request(next(requests, None), placer, room):
+                staying.append((job, requests))
         turns = staying
     return _result(placer, order)
 
@@ -38,7 +44,14 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 def _serve_request(
     request: AllocationRequest | None, placer: RequestPlacer, room: dict[int, int | None]
 ) -> bool:
-    """Start a request if possible; return whether its job stays in the rounds."""
+    """Start the request if the agents have room, and return whether the job stays in the rounds.
+
+    The job drops out without a request, beyond `max_slots`, or if the request did not fit the
+    agents before this plan.
+
+    Args:
+        room: the slots that each job with `max_slots` may still take, updated by the start.
+    """
     if request is None or not placer.agents.could_fit_initially(
         request.slots, request.single_agent
     ):
@@ -52,4 +65,5 @@ def _serve_request(
 
 
 def _result(placer: RequestPlacer, order: Sequence[Job]) -> SchedulingResult:
+    """Return the result of a plan without victims."""
     return SchedulingResult(placer.starts, [], order, placer.agents, lambda *_: "")

@@ -1,6 +1,4 @@
-"""The schedulers' common entry: a snapshot of a pool in, a plan out, by the scheduler its rules
-name.
-"""
+"""The common entry of the schedulers: a snapshot of a pool in, a plan out."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -20,7 +18,7 @@ from control_plane.scheduling.model import (
 )
 from control_plane.scheduling.reservations import Reservation
 from control_plane.scheduling.scheduling_result import SchedulingResult
-from control_plane.scheduling.sizes import slots_text
+from detcloud.shared.plurals import count_text
 
 
 def schedule_jobs(
@@ -32,23 +30,28 @@ def schedule_jobs(
     can_grow: bool = False,
     reservation: Reservation | None = None,
 ) -> SchedulePlan:
-    """Plan which requests to start, at most `starts_max`, and which allocations to preempt.
+    """Plan which requests to start and which allocations to preempt.
 
-    Labels divide the pool: jobs of one label see only agents of the same, and are scheduled as if
-    there were nothing else. The order of jobs, agents and allocations makes no difference; pending
-    requests come by ticket. `can_grow`: agents may come that hold what these never could.
-    `reservation`: agents that are held for a job while it waits.
+    Labels divide the pool: jobs of a label are planned on the agents of the same label,
+    independently of other labels. The result does not depend on the order of jobs, agents and
+    allocations.
+
+    Args:
+        jobs: jobs with their pending requests in the order of tickets.
+        starts_max: the maximum number of starts.
+        can_grow: whether larger agents or more agents may join the pool.
+        reservation: the agents that are held for a job.
     """
     starts: list[AllocationStart] = []
     victims: list[Victim] = []
-    waits = ""
-    for of_label, agents_of in _split_by_label(jobs, agents):
+    wait_reason = ""
+    for label_jobs, label_agents in _split_by_label(jobs, agents):
         starts_left = starts_max - len(starts)
-        outcome = _plan_label(of_label, agents_of, rules, starts_left, can_grow, reservation)
+        outcome = _plan_label(label_jobs, label_agents, rules, starts_left, can_grow, reservation)
         starts += outcome.starts
         victims += outcome.victims
-        waits = waits or next(_wait_reasons(outcome), (0, ""))[1]
-    return SchedulePlan(tuple(starts), tuple(victims), waits)
+        wait_reason = wait_reason or next(_wait_reasons(outcome), (0, ""))[1]
+    return SchedulePlan(tuple(starts), tuple(victims), wait_reason)
 
 
 def wait_reasons(
@@ -59,8 +62,10 @@ def wait_reasons(
     can_grow: bool = False,
     reservation: Reservation | None = None,
 ) -> dict[int, str]:
-    """The reason why each job waits that still does after a plan: "needs 8 slots, 6 free; behind
-    job 12". Arguments are those of `schedule_jobs`.
+    """Return why each job still waits after a plan, by experiment id.
+
+    A reason is for example "needs 8 slots, 6 free; behind job 12". The arguments are those of
+    `schedule_jobs`.
     """
     planned = plan_waits(jobs, agents, rules, can_grow=can_grow, reservation=reservation)
     return planned.reasons()
@@ -74,25 +79,30 @@ def plan_waits(
     can_grow: bool = False,
     reservation: Reservation | None = None,
 ) -> "PlannedWaits":
-    """The waits of the jobs after a plan, whose reasons are found when they are asked for.
-    Arguments are those of `schedule_jobs`.
+    """Plan without a limit on starts, and return the waits of the jobs that still wait.
+
+    Reasons are computed on demand. The arguments are those of `schedule_jobs`.
     """
     return PlannedWaits(
-        _plan_label(of_label, agents_of, rules, maxsize, can_grow, reservation)
-        for of_label, agents_of in _split_by_label(jobs, agents)
+        _plan_label(label_jobs, label_agents, rules, maxsize, can_grow, reservation)
+        for label_jobs, label_agents in _split_by_label(jobs, agents)
     )
 
 
 class PlannedWaits:
-    """The jobs that still wait after a plan. A reason costs a look at the job's requests, so that
-    those of a few among ten thousand jobs cost next to nothing.
+    """The jobs that still wait after a plan.
+
+    Computing a reason reads the job's requests. So reasons of a few jobs are cheap even in a queue
+    of ten thousand jobs.
     """
 
     def __init__(self, outcomes: Iterable[SchedulingResult]) -> None:
         self._outcomes = tuple(outcomes)
 
     def reasons(self, groups: Container[int] | None = None) -> dict[int, str]:
-        """The reason of each job that waits, or of those among `groups`."""
+        """Return the reason of each waiting job by experiment id. With `groups`, only of these
+        jobs.
+        """
         return dict(
             reason for outcome in self._outcomes for reason in _wait_reasons(outcome, groups)
         )
@@ -101,7 +111,10 @@ class PlannedWaits:
 def _split_by_label(
     jobs: Iterable[Job], agents: Iterable[AgentCapacity]
 ) -> Iterator[tuple[Sequence[Job], Sequence[AgentCapacity]]]:
-    """The jobs of each label and the agents for them."""
+    """Yield the jobs of each label and the agents of the label, sorted by label.
+
+    Skip labels without jobs. A label without agents comes with no agents.
+    """
     jobs_of: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         jobs_of[job.label].append(job)
@@ -120,7 +133,7 @@ def _plan_label(
     can_grow: bool,
     reservation: Reservation | None,
 ) -> SchedulingResult:
-    """Plan the jobs and agents of one label."""
+    """Plan the jobs of a label on the agents of the label."""
 
     def run(jobs: Sequence[Job], agents: Sequence[AgentCapacity], most: int) -> SchedulingResult:
         agent_set = AgentSet(agents, rules.fitting, rules.heterogeneous)
@@ -138,6 +151,7 @@ def _run_scheduler(
     starts_max: int,
     can_grow: bool,
 ) -> SchedulingResult:
+    """Run the scheduler that the rules name, and preempt allocations beyond `max_slots`."""
     match rules.kind:
         case "fair_share":
             return fair_share.plan(jobs, agent_set, starts_max)
@@ -150,47 +164,59 @@ def _run_scheduler(
 
 
 def _enforce_max_slots(jobs: Iterable[Job], outcome: SchedulingResult) -> SchedulingResult:
-    """Preempt what jobs have beyond their max_slots, the youngest first. Fair shares never exceed
-    it.
+    """Add victims for slots that jobs hold beyond `max_slots`, the youngest allocations first.
+
+    The fair-share scheduler enforces `max_slots` itself.
     """
-    going = {victim.allocation.allocation_id for victim in outcome.victims}
+    victim_ids = {victim.allocation.allocation_id for victim in outcome.victims}
     for job in jobs:
         if job.max_slots is not None and job.held_slots - job.leaving_slots > job.max_slots:
-            outcome.victims.extend(_victims_beyond(job, job.max_slots, going))
+            outcome.victims.extend(_victims_beyond(job, job.max_slots, victim_ids))
     return outcome
 
 
-def _victims_beyond(job: Job, max_slots: int, going: set[str]) -> Iterator[Victim]:
+def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[Victim]:
+    """Yield the youngest allocations to preempt until the job holds at most `max_slots`.
+
+    Allocations in `victim_ids` count as stopped.
+    """
     staying = [
-        one
-        for one in job.allocations
-        if not one.leaving and one.allocation_id not in going and one.slots
+        running
+        for running in job.allocations
+        if not running.leaving and running.allocation_id not in victim_ids and running.slots
     ]
-    excess = sum(one.slots for one in staying) - max_slots
-    for running in sorted(staying, key=lambda one: one.start, reverse=True):
+    excess = sum(running.slots for running in staying) - max_slots
+    for running in sorted(staying, key=lambda running: running.start, reverse=True):
         if excess <= 0:
             return
         if running.preemptible:
-            yield Victim(running, f"job {job.group} may have {slots_text(max_slots)} at most now")
+            yield Victim(
+                running, f"job {job.group} may now use at most {count_text(max_slots, 'slot')}"
+            )
             excess -= running.slots
 
 
 def _wait_reasons(
     outcome: SchedulingResult, groups: Container[int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """The jobs that still wait, as they are served, and why; those of `groups` alone if given."""
+    """Yield each job that still waits, in the order of service, with the reason.
+
+    Args:
+        groups: the jobs to look at, None for all jobs.
+    """
     started: dict[int, dict[str, int]] = defaultdict(dict)
     for start in outcome.starts:
         started[start.request.group][start.request.allocation_id] = start.request.slots
     for job in outcome.order:
         if groups is not None and job.group not in groups:
             continue
-        begun = started.get(job.group, {})
-        if sum(job.pending_slots.values()) > len(begun):
-            request = _first_pending(job, begun)
+        started_slots = started.get(job.group, {})
+        if sum(job.pending_slots.values()) > len(started_slots):
+            request = _first_pending(job, started_slots)
             if request is not None:
-                yield job.group, outcome.wait_reason(job, request, sum(begun.values()))
+                yield job.group, outcome.wait_reason(job, request, sum(started_slots.values()))
 
 
 def _first_pending(job: Job, started: dict[str, int]) -> AllocationRequest | None:
-    return next((one for one in job.pending if one.allocation_id not in started), None)
+    """Return the job's first request that is not started. Return None if all are started."""
+    return next((request for request in job.pending if request.allocation_id not in started), None)

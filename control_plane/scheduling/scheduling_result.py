@@ -1,43 +1,53 @@
-"""The result of a scheduler for one label, and the reasons why jobs wait."""
+"""The result of a scheduler for a label, and the reasons why jobs wait."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from control_plane.scheduling.fitting import AgentSet
 from control_plane.scheduling.model import AllocationRequest, AllocationStart, Job, Victim
-from control_plane.scheduling.sizes import size_advice, slots_text
+from control_plane.scheduling.sizes import size_advice
+from detcloud.shared.plurals import count_text
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSlots:
-    """The slots held for a job that has waited too long: `ready` of the `wanted` slots; `hidden` of
-    these are free and withheld from other jobs.
-    """
+    """The slots held for a job that has waited too long."""
 
     group: int
+    """The experiment id of the job."""
     wanted: int
+    """The slots that the job needs."""
     ready: int
+    """The wanted slots that are free or lent out for now."""
     hidden: int
+    """The free slots that are withheld from other jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingResult:
-    """The result of a scheduler for the agents of one label.
-
-    `order`: jobs as they are served. `policy_reason` tells why a pending request waits apart from
-    missing slots, when so many were given to its job. `held`: the slots that are held for one job.
-    """
+    """The result of a scheduler for the agents of a label."""
 
     starts: list[AllocationStart]
     victims: list[Victim]
     order: Sequence[Job]
+    """The jobs in the order in which they are served."""
     agents: AgentSet
+    """The agents after the starts."""
     policy_reason: Callable[[Job, AllocationRequest, int], str]
+    """Returns why a pending request waits apart from missing slots, or "". The arguments are the
+    job, the request and the slots that the plan's starts gave the job.
+    """
     held: HeldSlots | None = None
+    """The slots that are held for one job, None without a reservation."""
     _verdicts: dict[tuple[int, bool], tuple[bool, str]] = field(default_factory=dict)
+    """Results of `_fit_verdict` by size."""
 
     def wait_reason(self, job: Job, request: AllocationRequest, started_slots: int) -> str:
-        """Why a pending request waits, when so many slots were given to its job."""
+        """Return a text for users about why a pending request waits.
+
+        Args:
+            started_slots: the slots that the plan's starts gave the job.
+        """
         if not self.agents.agent_count:
             return f"no agent has the label {job.label}" if job.label else "there is no agent"
         slots, room = request.slots, remaining_slots(job)
@@ -52,20 +62,23 @@ class SchedulingResult:
         return "; ".join(filter(None, reasons)) or "its turn comes next"
 
     def _held_reason(self, job: Job, slots: int, missing: str) -> str:
-        """The reason of a request that waits because slots are held for a job; "" for others."""
+        """Return the reason of a request that waits because slots are held for a job, else ""."""
         held = self.held
         if held is None or not slots:
             return ""
         if job.group == held.group:
             ready = f"slots are held for it: {held.ready} of {held.wanted}"
-            return f"needs {slots_text(slots)}; {ready}"
+            return f"needs {count_text(slots, 'slot')}; {ready}"
         if not (missing and held.hidden):
             return ""
         are = "is" if held.hidden == 1 else "are"
-        return f"{missing}; {slots_text(held.hidden)} {are} held for job {held.group}"
+        return f"{missing}; {count_text(held.hidden, 'slot')} {are} held for job {held.group}"
 
     def _fit_verdict(self, slots: int, single_agent: bool) -> tuple[bool, str]:
-        """Whether agents could ever hold so many slots, and what is missing now; "" for nothing."""
+        """Return whether the agents could ever fit a size, and a text about the missing capacity.
+
+        The text is "" if the size fits now.
+        """
         size = (slots, single_agent)
         if size not in self._verdicts:
             agent_set = self.agents
@@ -82,21 +95,21 @@ class SchedulingResult:
 
 
 def remaining_slots(job: Job) -> int | None:
-    """Slots that a job may take beside those it has; None: any number."""
+    """Return `max_slots` minus the job's held slots, which may be negative. None means no limit."""
     return None if job.max_slots is None else job.max_slots - job.held_slots
 
 
 def missing_capacity_reason(slots: int, single_agent: bool, agent_set: AgentSet) -> str:
-    """The capacity that the agents lack for a request, in words; "" if it fits."""
+    """Return a text about the capacity that the agents lack for a request, or "" if the request
+    fits.
+    """
     if agent_set.can_fit_now(slots, single_agent):
         return ""
     if slots == 0:
         return "needs a zero-slot place, 0 free"
+    needs = f"needs {count_text(slots, 'slot')}"
     if agent_set.free_slots < slots:
-        return f"needs {slots_text(slots)}, {agent_set.free_slots} free"
+        return f"{needs}, {agent_set.free_slots} free"
     if single_agent or any(slots <= size for size in agent_set.agent_sizes):
-        return f"needs {slots_text(slots)} on one agent, {agent_set.most_free_slots} free on one"
-    return (
-        f"needs {slots_text(slots)} on agents without other work, {agent_set.unused_slots} free "
-        "there"
-    )
+        return f"{needs} on one agent, {agent_set.most_free_slots} free on one"
+    return f"{needs} on agents without other work, {agent_set.unused_slots} free there"

@@ -1,4 +1,4 @@
-"""Max-min fair shares of a pool by progressive filling, weighted, of whole slots."""
+"""Weighted max-min fair shares of a pool in whole slots, by progressive filling."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,36 +11,45 @@ from operator import attrgetter
 
 @dataclass(slots=True)
 class ShareClaim:
-    """A group's demand, and its offer. `None` slots: no request is pending.
-
-    `demand`: slots that it runs on or waits for, at most its limit. `non_preemptible`: slots that
-    it cannot be asked to give back. `smallest_request`: slots of its smallest pending request.
-    `age_key` orders groups by age.
-    """
+    """A job's demand for slots and the offer that `offer_shares` computes."""
 
     group: int
+    """The experiment id of the job."""
     age_key: tuple[int, int]
+    """The sort key of jobs by age."""
     demand: int
+    """The slots that the job holds or waits for, at most its `max_slots`."""
     weight: float = 1.0
     non_preemptible: int = 0
+    """The slots that the job cannot be asked to return."""
     smallest_request: int | None = None
+    """The slots of the job's smallest pending request, None without pending requests."""
     offered: int = 0
+    """The slots offered so far; in the end the job's share."""
     preoffer: int = 0
+    """The part of the slots offered before the rounds that still counts against offers in the
+    rounds.
+    """
     disabled: bool = False
+    """Whether the job has given up its offer, because its smallest request does not fit into it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the group may be offered more."""
+        """Whether the offer is below the demand and the job has not given up its offer."""
         return not self.disabled and self.offered < self.demand
 
 
 def offer_shares(claims: Sequence[ShareClaim], capacity: int) -> list[ShareClaim]:
-    """Set the offer of each group; return the claims in the order in which they are served.
+    """Set the offer of each claim, and return the claims in the order of service: small demands
+    first.
 
-    Rounds of offers in proportion to weights, small demands first, until nothing is left. A group
-    whose smallest request does not fit into its offer by then gives it up, latest first, and the
-    rounds go on. Slots that cannot be preempted are offered before all rounds and count against
-    what their group is offered in them.
+    Each round offers slots in proportion to the weights, until all slots are offered. Then the
+    youngest job whose smallest request exceeds its offer gives up the offer, and the rounds
+    continue. Slots that cannot be preempted are offered before the rounds and count against the
+    offers of the rounds.
+
+    Args:
+        capacity: the slots of the pool.
     """
     for claim in claims:
         claim.offered = claim.preoffer = claim.non_preemptible
@@ -59,10 +68,10 @@ def offer_shares(claims: Sequence[ShareClaim], capacity: int) -> list[ShareClaim
 
 
 class _ProgressiveFilling:
-    """The rounds of offers. `left`: slots not yet offered.
+    """The rounds of offers. `left` is the number of slots not offered yet.
 
-    A round ends with the last slot and starts among the groups that are still open: with ten
-    thousand groups, each that gives up a slot or two costs a step or two.
+    A round stops when no slot is left, and skips claims that are not open. So even with ten
+    thousand claims, redistributing a few slots takes a few steps.
     """
 
     def __init__(self, order: Sequence[ShareClaim], left: int) -> None:
@@ -77,7 +86,7 @@ class _ProgressiveFilling:
         self._total_weight = self._weight_of_open
 
     def run_round(self) -> bool:
-        """Offer every open group its share; return whether any was open."""
+        """Offer a share to every open claim. Return whether a claim was open."""
         start = left = self.left
         order, weights, end = self._order, self._weights, len(self._order)
         place = self._next_open(0)
@@ -85,11 +94,11 @@ class _ProgressiveFilling:
         while place < end and left > 0:
             claim, total = order[place], self._total_weight
             share = start * weights[place] // total if total else 1
-            given = min(share or 1, left, claim.demand - claim.offered)
+            offer = min(share or 1, left, claim.demand - claim.offered)
             if claim.preoffer:
-                given = _grant_beyond_preoffer(claim, given)
-            claim.offered += given
-            left -= given
+                offer = _grant_beyond_preoffer(claim, offer)
+            claim.offered += offer
+            left -= offer
             if claim.offered == claim.demand:
                 self._close_claim(place)
                 self._total_weight = self._weight_of_open
@@ -98,8 +107,14 @@ class _ProgressiveFilling:
         return was_open
 
     def disable_next(self, latest: Iterator[ShareClaim]) -> bool:
-        """Disable the next group for whose smallest request the offer is too small; False: there is
-        none. Groups passed by never get into that state: offers only grow.
+        """Disable the youngest claim with an offer below the smallest request, and take back the
+        offer.
+
+        Return False if no claim is left to disable. A claim that was passed once is not visited
+        again, because offers only grow.
+
+        Args:
+            latest: the claims, the youngest first, continued from call to call.
         """
         for claim in latest:
             if (
@@ -115,11 +130,14 @@ class _ProgressiveFilling:
         return False
 
     def _close_claim(self, place: int) -> None:
+        """Remove a claim from the open claims."""
         self._next[place] = place + 1
         self._weight_of_open -= self._weights[place]
 
     def _next_open(self, place: int) -> int:
-        """The first open group from `place` on; path compression shortens later lookups."""
+        """Return the index of the first open claim from `place` on. Path compression speeds up
+        later calls.
+        """
         following = self._next
         while following[place] != place:
             following[place] = following[following[place]]
@@ -127,23 +145,28 @@ class _ProgressiveFilling:
         return place
 
 
-def _grant_beyond_preoffer(claim: ShareClaim, given: int) -> int:
-    """The part of an offer that exceeds the pre-offer; as in the original, one larger than the rest
-    of the pre-offer is granted in full.
+def _grant_beyond_preoffer(claim: ShareClaim, offer: int) -> int:
+    """Count an offer against the claim's pre-offer, and return the granted part of the offer.
+
+    As in Determined, an offer larger than the rest of the pre-offer is granted in full. A smaller
+    offer is not granted at all.
     """
-    before, claim.preoffer = claim.preoffer, max(0, claim.preoffer - given)
-    return given if given > before else 0
+    preoffer, claim.preoffer = claim.preoffer, max(0, claim.preoffer - offer)
+    return offer if offer > preoffer else 0
 
 
 def _integer_weights(weights: Sequence[float]) -> list[int]:
-    """Integer weights in the same proportions, so that shares are exact."""
+    """Return integers in the exact proportions of the weights' decimal notations: 0.1 is a tenth.
+
+    Integers are in the order of the weights.
+    """
     exact = {weight: _weight_fraction(weight) for weight in set(weights)}
-    scale = lcm(*(one.denominator for one in exact.values()))
-    whole = {weight: int(one * scale) for weight, one in exact.items()}
+    scale = lcm(*(fraction.denominator for fraction in exact.values()))
+    whole = {weight: int(fraction * scale) for weight, fraction in exact.items()}
     return [whole[weight] for weight in weights]
 
 
 @lru_cache(maxsize=1024)
 def _weight_fraction(weight: float) -> Fraction:
-    """The weight as it is written: 0.1 is a tenth."""
+    """Return the exact value of the weight's decimal notation: 0.1 is a tenth."""
     return Fraction(repr(weight))

@@ -1,24 +1,30 @@
-"""The numbers of slots that agents can ever give to one allocation, and which to advise instead."""
+"""The sizes of allocations that agents can ever run, and advice for other sizes."""
 
 from collections.abc import Mapping
 from itertools import islice
 
-# The most agents of one gang: the pool takes slots of all of them in one commit.
+from detcloud.shared.plurals import count_text
+
+# The pool takes the slots of all agents of a gang in a single commit.
 AGENTS_MAX = 29
-# Larger sizes to advise beside the nearest smaller one.
+"""The maximum number of agents of a gang."""
 LARGER_SIZES_MAX = 2
+"""The number of larger sizes to advise, in addition to the nearest smaller size."""
 
 
 def gang_shape(
     slots: int, unused: Mapping[int, int], heterogeneous: bool
 ) -> tuple[tuple[int, int], ...]:
-    """The whole agents of which sizes that hold `slots`, as (size, count), biggest first; () if
-    they cannot.
+    """Return the whole agents with exactly `slots` slots together, as (size, count), the largest
+    first.
 
-    `unused` counts the agents of each size. All of a gang are of one size, the biggest of which
-    there are enough and that divides `slots`. Without such a size a heterogeneous gang takes as
-    many as possible of the biggest, then of the next, and must come out even. At most AGENTS_MAX
-    agents take part.
+    All agents of a gang have one size: the largest that divides `slots` and has enough agents. Only
+    if no size qualifies, a heterogeneous gang combines sizes. It takes as many agents as possible
+    of the largest size, then of the next, and must add up exactly. Return () if the agents cannot
+    form the gang, or if the gang needs more than `AGENTS_MAX` agents.
+
+    Args:
+        unused: the number of unused agents by size.
     """
     sizes = sorted((size for size, count in unused.items() if size > 0 < count), reverse=True)
     for size in sizes:
@@ -30,7 +36,11 @@ def gang_shape(
 def can_hold(
     slots: int, sizes: Mapping[int, int], single_agent: bool = False, heterogeneous: bool = False
 ) -> bool:
-    """Whether agents of these sizes could hold `slots` if nobody else used them."""
+    """Return whether unused agents of these sizes could run a request for `slots` slots.
+
+    Args:
+        sizes: the number of agents by size.
+    """
     if any(slots <= size for size, count in sizes.items() if count > 0):
         return True
     return not single_agent and slots > 1 and bool(gang_shape(slots, sizes, heterogeneous))
@@ -42,20 +52,23 @@ def fitting_sizes(
     single_agent: bool = False,
     heterogeneous: bool = False,
 ) -> tuple[int, ...]:
-    """The sizes nearest to `request_slots` that agents could hold, ascending: the size itself if
-    they can hold it, else one smaller and two larger ones where there are such.
+    """Return the sizes nearest to `request_slots` that the agents could run, in ascending order.
 
-    `agent_slots` counts the agents of each size, as many as the pool can ever have.
+    Return only `request_slots` if the agents can run it. Otherwise return at most one smaller size
+    and two larger sizes.
+
+    Args:
+        agent_slots: the number of agents by size, as many as the pool can ever have.
     """
 
-    def holds(slots: int) -> bool:
+    def can_run(slots: int) -> bool:
         return can_hold(slots, agent_slots, single_agent, heterogeneous)
 
-    if holds(request_slots):
+    if can_run(request_slots):
         return (request_slots,)
     most = sum(size * count for size, count in agent_slots.items())
-    smaller = filter(holds, range(min(request_slots, most + 1) - 1, 0, -1))
-    larger = () if single_agent else filter(holds, range(request_slots + 1, most + 1))
+    smaller = filter(can_run, range(min(request_slots, most + 1) - 1, 0, -1))
+    larger = () if single_agent else filter(can_run, range(request_slots + 1, most + 1))
     return (*islice(smaller, 1), *islice(larger, LARGER_SIZES_MAX))
 
 
@@ -65,29 +78,30 @@ def size_advice(
     single_agent: bool = False,
     heterogeneous: bool = False,
 ) -> str:
-    """Why a request can never be held and what could be: "needs 12 slots: agents have 8; it would
-    fit with 8, 16 or 24".
+    """Return a text about why a request can never run, and which sizes could.
+
+    For example "needs 12 slots: agents have 8; it would fit with 8, 16 or 24".
     """
-    known = sorted(size for size, count in agent_slots.items() if size > 0 < count)
-    if not known:
-        return f"needs {slots_text(request_slots)}: no agent has slots"
+    sizes = sorted(size for size, count in agent_slots.items() if size > 0 < count)
+    if not sizes:
+        return f"needs {count_text(request_slots, 'slot')}: no agent has slots"
     fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
     on_one = " on one agent" if single_agent else ""
     instead = f"; it would fit with {_list_text(fits, 'or')}" if fits else ""
-    have = f"agents have {_list_text(known, 'or')}"
-    if not single_agent and request_slots > known[-1] * AGENTS_MAX:
+    have = f"agents have {_list_text(sizes, 'or')}"
+    could_sum_up = sum(size * agent_slots[size] for size in sizes) >= request_slots
+    if could_sum_up and not single_agent and request_slots > sizes[-1] * AGENTS_MAX:
         have += f", and a trial spans at most {AGENTS_MAX} agents"
-    return f"needs {slots_text(request_slots)}{on_one}: {have}{instead}"
-
-
-def slots_text(slots: int) -> str:
-    """A number of slots in words: 1 slot, 2 slots."""
-    return f"{slots} slot" if slots == 1 else f"{slots} slots"
+    return f"needs {count_text(request_slots, 'slot')}{on_one}: {have}{instead}"
 
 
 def _mixed_gang(
     slots: int, unused: Mapping[int, int], sizes: list[int]
 ) -> tuple[tuple[int, int], ...]:
+    """Return agents of several sizes with exactly `slots` slots, chosen from the largest size down.
+
+    Return () if the greedy choice does not add up or needs more than `AGENTS_MAX` agents.
+    """
     taken: list[tuple[int, int]] = []
     for size in sizes:
         count = min(unused[size], slots // size)
@@ -99,5 +113,6 @@ def _mixed_gang(
 
 
 def _list_text(numbers: tuple[int, ...] | list[int], last: str) -> str:
+    """Return the numbers separated by commas, with the word `last` before the last number."""
     *most, final = map(str, numbers)
     return f"{', '.join(most)} {last} {final}" if most else final

@@ -1,7 +1,10 @@
-"""Search methods as data: a method decides, the driver draws, the caller acts.
+"""Search methods as data: a method decides, the driver draws random numbers, the caller acts.
 
-`methods` has one searcher a file, `registry` finds them and `spec` says what each tells of itself;
-`search` is the driver and the way in; `method` holds the operations and events that both sides
-speak; `space` the hyperparameters; `randomness` the generator. Everything here is pure: no clock,
-no ids, no input or output.
+- `methods`: one module for each searcher. `registry` finds the modules.
+- `spec`: the specification that each of these modules defines.
+- `search`: the driver, with the functions that callers use.
+- `method`: the operations and events that methods and driver exchange.
+- `space`: the hyperparameter space. `randomness`: the random generator.
+
+The code is pure: no clock, no generated ids, no input or output.
 """

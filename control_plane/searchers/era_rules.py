@@ -1,24 +1,30 @@
-"""The rules in which search methods of the two eras differ, as data."""
+"""The differences between the search methods of the step era and the length era, as data."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRules:
-    """The rules of one era; every plan carries them."""
+    """The rules of one era. Every plan holds a copy."""
 
-    # Integers can be drawn as their maxval.
     maxval_drawn: bool
-    # Every trial is created at the start, whatever max_concurrent_trials says.
+    """Whether a sampled integer can equal `maxval`."""
     creates_all_at_once: bool
-    # A trial that refuses its hyperparameters does not count towards max_trials.
+    """Whether random and grid searches ignore `max_concurrent_trials` and create all trials at the
+    start.
+    """
     replaces_invalid_hparams: bool
-    # Grid points are taken from the last one back to the first.
+    """Whether a new trial replaces a trial that refused the hyperparameters. The refused trial then
+    does not count towards `max_trials`.
+    """
     grid_from_end: bool
-    # Early exits of any reason, not errors alone, can make the search fail.
+    """Whether a grid search starts at the last grid point and ends at the first."""
     any_exit_fails: bool
-    # Progress counts steps and validations instead of reported units.
+    """Whether a search fails if all trials exit early, for any reason. If False, only a search
+    whose trials all end with errors fails.
+    """
     progress_in_workloads: bool
+    """Whether progress counts steps and validations instead of reported units."""
 
 
 STEP_ERA = SearchRules(

@@ -1,5 +1,5 @@
-"""Shared by the searches whose trials all train to the end: their options, how many trials start,
-and how far the search is.
+"""Shared code of the searchers that train every trial to the end: options, numbers of trials, and
+progress.
 """
 
 from control_plane.field_types import CountOrZero, Length, Measured, Steps
@@ -9,35 +9,39 @@ from control_plane.searchers.options import SearcherOptions
 
 
 class StepTrainingOptions(SearcherOptions):
-    """Trials of a number of steps."""
+    """The length option of the step era."""
 
     max_steps: Steps
     """The number of steps that a trial trains."""
 
 
 class TrainingOptions(SearcherOptions):
-    """Trials of one length, or as long as their code trains."""
+    """The length option of the length era."""
 
     max_length: Measured | None = None
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
-    command trains as long as its code does; a trial class needs it.
+    """The length of a trial's training: {batches: n}, {records: n} or {epochs: n}. If it is
+    missing, a command trains until the command ends. A trial class requires it.
     """
 
 
 class ConcurrentTrainingOptions(TrainingOptions):
-    """Trials of which a number run at a time."""
+    """The length option, and the limit of concurrent trials."""
 
     max_concurrent_trials: CountOrZero = 16
-    """The number of trials at a time; 0 means no limit."""
+    """The largest number of trials that run concurrently; 0 means no limit."""
 
 
 def length_count(length: Length | None) -> int:
-    """The number of units that a trial trains; ENDLESS where its own code decides."""
+    """Return the number of units of a length. ENDLESS if `length` is None."""
     return ENDLESS if length is None else length.count
 
 
 def initial_trial_count(rules: SearchRules, trials: int, max_concurrent_trials: int) -> int:
-    """Count the trials to create at the start; max_concurrent_trials 0 means no limit."""
+    """Return the number of trials to create at the start of a search with `trials` trials.
+
+    The number is at most `max_concurrent_trials`. A limit of 0 means no limit, and the step era
+    ignores the limit.
+    """
     if rules.creates_all_at_once or max_concurrent_trials == 0:
         return trials
     return min(trials, max_concurrent_trials)
@@ -46,18 +50,22 @@ def initial_trial_count(rules: SearchRules, trials: int, max_concurrent_trials: 
 def vacant_trial_count(
     rules: SearchRules, trials: int, max_concurrent_trials: int, tally: Tally
 ) -> int:
-    """Count the trials that may be created until as many are open as at the start; fewer than none
-    where trials were opened again.
+    """Return the number of trials that can be created until as many are open as at the start.
+
+    Negative if more trials are open, because a continuation reopened trials.
     """
-    opened = tally.requested - tally.closed
-    return initial_trial_count(rules, trials, max_concurrent_trials) - opened
+    open_trials = tally.requested - tally.closed
+    return initial_trial_count(rules, trials, max_concurrent_trials) - open_trials
 
 
 def completed_share(rules: SearchRules, trials: int, max_length: int, tally: Tally) -> float:
-    """Compute the progress of a search whose `trials` all train to `max_length`.
+    """Return the completed share of a search that trains `trials` trials to `max_length` each.
 
-    By units, a closed trial counts in full however it ended, an invalid one not at all. Of ENDLESS
-    trainings it is the mean over the trials so far, whose units are shares of a whole.
+    - Length era: a closed trial counts in full, even after an early exit. An invalid trial does not
+      count.
+    - Step era: completed steps and validations, divided by the planned number.
+    - `max_length` ENDLESS: the mean over the valid trials so far. Reported units of an open trial
+      are shares of 1.
     """
     if max_length == ENDLESS:
         valid = tally.created - tally.invalid

@@ -1,8 +1,9 @@
-"""The interface between search methods and their driver: operations, events, plans and states.
+"""The interface between search methods and the driver: operations, events, plans and states.
 
-A method returns symbolic operations and never draws: one `Create` may stand for 100,000 trials. The
-driver expands creates in the order in which they were asked for, so the draws keep one order.
-Lengths and units are in the configuration's unit: steps, batches, records or epochs.
+A method returns symbolic operations and draws no random numbers. One `Create` may stand for 100,000
+trials. The driver expands creates in the order in which methods return them, which fixes the order
+of all random draws. Lengths and units are in the configuration's unit: steps, batches, records or
+epochs.
 """
 
 from abc import ABC, abstractmethod
@@ -18,33 +19,38 @@ from control_plane.searchers.posted_operations import PostedOperations
 State = TypeVar("State")
 
 ENDLESS: Final = 1 << 53
-"""The length of a training that ends when its own code does or the search stops it; no other one
-is as long.
+"""The length of a training without a length limit: the training code ends, or the search stops it.
+All other lengths are smaller.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create `count` trials; each trains to the absolute `length` and validates (None: it waits).
-
-    `closed`: each is closed after that. `hparams` says where hyperparameters come from: "Sampled"
-    from the space; "FromGrid", trial i takes grid point first_point + i * point_step; "Kept", it
-    takes stored point first_point + i (see stored_points.py); "Explored", it is a copy of trial
-    `first_point`, whose point is stored, with that trial's latest checkpoint and hyperparameters
-    near its own.
-    """
+    """A request to create trials with consecutive numbers."""
 
     count: int
     hparams: Literal["Sampled", "FromGrid", "Kept", "Explored"]
+    """The source of the hyperparameters of trial i, with i from 0 to count - 1.
+
+    - "Sampled": random values from the space.
+    - "FromGrid": grid point first_point + i * point_step.
+    - "Kept": stored point first_point + i * point_step; see stored_points.py.
+    - "Explored": values near the stored point of trial number `first_point`. The trial is a copy:
+      the latest checkpoint of trial `first_point` is its first checkpoint.
+    """
     first_point: int
     length: int | None
+    """The length, from the trial's start, at which each trial validates. None: each trial waits for
+    a `TrainTo`.
+    """
     closed: bool
+    """Whether each trial ends after its validation at `length`."""
     point_step: Literal[1, -1] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainTo:
-    """Train to `length`, counted from the trial's start, then validate."""
+    """A request to train a trial to `length`, counted from the trial's start, and to validate."""
 
     trial: int
     length: int
@@ -52,24 +58,26 @@ class TrainTo:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Let the trial end once it has trained what it was asked for."""
+    """A request to end a trial after the last training that was requested."""
 
     trial: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Let the trial end now, saving its work first."""
+    """A request to end a trial now. The trial saves a checkpoint first."""
 
     trial: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """End the search; `cancel`: users had stopped all of its trials."""
+    """A request to end the search."""
 
     failure: bool
+    """Whether the search failed."""
     cancel: bool = False
+    """Whether the experiment ends as canceled, for example after users canceled all trials."""
 
 
 Operation = Create | TrainTo | Close | Stop | Shutdown
@@ -77,21 +85,25 @@ Operation = Create | TrainTo | Close | Stop | Shutdown
 
 @dataclass(frozen=True, slots=True)
 class CreateTrial:
-    """Create trial number `trial` (from 0); `length` and `closed` as in `Create`. `request_id` is a
-    UUID, `seed` has 31 bits. It starts from the latest checkpoint of trial number `parent`.
-    """
+    """A request to create a trial; the driver builds the request from a `Create`."""
 
     trial: int
+    """The trial's number within the search, from 0."""
     request_id: str
+    """A UUID."""
     seed: int
+    """The trial's random seed, of 31 bits."""
     hparams: Mapping[str, object]
     length: int | None
+    """As in `Create`."""
     closed: bool
+    """As in `Create`."""
     parent: int | None = None
+    """The number of the trial whose latest checkpoint the new trial starts from, or None."""
 
 
 class ExitReason(StrEnum):
-    """Why a trial ended before it did what was asked of it."""
+    """The reason why a trial ended before the requested training was complete."""
 
     ERRORED = "ERRORED"
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
@@ -101,36 +113,39 @@ class ExitReason(StrEnum):
 
     @property
     def is_invalid_hparams(self) -> bool:
-        """Whether the trial refused its hyperparameters."""
+        """Return whether the training code refused the hyperparameters."""
         return self in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLengthReached:
-    """The validation at the end of a `TrainTo` was reported; `metric` carries its own sign. `value`
-    is what a search method of the user's gets in its place, as JSON, "" for nothing else.
-    """
+    """A trial reached the requested length and reported a validation there."""
 
     trial: int
     length: int
     metric: float
+    """The metric as reported; larger values may be better."""
     value: str = ""
+    """JSON that a custom search receives in place of the metric. "": the metric alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialValidationReported:
-    """A validation was reported, at `time` by the search's own time metric; in any order, and the
-    same one again after a failure.
+    """A trial of a search with a time metric reported a validation.
+
+    Reports can arrive in any order. A trial that restarts after a failure repeats reports.
     """
 
     trial: int
     time: float
+    """The value of the search's time metric."""
     metric: float
+    """The metric as reported; larger values may be better."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProgressed:
-    """The trial trained `units` >= 0 beyond all it had reported; in the step era whole steps."""
+    """A trial trained `units` >= 0 more than at its last report; whole steps in the step era."""
 
     trial: int
     units: float
@@ -138,22 +153,23 @@ class TrialProgressed:
 
 @dataclass(frozen=True, slots=True)
 class TrialClosed:
-    """The trial ended normally; `units` is the sum of what it had reported as progress."""
+    """A trial ended normally."""
 
     trial: int
     units: float
+    """The sum of the units of all `TrialProgressed` events of the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialExitedEarly:
-    """The trial ended early, which closes it too: no `TrialClosed` follows. `units` as in
-    `TrialClosed`; `length` is that of its latest `TrialLengthReached`, 0 without one.
-    """
+    """A trial ended early. No `TrialClosed` follows."""
 
     trial: int
     reason: ExitReason
     units: float
+    """As in `TrialClosed`."""
     length: int = 0
+    """The length of the trial's latest `TrialLengthReached`, or 0."""
 
 
 Event = (
@@ -163,18 +179,22 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SuggestedPoints:
-    """Points that a model suggests, as answers to the requests from number `first` on."""
+    """Points that a model suggests as answers to consecutive requests."""
 
     first: int
+    """The number of the request that the first point answers."""
     points: tuple[Mapping[str, object], ...]
+    """Hyperparameters by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestionFailed:
-    """A model cannot answer the request of number `first`, and `why`."""
+    """A model's failure to answer a request."""
 
     first: int
+    """The number of the request."""
     why: str
+    """The reason, for a log or a user."""
 
 
 ExternalInput = SuggestedPoints | SuggestionFailed | PostedOperations
@@ -182,34 +202,39 @@ ExternalInput = SuggestedPoints | SuggestionFailed | PostedOperations
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of the driver over all trials; 0 <= closed <= created <= requested.
-
-    `closed` includes those that exited; `exited` counts every reason, `errored`, `invalid` and
-    `canceled` some.
-    `units` is all reported training, `open_units` the part of it by trials still open.
-    """
+    """The driver's counts over all trials; 0 <= closed <= created <= requested."""
 
     requested: int = 0
+    """Trials of all creates that the method returned."""
     created: int = 0
     closed: int = 0
+    """Trials that ended, early exits included."""
     exited: int = 0
+    """Trials that ended early, for any reason."""
     errored: int = 0
+    """Trials that ended early with an error."""
     invalid: int = 0
+    """Trials that ended early because the training code refused the hyperparameters."""
     reached: int = 0
+    """`TrialLengthReached` events."""
     units: float = 0.0
+    """Training that all trials reported."""
     open_units: float = 0.0
+    """The part of `units` that open trials reported."""
     canceled: int = 0
+    """Trials that ended early because a user canceled the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodStep(Generic[State]):
-    """A method's answer: its next state and what it wants done, in order. One that `is_large` has
-    written as much as goes into one commit: nothing is expanded together with it.
-    """
+    """A method's answer to an event: the next state, and operations in the order of execution."""
 
     state: State
     operations: Sequence[Operation] = ()
     is_large: bool = False
+    """Whether the method wrote enough blobs to fill a commit. The driver then expands no creates in
+    the same step.
+    """
 
 
 class MethodState:
@@ -219,86 +244,116 @@ class MethodState:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the method has decided to close trials, or to create them, and has not asked for
-        all of that yet.
-        """
+        """Return whether `close_more` has closes or creates left to return."""
         return False
 
     @property
     def awaits_external_input(self) -> bool:
-        """Whether input from outside is still to come: such a search is not over when all its
-        trials are.
+        """Return whether the search waits for an `ExternalInput`. The driver does not shut down a
+        waiting search, even when all trials have ended.
         """
         return False
 
 
 class MethodPlan(Protocol):
-    """The task of a search method, from its configuration; a frozen dataclass."""
+    """The settings of a search method, made from a configuration; a frozen dataclass."""
 
     @property
     def kind(self) -> str:
-        """The name that identifies stored plans of this type."""
+        """Return the name that identifies stored plans of this type."""
         ...
 
     @property
     def rules(self) -> SearchRules:
-        """The rules of the configuration's era."""
+        """Return the rules of the configuration's era."""
         ...
 
     @property
     def max_length(self) -> int:
-        """How long a trial trains at most."""
+        """Return the longest training of a trial, in the configuration's unit."""
         ...
 
 
 @runtime_checkable
 class ExploringPlan(MethodPlan, Protocol):
-    """A plan whose method makes trials that are "Explored"."""
+    """A plan of a method that returns creates with `hparams` "Explored"."""
 
     @property
     def exploration(self) -> Exploration:
-        """Return how the hyperparameters of a copy differ from its original's."""
+        """Return the settings by which the hyperparameters of a copy change."""
+        ...
+
+    @property
+    def integers_move(self) -> bool:
+        """Return whether a copy's integers change by at least one; see `explore_hparams`."""
         ...
 
 
 class SearchMethod(ABC, Generic[State]):
-    """An algorithm, bound to its plan; all that changes is in `State`, immutable and JSON-able."""
+    """A search algorithm with a plan. All variable data is in `State`, immutable and JSON-able, and
+    in the search's blobs.
+    """
 
     @abstractmethod
     def first_step(self) -> MethodStep[State]:
-        """Begin the search."""
+        """Return the first state and the first operations of the search."""
 
     @abstractmethod
     def on_event(self, state: State, event: Event) -> MethodStep[State]:
-        """Answer an event of an open trial, each at most once."""
+        """Return the next state and the operations after an event of an open trial.
+
+        The driver passes each event at most once.
+        """
 
     @abstractmethod
     def progress(self, state: State, tally: Tally) -> float:
-        """Estimate the completed share; the driver cuts it to [0, 1] and NaN to 0."""
+        """Estimate the completed share of the search, nominally from 0 to 1.
+
+        The driver clamps the estimate to [0, 1] and replaces NaN and infinities by 0.
+        """
 
     @property
     def replaces_refused(self) -> bool:
-        """Whether a trial that refused its hyperparameters is replaced by another, beyond those
-        that count; by default none is.
+        """Return whether the method replaces a trial that refused the hyperparameters.
+
+        Replacements do not count towards the planned number of trials. False by default.
         """
         return False
 
+    @property
+    def open_trials_max(self) -> int | None:
+        """Return the limit of simultaneously open trials. None: no limit."""
+        return None
+
     def on_trial_created(self, state: State, created: CreateTrial) -> State:
-        """Take note of a trial that a `Create` became; they come in the order of their numbers."""
+        """Return the state after the driver created a trial; unchanged by default.
+
+        The driver calls it once for each trial, in the order of the trials' numbers. A method may
+        write blobs here.
+        """
         return state
 
     def on_external_input(self, state: State, external_input: ExternalInput) -> MethodStep[State]:
-        """Answer input from outside, which may come twice."""
+        """Return the next state and the operations after input from outside the search.
+
+        The same input may arrive twice. By default nothing changes.
+        """
         return MethodStep(state)
 
     def close_more(self, state: State, trials: int, close_max: int) -> MethodStep[State]:
-        """Close or create at most `close_max` trials of a state that is closing; `trials` were
-        requested of the whole search.
+        """Return the next state, with closes or creates, for a state that is closing.
+
+        The driver calls it repeatedly while `MethodState.is_closing`. By default nothing changes.
+
+        Args:
+            trials: the number of trials that the search has requested so far.
+            close_max: the largest number of trials to close or create.
         """
         return MethodStep(state)
 
     def resume(self, state: State, tally: Tally) -> MethodStep[State]:
-        """Go on after a time in which ends were counted in `tally` and not answered; by default a
-        method cannot.
+        """Return the operations that are due after trials ended without a call of `on_event`.
+
+        `tally` counts these ends. By default nothing changes.
         """
         return MethodStep(state)

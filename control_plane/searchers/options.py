@@ -1,9 +1,9 @@
-"""Options of searchers, as configurations write them: plain classes whose annotations are fields.
+"""Options of searchers in configurations: plain classes whose annotations declare fields.
 
-The string below a field says what it means; the configuration reference prints it.
+The configuration reference prints the string below each field.
 
-control_plane/config/searcher.py makes the pydantic model of a class when a configuration first
-names its searcher; what is checked has the attributes that are declared here.
+control_plane/config/searcher.py builds a pydantic model from such a class when a configuration
+first names the searcher. Instances of the model have the attributes that the class declares.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -19,51 +19,56 @@ Trials = Annotated[int, Ge(1), Le(TRIALS_MAX)]
 
 
 class OptionGroup:
-    """A map of options: those of a searcher, or of a group of them."""
+    """A map in a configuration: the options of a searcher, or a nested group of options."""
 
     takes_unknown_fields: ClassVar[bool] = False
-    """Whether fields that are not declared are kept instead of refused."""
+    """Whether the configuration may have fields that are not declared here."""
 
 
 class SearcherOptions(OptionGroup):
-    """The options of every searcher. Of the two sources of a first checkpoint the trial wins."""
+    """The options that every searcher has. `source_trial_id` takes precedence over
+    `source_checkpoint_uuid`.
+    """
 
     name: str
     """The search method."""
     metric: Text
-    """The validation metric that trials are compared by."""
+    """The validation metric by which trials are compared."""
     smaller_is_better: bool = True
     """Whether smaller values of the metric are better."""
     source_trial_id: Count | None = None
-    """A trial from whose latest checkpoint the trials start: from the weights, and from nothing
-    else of it.
+    """The trial whose latest checkpoint is the start of all trials of the search. Only the weights
+    are used.
     """
     source_checkpoint_uuid: Text | None = None
-    """The UUID of the checkpoint to start from, or the beginning of it; instead of source_trial_id.
+    """The UUID of the checkpoint that all trials start from, or the UUID's first characters; an
+    alternative to source_trial_id.
     """
 
     def lengths(self) -> dict[str, Length]:
-        """Return every length by its option; a trial's longest training comes first."""
+        """Return the lengths among the options by name. A trial's longest training comes first."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Length)}
 
     @property
     def length_unit(self) -> Unit:
-        """The unit of the lengths; batches where there is none."""
+        """Return the unit of the lengths. "batches" if no option is a length."""
         return next((length.unit for length in self.lengths().values()), "batches")
 
     @property
     def is_open_ended(self) -> bool:
-        """Whether trials train as long as their code does: nothing says how long."""
+        """Return whether the options lack a limit of training, so that the training code decides
+        when a trial ends.
+        """
         return getattr(self, "max_length", self) is None and not self.trial_time_metric
 
     @property
     def trial_time_metric(self) -> str:
-        """The metric that tells how long a trial has trained, "" where lengths do."""
+        """Return the name of the time metric. "" if lengths measure training."""
         return ""
 
 
 class TrialCountOptions(SearcherOptions):
-    """A number of trials that the space is sampled for."""
+    """The options of a searcher that samples a given number of trials."""
 
     max_trials: Trials
-    """How many hyperparameter settings are tried."""
+    """The number of hyperparameter settings that are tried."""

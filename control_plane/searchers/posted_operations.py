@@ -1,6 +1,6 @@
-"""Operations that a user's search method posts, checked one by one: they may hold anything.
+"""The parser of the operations that a user's search method posts. The input is untrusted.
 
-An error names the operation by its index, from 0; it never repeats a hyperparameter.
+An error message names the operation by its index, from 0. No message repeats a hyperparameter.
 """
 
 import json
@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal, NoReturn
 
-# A new trial takes two parts and a message: so many fit into one commit with the mail it folds.
+from control_plane.storable_text import is_storable_text
+from detcloud.shared.dotted_paths import name_text
+
+# Creating a trial writes two parts and a message. Twelve fit into one commit, together with the
+# messages that the commit consumes.
 OPERATIONS_MAX = 12
 HPARAMS_BYTES_MAX = 8 * 1024
 HPARAMS_DEPTH_MAX = 16
@@ -21,17 +25,26 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class PostRefused(ValueError):
-    """A post is refused as a whole. `code`: "conflict" where it comes at the wrong time."""
+    """The refusal of a whole post, with a message to the user."""
 
     def __init__(self, message: str, code: Literal["invalid", "conflict"] = "invalid") -> None:
+        """Set the message and the code.
+
+        "conflict": the number of the post does not follow the latest post. "invalid": an error in
+        the post.
+        """
         super().__init__(message)
         self.code = code
 
 
-# `kind` has no default: what has one is not stored, and would not tell the types apart.
+# `kind` has no default, because a stored message omits fields with default values, and `kind`
+# identifies the type of a stored operation.
 @dataclass(frozen=True, slots=True)
 class CreateRequest:
-    """Make a trial under a UUID of the method's choice, once."""
+    """A request to create a trial with a UUID that the method chose.
+
+    A repetition with the same hyperparameters has no effect.
+    """
 
     kind: Literal["create"]
     request_id: str
@@ -40,7 +53,7 @@ class CreateRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValidateAfterRequest:
-    """Let the trial train to `length`, counted from its start, and validate there."""
+    """A request to train a trial to `length`, counted from the trial's start, and to validate."""
 
     kind: Literal["validate_after"]
     request_id: str
@@ -49,7 +62,7 @@ class ValidateAfterRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
-    """Let the trial end once it has trained what it was asked for."""
+    """A request to end a trial after the last training that was requested."""
 
     kind: Literal["close"]
     request_id: str
@@ -57,19 +70,22 @@ class CloseRequest:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownRequest:
-    """End the search."""
+    """A request to end the search."""
 
     kind: Literal["shutdown"]
     cancel: bool = False
+    """Whether the experiment ends as canceled."""
     failure: bool = False
+    """Whether the experiment ends with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRequest:
-    """How much of the search is done, in [0, 1]."""
+    """A report of the search's progress."""
 
     kind: Literal["set_searcher_progress"]
     progress: float
+    """The completed share of the search, in [0, 1]."""
 
 
 PostedOperation = (
@@ -79,22 +95,30 @@ PostedOperation = (
 
 @dataclass(frozen=True, slots=True)
 class PostedOperations:
-    """Post number `post`, from 1: operations in order, and the event up to which all were seen."""
+    """A post of a user's search method."""
 
     post: int
+    """The number of the post, from 1."""
     acknowledged: int
+    """The number of the latest event that the method has processed; 0 for no event."""
     operations: tuple[PostedOperation, ...] = ()
+    """In the order of execution."""
 
 
 def parse_operations(operations: Sequence[object]) -> tuple[PostedOperation, ...]:
-    """Parse the operations of a post; PostRefused for one that is wrong in any search."""
+    """Parse the operations of a post. Checks that depend on the state of the search come later.
+
+    Raises:
+        PostRefused: an operation is malformed, or the post has more than OPERATIONS_MAX operations.
+    """
     if len(operations) > OPERATIONS_MAX:
         raise PostRefused(
             f"operations: {len(operations)} in one post, at most {OPERATIONS_MAX} are allowed; "
             "send the rest in further posts"
         )
     return tuple(
-        _parse_operation(f"operations[{index}]", one) for index, one in enumerate(operations)
+        _parse_operation(f"operations[{index}]", operation)
+        for index, operation in enumerate(operations)
     )
 
 
@@ -140,7 +164,7 @@ def _parse_shutdown(place: str, operation: Mapping[str, Any]) -> PostedOperation
 def _parse_progress(place: str, operation: Mapping[str, Any]) -> PostedOperation:
     share = operation.get("progress")
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
-    # Not a number is not between anything.
+    # Written so that NaN is refused, too: any comparison with NaN is False.
     if share is None or not is_number or not 0 <= share <= 1:
         _refuse(f"{place}.progress", share, "a number from 0 to 1")
     return ProgressRequest("set_searcher_progress", float(share))
@@ -180,13 +204,16 @@ def _parse_hparams(place: str, operation: Mapping[str, Any]) -> Mapping[str, obj
 
 
 def _check_value(place: str, value: object, depth: int) -> None:
-    """Refuse a value that JSON cannot hold or that no trial can be given."""
+    """Raise PostRefused for a value that JSON cannot represent or that is not allowed for trials.
+
+    `depth` is the number of allowed levels of maps and lists, the value included.
+    """
     if depth == 0:
         raise PostRefused(f"{place:.80}: is nested more than {HPARAMS_DEPTH_MAX} deep")
     if isinstance(value, Mapping):
         for name, inner in value.items():
             _check_plain(f"{place}: a name", name)
-            _check_value(f"{place}.{name:.40}", inner, depth - 1)
+            _check_value(f"{place}.{name_text(name[:40])}", inner, depth - 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             _check_value(f"{place}[{index}]", inner, depth - 1)
@@ -195,6 +222,7 @@ def _check_value(place: str, value: object, depth: int) -> None:
 
 
 def _check_plain(place: str, value: object) -> None:
+    """Raise PostRefused unless the value is None, a boolean, or a storable number or text."""
     match value:
         case bool() | None:
             fits = True
@@ -203,16 +231,16 @@ def _check_plain(place: str, value: object) -> None:
         case float():
             fits = isfinite(value)
         case str():
-            # Half of a surrogate pair, which no trial could be told.
-            fits = not any("\ud800" <= character <= "\udfff" for character in value)
+            fits = is_storable_text(value)
         case _:
             fits = False
     if not fits:
-        expected = "a finite number of at most 64 bits, text, true, false or null"
+        expected = "a finite number of at most 64 bits, text without NUL, true, false or null"
         raise PostRefused(f"{place:.80}: expected {expected}")
 
 
 def _refuse(place: str, value: object, expected: str) -> NoReturn:
+    """Raise PostRefused with the value, shortened, and the expectation."""
     shown = ascii(value)
     if len(shown) > _SHOWN_CHARACTERS_MAX:
         shown = shown[:_SHOWN_CHARACTERS_MAX] + "..."
@@ -220,4 +248,8 @@ def _refuse(place: str, value: object, expected: str) -> NoReturn:
 
 
 def _type_text(value: object) -> str:
+    """Return the name of a value's Python type for messages, such as "a dict".
+
+    The name of None is "nothing".
+    """
     return "nothing" if value is None else f"a {type(value).__name__}"

@@ -1,7 +1,8 @@
-"""The generator of a search: MT19937, bit for bit the legacy numpy.random.RandomState.
+"""The random generator of a search: MT19937, with the same output as numpy.random.RandomState.
 
-Source: Matsumoto and Nishimura, "Mersenne Twister" (1998). The standard library carries the same
-generator, seeded in another way; only this module may import it, with its state set explicitly.
+Source: Matsumoto and Nishimura, "Mersenne Twister" (1998). The standard library's `random` uses the
+same algorithm with a different seeding. Only this module may import `random`, and sets the state
+explicitly.
 """
 
 import random
@@ -18,26 +19,35 @@ _STATE_VERSION = 3
 
 
 class Generator:
-    """A stream of random words whose state is a key and a position in it.
+    """A stream of random 32 bit words. The state is a key of 624 words and a position in the key.
 
-    The key changes only when all of its 624 words are used (a twist), the position with every word,
-    so a caller stores the two apart: `key` rarely, `position` after every draw.
+    Every drawn word changes the position. The key changes only after all 624 words are used (a
+    twist). A caller therefore stores `key` rarely, and `position` after every draw.
     """
 
     __slots__ = ("_drawn", "_key", "_position", "_twisted")
 
     def __init__(self, key: bytes, position: int) -> None:
-        """Take a key of 2496 bytes and a position in 0..624; `from_seed` makes the key."""
+        """Set the state without a check; `from_state` checks the arguments.
+
+        Args:
+            key: 2496 bytes: 624 little-endian words.
+            position: the number of used words of the key, 0 to 624.
+        """
         self._key = key
         self._position = position
-        # Unpacking the key costs more than most events draw: it waits for the first word.
+        # Unpacking the key costs more time than the draws of most events. The generator therefore
+        # unpacks the key at the first draw.
         self._drawn: random.Random | None = None
-        # To ask it for its state costs as much again: the words are counted instead.
+        # Whether the key has changed: `getstate` would cost as much time as unpacking the key.
         self._twisted = False
 
     @classmethod
     def from_seed(cls, seed: int) -> "Generator":
-        """Start as RandomState(seed) does; ValueError unless 0 <= seed < 2**32."""
+        """Return a generator that draws the same numbers as numpy's RandomState(seed).
+
+        Raise ValueError unless 0 <= seed < 2**32.
+        """
         if not 0 <= seed <= _WORD_MAX:
             raise ValueError(f"seed {seed} is outside 0..{_WORD_MAX}; use a 32 bit seed")
         words = [seed]
@@ -48,9 +58,9 @@ class Generator:
 
     @classmethod
     def from_state(cls, key: bytes, position: int) -> "Generator":
-        """Continue from `key` (2496 bytes, little-endian words) and `position` (0..624).
+        """Return a generator that continues from a stored state; arguments as in `__init__`.
 
-        ValueError for a key of another size or a position out of range.
+        Raise ValueError for a key of another size or a position out of range.
         """
         if len(key) != KEY_BYTES:
             raise ValueError(f"generator key has {len(key)} bytes; expected {KEY_BYTES}")
@@ -60,28 +70,34 @@ class Generator:
 
     @property
     def key(self) -> bytes:
-        """The 624 words of the state, little-endian: 2496 bytes."""
+        """Return the 624 words of the state, little-endian: 2496 bytes."""
         if self._drawn is None or not self._twisted:
             return self._key
         return _KEY.pack(*self._drawn.getstate()[1][:KEY_WORDS])
 
     @property
     def position(self) -> int:
-        """How many words of the key are used, 0..624; at 624 the next word twists the key."""
+        """Return the number of used words of the key, 0 to 624. At 624, the next draw changes the
+        key.
+        """
         return self._position
 
     def draw_word(self) -> int:
-        """Draw 32 bits."""
+        """Draw an integer of 32 random bits."""
         return self._take_words(1).getrandbits(32)
 
     def draw_uniform(self) -> float:
-        """Draw from [0, 1) with 53 bits: two words; equal to RandomState.random_sample()."""
+        """Draw a number from [0, 1) with 53 random bits, from two words.
+
+        Equal to RandomState.random_sample().
+        """
         return self._take_words(2).random()
 
     def draw_below(self, n: int) -> int:
-        """Draw an integer in [0, n) as RandomState.randint(n) does; 1 <= n <= 2**64.
+        """Draw an integer in [0, n), equal to RandomState.randint(n).
 
-        Masks and rejects, so the number of words varies; n == 1 draws nothing.
+        Uses a varying number of words, because too large values are drawn again. For n == 1, return
+        0 without a draw. Raise ValueError unless 1 <= n <= 2**64.
         """
         top = n - 1
         if not 0 <= top < 1 << 64:
@@ -97,7 +113,9 @@ class Generator:
                 return value
 
     def _take_words(self, count: int) -> random.Random:
-        """Return the source of the next `count` words, at most 624, and count them as drawn."""
+        """Advance the position by `count` words, at most 624, and return the generator of the
+        standard library. The caller must draw exactly `count` words from the returned generator.
+        """
         if self._drawn is None:
             self._drawn = random.Random(0)
             state = (*_KEY.unpack(self._key), self._position)

@@ -1,6 +1,7 @@
-"""The searchers there are, found by looking into the folder `methods`, and what is stored of them.
+"""The registry of searchers, and the types of stored plans and states.
 
-A searcher from elsewhere is added with `register` before anything of it is decoded.
+The import of this module registers all modules of the folder `methods`. Any other searcher must be
+added with `register` before its plans and states are decoded.
 """
 
 import pkgutil
@@ -22,9 +23,15 @@ _specs_by_plan_type: dict[type, AnySpec] = {}
 
 
 def register(spec: AnySpec) -> None:
-    """Add a searcher; ValueError if its kinds are those of another one."""
+    """Add a searcher to the registry.
+
+    Raises:
+        ValueError: the name is registered already, or stored plans of the searcher could be
+            mistaken for plans of another searcher. Also raised for the plan type of another
+            searcher together with a different state type or method.
+    """
     if spec.name in _specs:
-        raise ValueError(f"there is a searcher {spec.name} already")
+        raise ValueError(f"a searcher {spec.name} is already registered")
     for other in _specs.values():
         _check_distinct(spec, other)
     _specs[spec.name] = spec
@@ -32,43 +39,57 @@ def register(spec: AnySpec) -> None:
 
 
 def searcher_specs() -> tuple[AnySpec, ...]:
-    """Every searcher, in the order of lists."""
+    """Return all registered searchers, sorted by listing_order and name."""
     return tuple(sorted(_specs.values(), key=lambda spec: (spec.listing_order, spec.name)))
 
 
 def searcher_spec(name: str) -> AnySpec:
-    """The searcher of that name; KeyError if there is none."""
+    """Return the searcher called `name`. Raise KeyError if the name is not registered."""
     return _specs[name]
 
 
 def find_spec(name: str) -> AnySpec | None:
-    """The searcher of that name, None if there is none."""
+    """Return the searcher called `name`. None if the name is not registered."""
     return _specs.get(name)
 
 
+def can_continue(name: str) -> bool:
+    """Return whether ended searches of the searcher `name` can be continued.
+
+    False if the name is not registered.
+    """
+    spec = find_spec(name)
+    return spec is not None and spec.can_continue
+
+
 def spec_of_plan(plan: MethodPlan) -> AnySpec:
-    """A searcher with such plans; those that share a type of plan share what is done with it."""
+    """Return the first registered searcher whose plans have the type of `plan`.
+
+    Searchers with the same plan type also share `state_type` and `make_method`. Raise KeyError if
+    the type is not registered.
+    """
     return _specs_by_plan_type[type(plan)]
 
 
 def plan_types() -> tuple[type, ...]:
-    """The types of all plans, in the order of `searcher_specs`."""
+    """Return the distinct types of plans, in the order of `searcher_specs`."""
     return tuple(dict.fromkeys(spec.plan_type for spec in searcher_specs()))
 
 
 def state_types() -> tuple[type, ...]:
-    """The types of all states, in the order of `searcher_specs`."""
+    """Return the distinct types of states, in the order of `searcher_specs`."""
     return tuple(dict.fromkeys(spec.state_type for spec in searcher_specs()))
 
 
 class OneOfRegistered:
-    """Annotates a field that holds a value of any registered type, for pydantic's adapters."""
+    """An annotation, for pydantic, of a field whose value has any registered type."""
 
     def __init__(self, types: Callable[[], tuple[type, ...]]) -> None:
+        """Set the function that returns the registered types."""
         self.types = types
 
     def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
-        """Return the schema of a union of the types that are registered when it is made."""
+        """Return pydantic's schema for the union of the types that are registered now."""
         return handler.generate_schema(reduce(or_, self.types()))
 
 
@@ -80,7 +101,10 @@ def _check_distinct(spec: AnySpec, other: AnySpec) -> None:
     if spec.plan_type is other.plan_type:
         shared = (spec.state_type, spec.make_method) == (other.state_type, other.make_method)
         if not shared:
-            raise ValueError(f"{spec.name} and {other.name} share plans, and not what follows")
+            raise ValueError(
+                f"{spec.name} and {other.name} have the same plan_type: give both the same"
+                " state_type and make_method"
+            )
     elif _stored_fields(spec.plan_type) == _stored_fields(other.plan_type):
         raise ValueError(
             f"stored plans of {spec.name} look like those of {other.name}: let {spec.name}'s `kind`"
@@ -89,7 +113,7 @@ def _check_distinct(spec: AnySpec, other: AnySpec) -> None:
 
 
 def _stored_fields(plan_type: Any) -> set[str]:
-    """The fields of a plan that messages always have: those without a default."""
+    """Return the names of the fields that every stored plan has: fields without a default."""
     return {
         field.name
         for field in fields(plan_type)
@@ -100,7 +124,7 @@ def _stored_fields(plan_type: Any) -> set[str]:
 def _register_builtin() -> None:
     for module in pkgutil.iter_modules(methods.__path__):
         spec = import_module(f"{methods.__name__}.{module.name}").SPEC
-        assert spec.name == module.name, f"{module.name}.py holds the searcher {spec.name}"
+        assert spec.name == module.name, f"{module.name}.py defines the searcher {spec.name}"
         register(spec)
 
 

@@ -1,13 +1,14 @@
-"""The driver of a search: folds events through a method and expands its creates into trials.
+"""The driver of a search: passes events to the search method and turns creates into trials.
 
-The driver alone draws. Creates wait in a backlog and are expanded first in, first out, so trial i
-is the i-th create whatever the chunk size. Each trial draws its hyperparameters (sorted names; a
-grid point draws none), then the 16 bytes of its request id, then its seed.
+Only the driver draws random numbers. Creates wait in a backlog, first in, first out, so trial
+numbers do not depend on how many trials are created per step. For each trial, the driver draws the
+hyperparameters in the order of the sorted names, then the 16 bytes of the request id, then the
+seed. A grid point draws no hyperparameters.
 
-The state holds no trial: it is a few counters, whatever the size of the search. The caller
-therefore passes on each trial's end once and no event after it (a repeated early exit is the
-caller's to ignore); the driver drops what its counters can tell to be late or unknown, and asserts
-them after every step.
+The state contains counters instead of trials, so the size does not grow with the search. The caller
+must pass the end of each trial exactly once, and no later event of that trial. The driver ignores
+an event that is recognizably late or unknown from the counters, and checks the counters with
+assertions.
 """
 
 import math
@@ -46,22 +47,26 @@ from control_plane.searchers.stored_points import load_point
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """A search as its configuration asks for it; `seed` is a 32 bit experiment seed."""
+    """The settings of a search, made from a configuration."""
 
     method: AnyMethodPlan
     space: Group
     seed: int
+    """The experiment's seed, of 32 bits."""
 
 
 @dataclass(frozen=True)
 class SearchState:
-    """A search between two events, beside the generator's key; `position` is the generator's."""
+    """The state of a search between two events, without the blobs and the generator's key."""
 
     method: AnyMethodState
     position: int = KEY_WORDS
+    """The generator's position; see Generator."""
     backlog: tuple[Create, ...] = ()
+    """Creates, or remaining parts of creates, that the driver has not turned into trials yet."""
     tally: Tally = field(default_factory=Tally)
     shutdown: bool = False
+    """Whether the search has ended. The driver then ignores all events."""
 
 
 NO_BLOBS = NoBlobStore()
@@ -70,21 +75,23 @@ TrialOperation = CreateTrial | TrainTo | Close | Stop | Shutdown
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """The next state, the operations in order, and whether `expand_creates` has something to do. A
-    step that `is_large` fills a commit alone.
-    """
+    """The result of a step of the driver."""
 
     state: SearchState
     operations: tuple[TrialOperation, ...]
+    """In the order of execution."""
     more: bool
+    """Whether `expand_creates` has work left."""
     is_large: bool = False
+    """Whether the step is large enough to fill a commit; see MethodStep."""
 
 
 def begin_search(plan: SearchPlan, blobs: BlobStore = NO_BLOBS) -> SearchStep:
-    """Start a search for a generator seeded with the plan's seed; draws nothing.
+    """Return the first step of a search. Draws no random numbers and creates no trials yet.
 
-    A plan that makes no trial is shut down at once, as failed. `blobs` is where the search keeps
-    what grows with its trials, here and below; single, random and grid searches keep nothing.
+    The caller must seed the generator with the plan's seed. If the plan has no trials, the step
+    shuts the search down as failed. The search stores data in `blobs`, here and in the functions
+    below. Single, random and grid searches do not use `blobs`.
     """
     return _apply_answer(plan, Tally(), make_method(plan, blobs).first_step(), KEY_WORDS, ())
 
@@ -97,10 +104,13 @@ def handle_event(
     create_max: int,
     blobs: BlobStore = NO_BLOBS,
 ) -> SearchStep:
-    """Answer one event, then expand at most `create_max` of what waits.
+    """Return the step after an event of a trial, with at most `create_max` created trials.
 
-    Advances `generator` in place, which must stand at `state.position`. ValueError for units that
-    are negative or not finite.
+    Advances `generator` in place; the generator's position must equal `state.position`. An event
+    that is late, or of an unknown trial, changes nothing.
+
+    Raises:
+        ValueError: the units of the event are negative or not finite.
     """
     if _is_late(state, event):
         return SearchStep(state, (), more=has_more(state))
@@ -118,7 +128,16 @@ def handle_external_input(
     create_max: int,
     blobs: BlobStore,
 ) -> SearchStep:
-    """Answer input from outside, then expand as `handle_event` does."""
+    """Return the step after input from outside the search.
+
+    Creates at most `create_max` trials; further creates wait in the state's backlog, and `more` is
+    then True. Advances `generator` in place; the generator's position must equal `state.position`.
+    After the shutdown, nothing changes and no error is raised.
+
+    Raises:
+        PostRefused: the input is a post that the custom search cannot carry out. No blob is
+            written.
+    """
     if state.shutdown:
         return SearchStep(state, (), more=False)
     answer = make_method(plan, blobs).on_external_input(state.method, external_input)
@@ -133,8 +152,10 @@ def expand_creates(
     create_max: int,
     blobs: BlobStore = NO_BLOBS,
 ) -> SearchStep:
-    """Turn at most `create_max` waiting creates into trials, advancing `generator` in place; with
-    none waiting, close as many trials of those that the method has still to close.
+    """Return a step that creates at most `create_max` trials of the backlog, in order.
+
+    If the backlog is empty and the method is closing, ask the method to close or create at most
+    `create_max` trials instead; see `SearchMethod.close_more`. Advances `generator` in place.
     """
     _check_invariants(state, generator)
     method = make_method(plan, blobs)
@@ -163,18 +184,21 @@ def expand_creates(
 
 
 class ReopenedTrial(NamedTuple):
-    """A trial that is open again: why it was closed, None for an ordinary end, and the training
-    it had reported.
-    """
+    """An ended trial that a continuation opens again."""
 
     reason: ExitReason | None
+    """The reason of an early exit. None if the trial ended normally."""
     units: float
+    """The training that the trial reported before the end."""
 
 
 def count_event(state: SearchState, event: Event) -> SearchState:
-    """Count an event of a search that is to ask for nothing more.
+    """Return the state with the event in the tally, without a call of the search method.
 
-    ValueError for units that are negative or not finite.
+    For searches that must return no more operations. A late event changes nothing.
+
+    Raises:
+        ValueError: the units of the event are negative or not finite.
     """
     if _is_late(state, event):
         return state
@@ -188,15 +212,19 @@ def reopen_trials(
     *,
     lengthened: bool = False,
 ) -> SearchStep:
-    """Undo the ends of `trials`, when every trial created is closed, and go on.
+    """Return the step that continues an ended search with `trials` open again.
 
-    The method asks now for what it would have asked for at ends that were only counted. `plan` may
-    be `lengthened`: then no length counts as reached. Draws nothing; with nothing left to do the
-    search is shut down again.
+    All created trials must be closed. The step contains operations that became due when ends were
+    only counted; see `count_event`. Draws no random numbers. If no work is left, the step shuts the
+    search down again.
+
+    Args:
+        plan: the plan of the continued search.
+        lengthened: whether trials train longer than before, so that no length counts as reached.
     """
     reasons = [trial.reason for trial in trials if trial.reason is not None]
     tally = state.tally
-    # Never below zero, should an end not have been counted.
+    # The counts stay at least 0, even if an end was not counted.
     tally = evolve(
         tally,
         closed=tally.created - len(trials),
@@ -211,15 +239,42 @@ def reopen_trials(
     return _apply_answer(plan, tally, answer, state.position, state.backlog)
 
 
+def handle_end_of_continued(
+    plan: SearchPlan, state: SearchState, generator: Generator, event: Event, create_max: int
+) -> SearchStep:
+    """Return the step after the end of a trial in a continued search.
+
+    Creates trials up to the search's limit of open trials, at most `create_max`, and advances
+    `generator` as `handle_event` does. If reopened trials exceed the limit, no trial is created.
+    """
+    if _is_late(state, event):
+        return SearchStep(state, (), more=has_more(state))
+    tally = _next_tally(state.tally, event)
+    answer = make_method(plan, NO_BLOBS).resume(state.method, tally)
+    step = _apply_answer(plan, tally, answer, state.position, state.backlog)
+    return _expand_further(plan, step, generator, create_max, NO_BLOBS)
+
+
+def places_at_once(plan: SearchPlan, state: SearchState) -> int | None:
+    """Return the number of trials that a continuation may open at the same time. None: no limit.
+
+    All created trials must be closed. Trials that are requested but not created yet count as open.
+    """
+    limit = make_method(plan, NO_BLOBS).open_trials_max
+    waiting = state.tally.requested - state.tally.created
+    return None if limit is None else max(0, limit - waiting)
+
+
 def has_more(state: SearchState) -> bool:
-    """Whether `expand_creates` has something to do."""
+    """Return whether `expand_creates` has trials to create or to close."""
     return bool(state.backlog) or (not state.shutdown and state.method.is_closing)
 
 
 def completed_share(plan: SearchPlan, state: SearchState) -> float:
-    """Compute the completed share in [0, 1]; 1 once the search was shut down.
+    """Return the completed share of the search, in [0, 1]. 1 after the shutdown.
 
-    It falls only where a trial is found invalid after it had trained: such work does not count.
+    The share can decrease when a trial with reported training refuses the hyperparameters, because
+    the training of invalid trials does not count.
     """
     if state.shutdown:
         return 1.0
@@ -228,13 +283,17 @@ def completed_share(plan: SearchPlan, state: SearchState) -> float:
 
 
 def make_method(plan: SearchPlan, blobs: BlobStore) -> SearchMethod[Any]:
-    """Make the method of a plan, to be used as long as nobody else writes its blobs."""
+    """Return the search method for a plan.
+
+    The method caches blobs: nothing else may write the search's blobs while the method is in use.
+    """
     return spec_of_plan(plan.method).make_method(plan.method, plan.space, blobs)
 
 
 def _expand_further(
     plan: SearchPlan, step: SearchStep, generator: Generator, create_max: int, blobs: BlobStore
 ) -> SearchStep:
+    """Return the step extended by one call of `expand_creates`, unless the step is large."""
     if not step.more or step.is_large:
         return step
     expanded = expand_creates(plan, step.state, generator, create_max, blobs)
@@ -242,11 +301,19 @@ def _expand_further(
 
 
 def _is_late(state: SearchState, event: Event) -> bool:
+    """Return whether to ignore an event: after the shutdown, of an unknown trial, or with all
+    created trials closed.
+    """
     tally = state.tally
     return state.shutdown or not 0 <= event.trial < tally.created or tally.closed == tally.created
 
 
 def _next_tally(tally: Tally, event: Event) -> Tally:
+    """Return the tally with the event counted.
+
+    Raises:
+        ValueError: the units of a progress or end event are negative or not finite.
+    """
     match event:
         case TrialLengthReached():
             return evolve(tally, reached=tally.reached + 1)
@@ -270,9 +337,9 @@ def _next_tally(tally: Tally, event: Event) -> Tally:
 def _tally_of_closed_trial(tally: Tally, trial: int, units: float) -> Tally:
     _check_units(trial, units)
     closed = tally.closed + 1
-    # Sums of fractions do not cancel exactly: what is left of them must not outlive the trials.
-    left = 0.0 if closed == tally.created else max(tally.open_units - units, 0.0)
-    return evolve(tally, closed=closed, open_units=left)
+    # Sums of floats do not cancel exactly. Without open trials, no rounding error may remain.
+    open_units = 0.0 if closed == tally.created else max(tally.open_units - units, 0.0)
+    return evolve(tally, closed=closed, open_units=open_units)
 
 
 def _check_units(trial: int, units: float) -> None:
@@ -287,7 +354,11 @@ def _apply_answer(
     position: int,
     backlog: tuple[Create, ...],
 ) -> SearchStep:
-    """Apply a method's answer: queue its creates, pass the rest on, end a search that is done."""
+    """Return the step for a method's answer.
+
+    Creates go into the backlog; all other operations go into the step. If all requested trials are
+    closed, and the method neither waits for input nor is closing, a shutdown is appended.
+    """
     if not answer.operations and tally.requested != tally.closed:
         state = SearchState(answer.state, position, backlog, tally)
         return SearchStep(state, (), more=has_more(state))
@@ -299,13 +370,18 @@ def _apply_answer(
     is_waiting = answer.state.awaits_external_input or answer.state.is_closing
     if tally.requested == tally.closed and not is_waiting:
         operations.append(_final_shutdown(plan, tally))
-    shutdown = any(isinstance(one, Shutdown) for one in operations)
+    shutdown = any(isinstance(operation, Shutdown) for operation in operations)
     queue = () if shutdown else _extend_backlog(backlog, creates)
     state = SearchState(answer.state, position, queue, tally, shutdown)
     return SearchStep(state, tuple(operations), has_more(state), answer.is_large)
 
 
 def _final_shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:
+    """Return the shutdown of a search without remaining work.
+
+    The search failed if all requested trials failed; see SearchRules.any_exit_fails. Otherwise the
+    search is canceled if all requested trials were canceled.
+    """
     failed = tally.exited if plan.method.rules.any_exit_fails else tally.errored
     if failed >= tally.requested:
         return Shutdown(failure=True)
@@ -313,7 +389,11 @@ def _final_shutdown(plan: SearchPlan, tally: Tally) -> Shutdown:
 
 
 def _extend_backlog(backlog: tuple[Create, ...], creates: list[Create]) -> tuple[Create, ...]:
-    """Append creates, joining like ones: the backlog stays short however slowly it is expanded."""
+    """Return the backlog with creates appended.
+
+    A create that continues the last create is merged with the last one, so that the backlog stays
+    short even if creates are expanded slowly.
+    """
     queue = list(backlog)
     for create in creates:
         last = queue[-1] if queue else None
@@ -325,15 +405,20 @@ def _extend_backlog(backlog: tuple[Create, ...], creates: list[Create]) -> tuple
 
 
 def _create_remainder(create: Create, count: int) -> Create:
-    """Return the rest of a create without its first `count` trials."""
-    moves = create.hparams in ("FromGrid", "Kept")
-    passed = count * create.point_step if moves else 0
-    return replace(create, count=create.count - count, first_point=create.first_point + passed)
+    """Return a create without the first `count` trials."""
+    is_indexed = create.hparams in ("FromGrid", "Kept")
+    offset = count * create.point_step if is_indexed else 0
+    return replace(create, count=create.count - count, first_point=create.first_point + offset)
 
 
 def _make_trial(
     plan: SearchPlan, trial: int, create: Create, i: int, generator: Generator, blobs: BlobStore
 ) -> CreateTrial:
+    """Return the creation of trial number `trial`, the `i`-th trial of `create`.
+
+    Draws the hyperparameters unless stored or from the grid, then the request id unless stored,
+    then the seed.
+    """
     place = create.first_point + i * create.point_step
     request_id, parent = "", None
     hparams: Mapping[str, object]
@@ -348,9 +433,13 @@ def _make_trial(
         case "Explored":
             assert isinstance(plan.method, ExploringPlan)
             parent = create.first_point
-            point, exploration = load_point(blobs, parent).hparams, plan.method.exploration
             hparams = explore_hparams(
-                plan.space, point, generator, exploration, maxval_drawn=maxval_drawn
+                plan.space,
+                load_point(blobs, parent).hparams,
+                generator,
+                plan.method.exploration,
+                maxval_drawn=maxval_drawn,
+                integers_move=plan.method.integers_move,
             )
     request_id = request_id or _draw_request_id(generator)
     seed = generator.draw_below(1 << 31)
@@ -358,7 +447,7 @@ def _make_trial(
 
 
 def _draw_request_id(generator: Generator) -> str:
-    """Draw 16 bytes and force the bits of a random (version 4) UUID; RFC 9562, section 5.4."""
+    """Draw a random UUID (version 4) from 16 random bytes, by RFC 9562, section 5.4."""
     drawn = bytearray()
     for _ in range(4):
         drawn += generator.draw_word().to_bytes(4, "little")
@@ -369,6 +458,7 @@ def _draw_request_id(generator: Generator) -> str:
 
 
 def _check_invariants(state: SearchState, generator: Generator) -> None:
+    """Raise AssertionError if the counts, the backlog or the generator's position do not match."""
     tally = state.tally
     waiting = sum(create.count for create in state.backlog)
     assert 0 <= tally.closed <= tally.created <= tally.requested, tally

@@ -1,7 +1,7 @@
-"""Hyperparameter spaces: drawing a sample from one, and the points of its grid.
+"""Hyperparameter spaces: random samples and grid points.
 
-Names are always taken in sorted order, nested groups depth first, so that a sample depends on the
-generator alone and a grid point on its index alone.
+All functions process names in sorted order, nested groups depth first. A sample therefore depends
+only on the generator, and a grid point only on the index.
 """
 
 import math
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from control_plane.searchers.randomness import Generator
+from detcloud.shared.dotted_paths import name_text
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """Always `value`, any JSON value."""
+    """A constant hyperparameter; `value` is any JSON value."""
 
     value: object
     kind: Literal["const"] = "const"
@@ -22,41 +23,44 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """An integer in [minval, maxval], minval < maxval; `count` grid values (None: no grid)."""
+    """An integer in [minval, maxval], with minval < maxval."""
 
     minval: int
     maxval: int
     count: int | None = None
+    """The number of grid values. None: no grid can be made."""
     kind: Literal["int"] = "int"
 
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A number in [minval, maxval), minval < maxval; `count` grid values (None: no grid)."""
+    """A number in [minval, maxval), with minval < maxval."""
 
     minval: float
     maxval: float
     count: int | None = None
+    """The number of grid values. None: no grid can be made."""
     kind: Literal["double"] = "double"
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """base**x for x in [minval, maxval); base > 0, minval < maxval, and base**x finite at both.
+    """A number base**x for x in [minval, maxval), with base > 0 and minval < maxval.
 
-    `count` grid values, even in x (None: no grid).
+    base**minval and base**maxval are finite.
     """
 
     base: float
     minval: float
     maxval: float
     count: int | None = None
+    """The number of grid values, evenly spaced in x. None: no grid can be made."""
     kind: Literal["log"] = "log"
 
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """One of `vals`, JSON values in the order of the configuration; at least one."""
+    """A choice from `vals`: at least one JSON value, in the order of the configuration."""
 
     vals: tuple[object, ...]
     kind: Literal["categorical"] = "categorical"
@@ -64,7 +68,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Named parameters, nested groups among them."""
+    """Parameters by name. A member may be a nested group."""
 
     members: Mapping[str, "Parameter"]
     kind: Literal["group"] = "group"
@@ -75,9 +79,10 @@ Parameter = Const | Int | Double | Log | Categorical | Group
 
 
 def draw_hparams(space: Group, generator: Generator, *, maxval_drawn: bool) -> dict[str, object]:
-    """Draw one value per parameter, in the order of the sorted names.
+    """Draw one value for each parameter of the space, and return the values by name.
 
-    `maxval_drawn` False never draws an integer's maxval, as step-era experiments did.
+    Args:
+        maxval_drawn: whether an integer can equal `maxval`. False in the step era.
     """
     return {
         name: draw_value(space.members[name], generator, maxval_drawn=maxval_drawn)
@@ -86,7 +91,7 @@ def draw_hparams(space: Group, generator: Generator, *, maxval_drawn: bool) -> d
 
 
 def draw_value(parameter: Parameter, generator: Generator, *, maxval_drawn: bool) -> object:
-    """Draw a value of one parameter; of a group, one of each of its members."""
+    """Draw a value of one parameter. For a group, return a dict with a value for each member."""
     match parameter:
         case Const(value):
             return value
@@ -105,17 +110,17 @@ def draw_value(parameter: Parameter, generator: Generator, *, maxval_drawn: bool
 
 
 def grid_size(space: Group) -> int:
-    """Count the points of the grid; a space without any hyperparameter has none.
+    """Return the number of grid points. 0 for a space without hyperparameters.
 
-    ValueError names a parameter that has no `count`.
+    Raise ValueError if a numeric parameter has no `count`; the message names the parameter.
     """
     return _group_size("", space) if space.members else 0
 
 
 def grid_point(space: Group, index: int) -> dict[str, object]:
-    """Compute point `index` of the grid, the first name varying slowest.
+    """Return grid point `index` as values by name. The value of the first name varies slowest.
 
-    IndexError unless 0 <= index < grid_size(space).
+    Raise IndexError unless 0 <= index < grid_size(space).
     """
     size = grid_size(space)
     if not 0 <= index < size:
@@ -124,10 +129,14 @@ def grid_point(space: Group, index: int) -> dict[str, object]:
 
 
 def _group_size(path: str, group: Group) -> int:
-    return math.prod(_axis_size(f"{path}{name}", member) for name, member in group.members.items())
+    """Return the number of grid points of a group; `path` is the prefix of names in errors."""
+    return math.prod(
+        _axis_size(f"{path}{name_text(name)}", member) for name, member in group.members.items()
+    )
 
 
 def _axis_size(path: str, parameter: Parameter) -> int:
+    """Return the number of grid values of a parameter. Raise ValueError without a `count`."""
     match parameter:
         case Const():
             return 1
@@ -155,6 +164,7 @@ def _group_point(group: Group, index: int) -> dict[str, object]:
 
 
 def _grid_value(parameter: Parameter, i: int, size: int) -> object:
+    """Return grid value `i` of the `size` grid values of a parameter."""
     match parameter:
         case Const(value):
             return value
@@ -173,13 +183,21 @@ def _grid_value(parameter: Parameter, i: int, size: int) -> object:
 
 
 def _spaced_number(minval: float, maxval: float, i: int, size: int) -> float:
+    """Return value `i` of `size` evenly spaced values from minval to maxval.
+
+    For size 1, return the mean of minval and maxval.
+    """
     if size == 1:
         return (minval + maxval) / 2
     return minval + i * (maxval - minval) / (size - 1)
 
 
 def _spaced_integer(minval: int, maxval: int, i: int, size: int) -> int:
-    """The integer next to the spaced value, halves away from zero; exact where a float is not."""
+    """Return grid value `i` of `size` values in [minval, maxval], rounded to an integer.
+
+    Halves are rounded away from zero. Computed with integers, because floats are inexact for large
+    values.
+    """
     if size == 1:
         numerator, denominator = minval + maxval, 2
     else:

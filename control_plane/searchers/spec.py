@@ -1,8 +1,8 @@
-"""The specification of a searcher: all that the rest of the product knows of it.
+"""The specification of a searcher, through which all other code uses the searcher.
 
-A file of control_plane/searchers/methods holds one searcher: its options, its plan, its state, its
-method and, at the end, `SPEC`. Configurations, plans, previews, the driver of a search and the
-codec of what is stored know searchers by their specifications alone.
+A module of control_plane/searchers/methods contains one searcher: options, plan, state, method and,
+at the end, `SPEC`. Configurations, previews, the driver of a search and the codec of stored plans
+and states use searchers only through specifications.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,72 +23,76 @@ Plan = TypeVar("Plan", bound=MethodPlan)
 
 @dataclass(frozen=True, slots=True)
 class PreviewPart:
-    """Trials that are compared with each other and with no others: a bracket or a whole search.
+    """A part of a search that a preview runs: one bracket, or the whole search.
 
-    A preview runs the method of `plan`, whose trials report metrics that were made up.
+    Trials of different parts are not compared with each other.
     """
 
     plan: MethodPlan
+    """The plan of the part. The preview runs the method of the plan with made-up metrics."""
     depends_on_results: bool = False
-    """Whether real metrics could lead to other lengths than the made-up ones."""
+    """Whether real metrics could lead to other lengths than the made-up metrics."""
     has_expectation: bool = True
-    """Whether anything is known of the lengths before there are results."""
+    """Whether the lengths can be estimated before results exist."""
     expected_stops: Mapping[int, int] | None = None
-    """By length how many trials are to be expected to stop there; None: as many as in the preview.
-    """
+    """The expected number of trials that stop at each length. None: the numbers of the preview."""
     report_times: tuple[int, ...] = ()
-    """Where a time metric measures the trials: the times at which they report."""
+    """The values of the time metric at which simulated trials report. Empty without a time metric.
+    """
 
 
 def no_findings(options: SearcherOptions, rules: SearchRules) -> Iterator[Finding]:
-    """Find nothing wrong: the types of the options say all that is to be said of them."""
+    """Return no findings, for options that need no checks beyond the field types."""
     return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearcherSpec(Generic[Options, Plan]):
-    """One searcher.
+    """The specification of one searcher.
 
-    Searchers that are planned alike share `plan_type`, `state_type` and `make_method`. A plan's
-    type has a `kind` of its own, by which the codec tells plans apart; where it has a default,
-    which messages leave out, no other type requires the same fields.
+    Searchers with the same `plan_type` also share `state_type` and `make_method`. The codec
+    distinguishes stored plans by the field `kind`. Fields with default values are not stored:
+    if `kind` has a default, no other plan type may have the same fields without defaults.
     """
 
     name: str
-    """What configurations call it, and what its file is called."""
+    """The searcher's name in configurations. The module has the same name."""
     length_options: type[Options]
-    """What configurations of the length era say of it."""
+    """The options in configurations of the length era."""
     plan_type: type[Plan]
-    """The type of its plans: a frozen dataclass, which is stored."""
+    """The type of the plans: a frozen dataclass, which is stored."""
     state_type: type[MethodState]
-    """The type of its states: a frozen dataclass, which is stored."""
+    """The type of the states: a frozen dataclass, which is stored."""
     make_plan: Callable[[Options, SearchRules], Plan]
-    """Makes its plan by the rules of an era, with lengths in the unit of the options."""
+    """Makes a plan by the rules of an era, with lengths in the unit of the options."""
     make_method: Callable[[Plan, Group, BlobStore], SearchMethod[Any]]
-    """Binds its algorithm to a plan, to the hyperparameter space and to where the search keeps
-    what grows with its trials.
-    """
+    """Makes the search method from a plan, the hyperparameter space and the search's blobs."""
     trial_count: Callable[[Options, Plan, Group], int | None]
-    """Counts the trials that it creates, replacements of invalid ones aside; None where that is
-    decided as it goes.
+    """Returns the number of trials that a search creates, without replacements of invalid trials.
+    None if the number is not known in advance.
     """
     preview: Callable[[Plan], Sequence[PreviewPart]] | None
-    """What a preview runs, in the order of the parts' first trials; None: nobody can foresee what
-    the search will do.
+    """Returns the parts that a preview runs, in the order of the parts' first trials. None: the
+    search cannot be previewed.
     """
     step_options: type[Options] | None = None
-    """What configurations of the step era say of it; None: that era does not have it."""
+    """The options in configurations of the step era. None: the step era lacks the searcher."""
     find_problems: Callable[[Options, SearchRules], Iterator[Finding]] = no_findings
-    """Yields what is wrong with options that are valid one by one."""
+    """Yields problems of options that are individually valid, for example in combination."""
     space_use: Literal["sampled", "grid", "constant"] = "sampled"
-    """How it uses the hyperparameter space: points of a grid need a count in every range; in the
-    step era a "constant" space has no ranges.
+    """The use of the hyperparameter space. "grid": every range needs a count. "constant": the
+    search draws a single point, and the check of a configuration warns about ranges.
     """
     trains_to_end: bool = False
-    """Whether each trial trains to the full length, whatever its results."""
+    """Whether each trial trains to the full length, regardless of results."""
+    can_continue: bool = False
+    """Whether an ended search can be continued. Requires that results of one trial do not affect
+    other trials.
+    """
     read_brackets: ReadBrackets | None = None
-    """Reads how far its trials have come by bracket and rung; None: they are not compared so."""
+    """Reads the progress by bracket and rung. None: the searcher has no rungs."""
     training_count: Callable[[Options], int] | None = None
-    """Counts how often the first length is trained; None: once by each trial."""
+    """Returns how many times a search trains the first length in total. None: once in each trial.
+    """
     listing_order: int = 100
-    """Where lists show it: those with less come first, and equal ones by name."""
+    """The position in lists: smaller numbers first, equal numbers sorted by name."""

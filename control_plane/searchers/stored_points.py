@@ -1,4 +1,4 @@
-"""Points of the hyperparameter space that a method stores for trials to come, or of its trials."""
+"""Points of the hyperparameter space that a method stores: those of future or existing trials."""
 
 import json
 from collections.abc import Mapping
@@ -8,19 +8,21 @@ from control_plane.searchers.blob_store import BlobStore
 
 
 class Point(NamedTuple):
-    """Hyperparameters, as JSON values. `request_id` is a UUID, "": the driver draws one."""
+    """The hyperparameters of one trial."""
 
     hparams: Mapping[str, object]
+    """JSON values by name."""
     request_id: str = ""
+    """The trial's UUID. "": the driver draws a UUID."""
 
 
 def store_point(blobs: BlobStore, number: int, point: Point) -> None:
-    """Store a point under a number, which a `Create` names."""
+    """Write a point to the blobs under a number. A `Create` refers to points by number."""
     blobs.write(_blob_name(number), json.dumps(point).encode())
 
 
 def load_point(blobs: BlobStore, number: int) -> Point:
-    """Return the point of that number; KeyError if there is none."""
+    """Return the point that was stored under a number. Raise KeyError if no point was stored."""
     blob = blobs.read(_blob_name(number))
     if blob is None:
         raise KeyError(f"no point is stored under number {number}")

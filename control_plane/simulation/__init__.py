@@ -1,1 +1,1 @@
-"""Simulation of searches in virtual time: the cluster's own actors, on machines without trials."""
+"""The simulation of searches in virtual time: the cluster's own actors, on simulated machines."""

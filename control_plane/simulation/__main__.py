@@ -1,5 +1,6 @@
-"""`python -m control_plane.simulation FILE --slots N`: simulate a configuration's experiment and
-print the result as JSON.
+"""The command `python -m control_plane.simulation FILE --slots N`.
+
+Simulates the experiment of a configuration and prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from control_plane.spot.traces import SpotTrace, TraceInvalid, generate_trace, r
 from control_plane.suggestions.availability import missing_package_reason
 from control_plane.suggestions.in_memory import suggest_from_parts
 
-# The longest simulated deadline.
 DAYS_MAX = 60
+"""The longest simulated deadline, in days."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the result and return 0, or the problems of the configuration and return 1."""
+    """Run the command with `arguments`, by default sys.argv, and return the exit code.
+
+    0: printed the result. 1: printed the problems of the configuration or of the options.
+    """
     options = _parser().parse_args(arguments)
     try:
         report = {"ok": True, "problems": [], "simulation": _simulate(options)}
@@ -58,13 +62,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="FILE", help="the configuration")
     parser.add_argument("--json", action="store_true", help="print JSON, which is the default")
     parser.add_argument("--slots", type=int, required=True, help="slots of the cluster")
-    parser.add_argument("--seed", type=int, default=0, help="of made-up curves, and of the search")
-    parser.add_argument("--curves", metavar="FILE", help="follow these curves, - for stdin")
-    parser.add_argument("--seconds-per-unit", type=float, help="how long training takes")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="the seed of synthetic curves, and the default seed of the search",
+    )
+    parser.add_argument("--curves", metavar="FILE", help="a file of recorded curves, - for stdin")
+    parser.add_argument("--seconds-per-unit", type=float, help="the duration of a unit of training")
     parser.add_argument("--deadline", help="a duration, instead of resources.deadline")
     parser.add_argument("--changeover-seconds", type=float, default=300.0)
     market = parser.add_mutually_exclusive_group()
-    market.add_argument("--spot-availability", type=float, help="of a zone that is made up")
+    market.add_argument(
+        "--spot-availability",
+        type=float,
+        help="the share of time in which a simulated zone has spot machines",
+    )
     market.add_argument("--spot-trace", metavar="FILE", help="when spot machines were available")
     add_overrides_argument(parser)
     return parser
@@ -72,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _simulate(options: argparse.Namespace) -> dict[str, Any]:
     config = check_config(
-        read_config(options.file), overrides=options.config, seed_default=options.seed
+        read_config(options.file),
+        overrides=options.config,
+        seed_default=options.seed,
+        accepts_masks=True,
     )
     check_simulable(config, options.slots, missing_package_reason(config.searcher.name))
     allowed_ms = _time_to_deadline_ms(config, options)
@@ -119,15 +135,20 @@ def _read_file(file: str) -> str:
 
 
 def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
-    """The time until the deadline; None if no spot machines are to be simulated."""
-    asked: str | None = options.deadline
+    """Return the time from the start until the deadline. None without options for spot machines.
+
+    Raises:
+        ConfigInvalid: the deadline is missing or invalid, or --deadline is used without options for
+            spot machines.
+    """
+    option: str | None = options.deadline
     if options.spot_availability is None and options.spot_trace is None:
-        if asked is not None:
+        if option is not None:
             hint = "give --spot-availability or --spot-trace"
-            raise refusal("--deadline", "needs the spot machines to meet it with", hint)
+            raise refusal("--deadline", "requires an option for spot machines", hint)
         return None
-    place = "resources.deadline" if asked is None else "--deadline"
-    text = config.resources.deadline if asked is None else asked
+    place = "resources.deadline" if option is None else "--deadline"
+    text = config.resources.deadline if option is None else option
     if text is None:
         raise refusal("--deadline", "is needed where spot machines are simulated")
     try:
@@ -145,8 +166,9 @@ def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) 
 
 
 def _compare_on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int) -> dict[str, Any]:
-    """Compare the policies, the whole cluster as one machine whose work takes as long as the search
-    did.
+    """Return a comparison of the policies that buy spot machines, as JSON values.
+
+    The cluster counts as one machine whose work takes `work_ms`.
     """
     trace = _spot_trace(options, allowed_ms)
     if not 0 <= options.changeover_seconds <= 86_400:
@@ -180,23 +202,27 @@ def _spot_trace(options: argparse.Namespace, allowed_ms: int) -> SpotTrace:
 def _curves_report(curves: LearningCurves, outcome: SimulationResult) -> dict[str, Any]:
     if not isinstance(curves, RecordedCurves):
         return {"kind": "synthetic"}
-    account = outcome.usage
+    usage = outcome.usage
     return {
         "kind": "recorded",
         "trials": curves.recorded_count,
         "followed": curves.followed_count,
         "exact": curves.exact_matches,
-        "batches_beyond": account.extrapolated_batches,
-        "share_beyond": account.extrapolated_batches / account.batches if account.batches else 0.0,
+        "batches_beyond": usage.extrapolated_batches,
+        "share_beyond": usage.extrapolated_batches / usage.batches if usage.batches else 0.0,
     }
 
 
 def _write_progress(ended: int, total: int | None) -> None:
-    """Write a line for a parent process that shows the progress of a long simulation."""
+    """Write a progress line to stderr, for a parent process that shows the progress.
+
+    `total` is the number of trials of the search. None if unknown: written as 0.
+    """
     sys.stderr.write(f"simulated {ended} of {total or 0}\n")
 
 
 if __name__ == "__main__":
-    # Actors live until the end and form no cycles: looking for cycles takes a tenth of the time.
+    # Actors exist until the end and form no reference cycles. Searching for cycles would take a
+    # tenth of the time.
     gc.disable()
     sys.exit(main())

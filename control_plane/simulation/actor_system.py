@@ -1,7 +1,7 @@
-"""An actor system in memory: the actors' own steps, on states, parts and rows that are not stored.
+"""An actor system in memory: runs the actors' steps on states, parts and rows in memory.
 
-An actor folds all its messages as one commit of the engine does, then the actors it wrote to. There
-are no races, no crashes and nothing is encoded: tests/simulation covers what those could change.
+An actor processes all waiting messages, as in one commit of the engine. The receivers of the new
+messages follow. Races, crashes and encoding are not simulated; tests/simulation covers these.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ _ABSENT = ObservedRow(0, b"")
 
 
 class SimulatedActor:
-    """An actor and its mailbox; `state` is None before its constructor message."""
+    """An actor with a mailbox. `state` is None until the message that creates the actor."""
 
     __slots__ = (
         "_rows",
@@ -46,26 +46,33 @@ class SimulatedActor:
     )
 
     def __init__(self, address: str, rows: dict[tuple[str, str], ObservedRow]) -> None:
+        """Make an actor without a state. `rows` are the rows of the whole system, by key."""
         self.address = address
         self.actor_type = actor_type_name(address)
         self.apply_message = _APPLY_MESSAGE[self.actor_type]
         self.finish_fold = _FINISH_FOLDS.get(self.actor_type)
         self.state: Any = None
         self.parts: dict[str, object] = {}
-        # See Reader; a method of its own would be a tenth of a simulation's time.
+        # Implements `Reader.part`. A separate method would take a tenth of a simulation's time.
         self.part = self.parts.get
         self.mailbox: list[object] = []
         self._rows = rows
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """The row as the step reads it."""
+        """Return a row by key, or the placeholder of an absent row; see Reader."""
         return self._rows.get((partition, sort), _ABSENT)
 
 
 class ActorSystem:
-    """All actors of a simulated cluster. `watch` is called with each that folded its messages."""
+    """All actors of a simulated cluster."""
 
     def __init__(self, clock: VirtualClock, watch: Callable[[SimulatedActor], None]) -> None:
+        """Make a system without actors.
+
+        Args:
+            clock: the clock for the actors' times and timers.
+            watch: called with each actor after the actor has processed messages.
+        """
         self._clock = clock
         self._watch = watch
         self._actors: dict[str, SimulatedActor] = {}
@@ -73,12 +80,15 @@ class ActorSystem:
         self._waiting: deque[SimulatedActor] = deque()
 
     def read_state(self, address: str) -> Any:
-        """Return an actor's state, None if there is none."""
-        found = self._actors.get(address)
-        return None if found is None else found.state
+        """Return an actor's state. None if the actor does not exist."""
+        actor = self._actors.get(address)
+        return None if actor is None else actor.state
 
     def post_messages(self, address: str, *messages: object) -> None:
-        """Post messages; they are folded at the next delivery."""
+        """Append messages to an actor's mailbox, for the next call of `deliver_messages`.
+
+        If the actor does not exist, make an actor without a state.
+        """
         actor = self._actors.get(address)
         if actor is None:
             actor = self._actors[address] = SimulatedActor(address, self._rows)
@@ -87,7 +97,10 @@ class ActorSystem:
         actor.mailbox += messages
 
     def deliver_messages(self) -> None:
-        """Make every actor fold its messages until there are none."""
+        """Process all messages in all mailboxes, including the messages that actors send meanwhile.
+
+        Schedules the actors' timers with the clock.
+        """
         while self._waiting:
             actor = self._waiting.popleft()
             messages, actor.mailbox = actor.mailbox, []

@@ -1,4 +1,4 @@
-"""The simulation of one experiment in virtual time, from its submission to its end."""
+"""The simulation of one experiment in virtual time, from the submission to the end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,32 +21,38 @@ from control_plane.simulation.machines import (
 from control_plane.simulation.virtual_clock import VirtualClock
 
 PROGRESS_EVERY_TRIALS = 100
+"""The number of ended trials between two calls of a ProgressCallback."""
 EVENTS_PER_CALL = 200
+"""The number of events of the clock between two calls of `on_events`."""
 
 ProgressCallback = Callable[[int], None]
-"""Takes the number of trials that have ended, every PROGRESS_EVERY_TRIALS."""
+"""A function that receives the number of ended trials."""
 
 SuggestionSource = Callable[[ExperimentState, Mapping[str, object]], SuggestedPoints]
-"""Makes the suggestion that an experiment waits for, from its state and its parts."""
+"""A function that answers an experiment's open request, from the actor's state and parts."""
 
 
 class SimulationStuck(ValueError):
-    """The experiment has not ended, but nothing is due any more."""
+    """The error for an experiment that has not ended although no event is scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The result of an experiment that has ended. `improvements` holds (virtual ms, metric) of
-    each.
-    """
+    """The result of the simulation of an experiment."""
 
     experiment: ExperimentState
+    """The state after the end."""
     makespan_ms: int
+    """The virtual time from the submission to the end."""
     usage: UsageTotals
     improvements: tuple[tuple[int, float], ...]
+    """Each improvement of the best metric: virtual ms and the new best metric."""
 
     def slot_utilization(self, slots: int) -> float:
-        """The share of the slot-time of `slots` that trials had."""
+        """Return the share of the time of `slots` slots in which allocations used the slots.
+
+        0 if the experiment took no time.
+        """
         return self.usage.slot_ms / (slots * self.makespan_ms) if self.makespan_ms else 0.0
 
 
@@ -60,12 +66,18 @@ def simulate_experiment(
     on_progress: ProgressCallback = lambda ended: None,
     on_events: Callable[[], None] = lambda: None,
 ) -> SimulationResult:
-    """Run a submitted experiment on an empty pool of `slots` slots, submitted at time 0. A search
-    that asks a model needs `suggest`. Every few hundred events `on_events` is called, and may
-    raise.
+    """Run an experiment in virtual time on an otherwise empty pool, and return the result.
+
+    Args:
+        submission: the message that submits the experiment, at time 0.
+        slots: the number of slots of the pool.
+        suggest: required for Bayesian searches.
+        on_progress: called after every PROGRESS_EVERY_TRIALS ended trials.
+        on_events: called after every EVENTS_PER_CALL events. May raise to end the simulation.
 
     Raises:
-        SimulationStuck: it waits for something that never comes; the message says what.
+        SimulationStuck: the experiment waits for an event that never occurs. The message contains
+            the pool's reason, if known.
     """
     return _Simulation(
         submission, slots, curves, validation_schedule or ValidationSchedule(), suggest
@@ -73,6 +85,8 @@ def simulate_experiment(
 
 
 class _Simulation:
+    """A single simulation of an experiment."""
+
     def __init__(
         self,
         submission: ExperimentSubmitted,
@@ -94,6 +108,7 @@ class _Simulation:
         self._actors.post_messages(self._address, submission)
 
     def run(self, on_progress: ProgressCallback, on_events: Callable[[], None]) -> SimulationResult:
+        """Run all events until the experiment has ended, and return the result."""
         self._actors.deliver_messages()
         ended = events = 0
         while not (experiment := self._experiment()).status.is_final:
@@ -133,7 +148,7 @@ class _Simulation:
             self._improvements.append((self._clock.now_ms, best))
 
     def _answer_suggestion(self, actor: SimulatedActor) -> None:
-        """Answer the search's question to its model, in no time."""
+        """Post a suggestion immediately if the experiment has an open request."""
         if awaited_suggestion(actor.state) is not None:
             assert self._suggest_points is not None, "no suggestions are available"
             self._actors.post_messages(
@@ -144,6 +159,6 @@ class _Simulation:
         pool: PoolState = self._actors.read_state(self._pool)
         waits = f": {pool.waits}" if pool.waits else ""
         return (
-            f"after {self._clock.now_ms / 1000:g} s nothing goes on, with"
+            f"after {self._clock.now_ms / 1000:g} s no event is due, with"
             f" {experiment.trials_open} of {experiment.trials} trials open{waits}"
         )

@@ -1,26 +1,33 @@
-"""The coordinates of hyperparameters in their space, each between 0 and 1, to compare samples."""
+"""The coordinates of hyperparameters, each from 0 to 1, for the comparison of samples."""
 
 import math
 from collections.abc import Iterator, Mapping
 
 from control_plane.searchers.space import Categorical, Const, Double, Group, Int, Leaf, Log
+from detcloud.shared.dotted_paths import name_text
 
-# A value of a category is a coordinate of its own: two different ones are a distance of 1 apart.
+# Each value of a categorical hyperparameter has a coordinate. With this coordinate for the chosen
+# value, two different values have the Euclidean distance 1.
 _CATEGORY = math.sqrt(0.5)
 
 
 def coordinates(space: Group, hparams: Mapping[str, object]) -> tuple[float, ...]:
-    """The coordinates of a sample, in the order of the sorted names; values outside of the space
-    lie outside of 0 to 1, and constants have none.
+    """Return the coordinates of a sample, in the order of the sorted names.
 
-    ValueError names a hyperparameter that is missing or no number where the space has numbers.
+    A number has one coordinate: 0 at minval and 1 at maxval, linear in the exponent for `Log`. A
+    number out of range is below 0 or above 1. A categorical hyperparameter has one coordinate for
+    each possible value. Constants have no coordinate.
+
+    Raises:
+        ValueError: a hyperparameter is missing or has the wrong type; the message names the
+            hyperparameter.
     """
     return tuple(_coordinates("", space, hparams))
 
 
 def _coordinates(path: str, group: Group, values: Mapping[str, object]) -> Iterator[float]:
     for name in sorted(group.members):
-        member, place = group.members[name], f"{path}{name}"
+        member, place = group.members[name], f"{path}{name_text(name)}"
         if isinstance(member, Const):
             continue
         if name not in values:
@@ -36,7 +43,7 @@ def _coordinates(path: str, group: Group, values: Mapping[str, object]) -> Itera
 
 def _leaf_coordinates(place: str, leaf: Leaf, value: object) -> Iterator[float]:
     if isinstance(leaf, Categorical):
-        yield from (_CATEGORY if value == one else 0.0 for one in leaf.vals)
+        yield from (_CATEGORY if value == val else 0.0 for val in leaf.vals)
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"hyperparameter {place} must be a number, not {value!r:.40}")

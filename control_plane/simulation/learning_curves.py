@@ -1,4 +1,4 @@
-"""Learning curves of simulated trials: their metric over the batches, and how fast they train."""
+"""The protocols of learning curves: a trial's metric over the batches, and the training speed."""
 
 from typing import Protocol
 
@@ -10,20 +10,23 @@ class LearningCurve(Protocol):
 
     @property
     def batch_ms(self) -> float:
-        """Virtual time that a batch takes."""
+        """Return the virtual time of one batch, in ms."""
 
     @property
     def known_batches(self) -> int | None:
-        """The batches up to which the curve is known; beyond, the metric stays constant. None: all
-        of it is known.
+        """Return the number of batches up to which the curve is known. None: no limit.
+
+        Beyond this number, the metric is constant.
         """
 
     def metric(self, batches: int) -> float | None:
-        """The searcher's metric after so many batches; None: no finite number."""
+        """Return the searcher's metric after `batches` batches. None for a metric that is not
+        finite.
+        """
 
 
 class LearningCurves(Protocol):
-    """The learning curves of all trials that a search may make."""
+    """The learning curves of all possible trials of a search."""
 
     def curve_for(self, trial: TrialState) -> LearningCurve:
-        """The trial's curve, the same whenever it is asked for."""
+        """Return the learning curve of a trial. The same trial always has the same curve."""

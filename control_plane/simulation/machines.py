@@ -1,9 +1,10 @@
-"""Simulated machines: their trials follow learning curves instead of training.
+"""Simulated machines, on which trials follow learning curves instead of training.
 
-Like a real agent, they learn from the agent's state which allocations are theirs and from a trial's
-state what it is to do. A trial trains to its target, validates on the way where the configuration
-says so, and at the target checkpoints before it reports the length. Nothing fails, and starting,
-validating and checkpointing take no time.
+Like a real agent, a machine reads the assigned allocations from the agent's state, and the
+directives from the trial's state. A trial trains to the requested length and validates there, and
+also before if the configuration has a validation period. At the length, the trial saves a
+checkpoint and then reports the length. Failures do not occur. Starting, validating and saving take
+no time.
 """
 
 from collections.abc import Callable
@@ -26,102 +27,116 @@ from control_plane.simulation.actor_system import ActorSystem
 from control_plane.simulation.learning_curves import LearningCurve, LearningCurves
 from control_plane.simulation.virtual_clock import VirtualClock
 
-# As most machines with accelerators have.
+# The number of accelerators in most machines.
 SLOTS_PER_MACHINE = 8
 
 ValidationPeriod = Callable[[TrialState], int]
-"""Batches after which a trial validates, whatever its target; 0: only there."""
+"""Returns the number of batches between a trial's validations. 0: the trial only validates at the
+requested length.
+"""
 
 TimeMetric = Callable[[TrialState, int], float]
-"""A trial's time metric after so many batches."""
+"""Returns a trial's time metric after a number of batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationSchedule:
-    """The validations of trials. Where the search measures training by a time metric, `time_metric`
-    gives it; such trials train until they are stopped, and need a period above 0.
-    """
+    """The schedule of all trials' validations."""
 
     validation_period: ValidationPeriod = lambda trial: 0
     time_metric: TimeMetric | None = None
+    """The search's time metric, or None. With a time metric, trials train until the search stops
+    the trials, and the validation period must be above 0.
+    """
 
 
 def machine_slots(slots: int, slots_per_trial: int) -> list[int]:
-    """The slots of each machine of a cluster with `slots`: whole trials fit into all but the last,
-    which has the rest.
+    """Return the number of slots of each machine of a cluster with `slots` slots.
+
+    All machines except the last have the same number: a multiple of `slots_per_trial`, at most
+    SLOTS_PER_MACHINE unless a single trial needs more. The last machine has the remaining slots.
     """
-    each = max(1, slots_per_trial)
-    each *= max(1, SLOTS_PER_MACHINE // each)
-    full, rest = divmod(slots, each)
-    return [each] * full + [rest] * (rest > 0)
+    size = max(1, slots_per_trial)
+    size *= max(1, SLOTS_PER_MACHINE // size)
+    full, rest = divmod(slots, size)
+    return [size] * full + [rest] * (rest > 0)
 
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """An allocation on its machine, at batch `steps` since `since_ms`. `stop`: the batch that it
-    trains to, None while it waits for directives.
-    """
+    """A trial's allocation on a machine."""
 
     trial_id: int
     epoch: int
     curve: LearningCurve
     slots: int
     placed_ms: int
+    """The virtual time at which the allocation started."""
     steps: int
+    """The number of trained batches at `since_ms`, counted from the trial's start."""
     since_ms: float
+    """The virtual time at which `steps` was reached or training continued."""
     stop: int | None = None
+    """The batch of the next validation. None: the run does not train and waits for directives."""
 
 
 @dataclass(slots=True)
 class UsageTotals:
-    """The usage of all trials together: batches, those of them beyond the recorded curves, the
-    configuration's units, and slot-time.
-    """
+    """The usage of all trials together."""
 
     batches: int = 0
+    """The number of trained batches."""
     extrapolated_batches: int = 0
+    """The number of trained batches beyond the end of recorded curves."""
     units: float = 0.0
+    """The training in the configuration's unit."""
     slot_ms: int = 0
+    """The sum over all allocations: slots times virtual ms."""
 
 
 class Machines:
-    """The machines of a simulated pool."""
+    """The machines of a simulated pool. `usage` is the usage so far."""
 
     def __init__(
         self,
         clock: VirtualClock,
-        mail: ActorSystem,
+        actors: ActorSystem,
         curves: LearningCurves,
         schedule: ValidationSchedule,
     ) -> None:
         self.usage = UsageTotals()
         self._clock = clock
-        self._actors = mail
+        self._actors = actors
         self._curves = curves
         self._schedule = schedule
+        # The current run of each trial.
         self._runs: dict[int, SimulatedRun] = {}
+        # The epoch of the latest started allocation of each trial.
         self._epochs: dict[int, int] = {}
-        # Batches in the weights that a copy of a trial began with.
+        # The batches of training in the first weights of each copied trial.
         self._inherited: dict[int, int] = {}
 
     def enrol_machines(self, pool: str, slots: list[int]) -> None:
-        """Enrol machines in the pool, each with so many slots."""
+        """Add a machine to the pool for each number of slots, and deliver the messages."""
         digits = len(str(len(slots)))
         for number, count in enumerate(slots, 1):
             name = f"machine-{number:0{digits}}"
-            held = tuple((slot, "virtual", f"{name}.{slot}", "virtual") for slot in range(count))
-            self._actors.post_messages(addresses.agent(name), AgentEnrolled(name, pool, held))
+            devices = tuple((slot, "virtual", f"{name}.{slot}", "virtual") for slot in range(count))
+            self._actors.post_messages(addresses.agent(name), AgentEnrolled(name, pool, devices))
         self._actors.deliver_messages()
 
     def observe_agent(self, agent: AgentState) -> None:
-        """Start the allocations on the agent that were not started."""
+        """Start the agent's new allocations, after a change of the agent's state."""
         for desired in agent.desired:
             if self._epochs.get(desired.trial_id, 0) < desired.epoch:
                 self._epochs[desired.trial_id] = desired.epoch
                 self._start(desired.trial_id, desired.epoch, len(desired.slots))
 
     def observe_trial(self, trial: TrialState) -> None:
-        """Follow a change of the trial's directives."""
+        """Carry out the trial's directives, after a change of the trial's state.
+
+        A trial without a run of the current epoch is ignored.
+        """
         run = self._runs.get(trial.trial_id)
         if run is not None and run.epoch == trial.epoch:
             self._follow_directives(run, trial)
@@ -141,7 +156,7 @@ class Machines:
         self._follow_directives(run, trial)
 
     def _follow_directives(self, run: SimulatedRun, trial: TrialState) -> None:
-        """Do what a trial's process does when it reads its directives."""
+        """Train, wait or exit, as a trial's process does after reading directives."""
         desired = trial.allocation.wish if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
@@ -158,18 +173,22 @@ class Machines:
             self._exit(run, trial, "idle")
 
     def _train_on(self, run: SimulatedRun, trial: TrialState) -> None:
+        """Schedule the run's next validation: at the validation period or at the trial's length."""
         assert trial.length is not None
         period = self._schedule.validation_period(trial)
         due = run.steps + period - run.steps % period if period else trial.length
         run.stop = max(run.steps, min(due, trial.length))
         if self._clock.now_ms - run.since_ms >= 1:
-            # It has waited; otherwise the fractions of a ms add up.
+            # The run has waited. In uninterrupted training, `since_ms` keeps fractions of a ms.
             run.since_ms = self._clock.now_ms
         due_ms = round(run.since_ms + (run.stop - run.steps) * run.curve.batch_ms)
         self._clock.call_at(due_ms, partial(self._validate_at_stop, run, run.stop))
 
     def _validate_at_stop(self, run: SimulatedRun, stop: int) -> None:
-        """Validate where training stopped; a run that was stopped before stays where it is."""
+        """Report the validation at batch `stop`, and the length if `stop` is the trial's length.
+
+        Do nothing if the run has exited or has another stop now.
+        """
         if self._runs.get(run.trial_id) is not run or run.stop != stop:
             return
         address = addresses.trial(run.trial_id)
@@ -186,17 +205,21 @@ class Machines:
         self._actors.deliver_messages()
 
     def _inherited_batches(self, trial: TrialState) -> int:
-        """The batches in the weights that the trial began with."""
-        begun = trial.inherited
-        if begun is None:
+        """Return the batches of training in the trial's first weights. 0 unless a copy."""
+        first_checkpoint = trial.inherited
+        if first_checkpoint is None:
             return 0
         if trial.trial_id not in self._inherited:
-            parent: TrialState = self._actors.read_state(addresses.trial(begun.trial_id))
-            batches = self._inherited_batches(parent) + begun.steps_completed
+            parent: TrialState = self._actors.read_state(addresses.trial(first_checkpoint.trial_id))
+            batches = self._inherited_batches(parent) + first_checkpoint.steps_completed
             self._inherited[trial.trial_id] = batches
         return self._inherited[trial.trial_id]
 
     def _exit(self, run: SimulatedRun, trial: TrialState, reason: str) -> None:
+        """End a run: update the usage and post the exit to the trial.
+
+        If a run is preempted during training, post a checkpoint first.
+        """
         del self._runs[run.trial_id]
         address = addresses.trial(run.trial_id)
         if run.stop is not None:
@@ -208,14 +231,14 @@ class Machines:
         self._actors.post_messages(address, AllocationExited(run.epoch, reason))
 
     def _account_batches(self, run: SimulatedRun, trial: TrialState, steps: int) -> None:
-        """Account the batches up to `steps`."""
-        known = run.curve.known_batches
-        account = self.usage
-        account.batches += steps - run.steps
-        account.units += trial.settings.lengths.units(steps - run.steps, trial.hparams)
-        if known is not None:
-            known -= self._inherited_batches(trial)
-            account.extrapolated_batches += max(0, steps - max(known, run.steps))
+        """Add the batches from `run.steps` to `steps` to the usage, and advance the run."""
+        known_batches = run.curve.known_batches
+        usage = self.usage
+        usage.batches += steps - run.steps
+        usage.units += trial.settings.lengths.units(steps - run.steps, trial.hparams)
+        if known_batches is not None:
+            known_batches -= self._inherited_batches(trial)
+            usage.extrapolated_batches += max(0, steps - max(known_batches, run.steps))
         run.since_ms += (steps - run.steps) * run.curve.batch_ms
         run.steps = steps
 

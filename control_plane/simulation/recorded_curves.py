@@ -1,10 +1,10 @@
-"""Learning curves of trials that were trained, for simulated ones to follow.
+"""Recorded learning curves of real trials, for simulated trials.
 
-A simulated trial follows the recorded trial whose hyperparameters are nearest to its own: the
-Euclidean distance with every hyperparameter between 0 and 1. Of several that are equally near,
-trials take turns. Between two validations the metric lies on the line between them; before the
-first and after the last it is theirs. Nothing is made up beyond that: how much was trained past the
-end of a record is counted.
+A simulated trial follows the recorded trial with the nearest hyperparameters: the smallest
+Euclidean distance of coordinates from 0 to 1. If several recorded trials are equally near, the
+simulated trial's number selects one of these. The metric is interpolated linearly between two
+validations, and constant before the first and after the last validation. The simulation counts the
+training after the last validation.
 """
 
 import json
@@ -24,59 +24,70 @@ VERSION = 1
 
 
 class CurvesInvalid(ValueError):
-    """Recorded curves that cannot be followed; `path` names the place within them."""
+    """The error for invalid recorded curves. `path` is the place in the document, or ""."""
 
     def __init__(self, path: str, message: str) -> None:
+        """Set the path and the message."""
         super().__init__(message)
         self.path = path
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrial:
-    """A recorded trial's validations at `batches`, going up; a metric of None was not finite."""
+    """A recorded trial with the results of all validations."""
 
     hparams: Mapping[str, object]
     batches: tuple[int, ...]
+    """The number of trained batches at each validation; strictly increasing."""
     metrics: tuple[float | None, ...]
+    """The metric of each validation. None: the metric was not finite."""
     batch_seconds: float | None
+    """The duration of one batch. None: unknown."""
 
     def metric(self, batches: float) -> float | None:
-        """The metric after so many batches."""
+        """Return the metric after `batches` batches, interpolated between two validations.
+
+        If a metric of the two is None, return the earlier metric. None: the metric is not finite.
+        """
         place = bisect_left(self.batches, batches)
         if place == len(self.batches):
             return self.metrics[-1]
-        after, at = self.metrics[place], self.batches[place]
-        if place == 0 or at == batches:
-            return after
-        before, since = self.metrics[place - 1], self.batches[place - 1]
-        if before is None or after is None:
-            return before
-        return before + (after - before) * (batches - since) / (at - since)
+        metric_after, batches_after = self.metrics[place], self.batches[place]
+        if place == 0 or batches_after == batches:
+            return metric_after
+        metric_before, batches_before = self.metrics[place - 1], self.batches[place - 1]
+        if metric_before is None or metric_after is None:
+            return metric_before
+        trained = batches - batches_before
+        return metric_before + (metric_after - metric_before) * trained / (
+            batches_after - batches_before
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCurve:
-    """The curve of a recorded trial, for a simulated one. `ratio`: batches of the recorded trial
-    that one of the simulated trial is worth.
-    """
+    """The learning curve of a recorded trial, scaled for a simulated trial; see LearningCurve."""
 
     trial: RecordedTrial
     batch_ms: float
     ratio: float
+    """The number of batches of the recorded trial that equals one batch of the simulated trial."""
 
     @property
     def known_batches(self) -> int | None:
-        """The batches up to the last validation."""
+        """Return the number of the simulated trial's batches up to the last recorded validation."""
         return int(self.trial.batches[-1] / self.ratio)
 
     def metric(self, batches: int) -> float | None:
-        """The metric after so many batches."""
+        """Return the metric after `batches` batches of the simulated trial. None: not finite."""
         return self.trial.metric(batches * self.ratio)
 
 
 class RecordedCurves:
-    """The curves of recorded trials. `exact_matches` counts trials with the very hyperparameters of
-    the recorded trial they follow.
+    """The learning curves of recorded trials; see LearningCurves.
+
+    `exact_matches`: the number of simulated trials with exactly the hyperparameters of a recorded
+    trial.
     """
 
     def __init__(
@@ -86,8 +97,15 @@ class RecordedCurves:
         lengths: Lengths,
         unit_seconds: float | None,
     ) -> None:
-        """Raises CurvesInvalid for hyperparameters that do not fit the space, and where neither a
-        trial nor `unit_seconds` says how long training takes.
+        """Prepare the recorded trials for the search space.
+
+        Args:
+            lengths: the unit in which the search measures training.
+            unit_seconds: the duration of one unit, used if no trial has a duration.
+
+        Raises:
+            CurvesInvalid: hyperparameters of a trial do not fit the space, or neither a trial nor
+                `unit_seconds` has a duration.
         """
         self.exact_matches = 0
         self._trials = trials
@@ -95,9 +113,9 @@ class RecordedCurves:
         self._lengths = lengths
         self._unit_seconds = unit_seconds
         self._coordinates = [_trial_coordinates(space, trial, n) for n, trial in enumerate(trials)]
-        known = [trial.batch_seconds for trial in trials if trial.batch_seconds is not None]
-        self._batch_seconds = median(known) if known else None
-        if not known and unit_seconds is None:
+        durations = [trial.batch_seconds for trial in trials if trial.batch_seconds is not None]
+        self._batch_seconds = median(durations) if durations else None
+        if not durations and unit_seconds is None:
             text = "no trial has seconds_per_batch; set its duration with --seconds-per-unit"
             raise CurvesInvalid("trials", text)
         self._curves: dict[int, RecordedCurve] = {}
@@ -105,36 +123,44 @@ class RecordedCurves:
 
     @property
     def recorded_count(self) -> int:
-        """The number of recorded trials."""
+        """Return the number of recorded trials."""
         return len(self._trials)
 
     @property
     def followed_count(self) -> int:
-        """The number of recorded trials that some simulated trial follows."""
+        """Return the number of recorded trials that at least one simulated trial follows."""
         return len(self._followed_trials)
 
     def curve_for(self, trial: TrialState) -> RecordedCurve:
-        """The trial's curve: that of the nearest recorded trial."""
+        """Return the learning curve of the nearest recorded trial.
+
+        The first call for a trial updates `followed_count` and `exact_matches`.
+        """
         if trial.trial_id not in self._curves:
             self._curves[trial.trial_id] = self._match_trial(trial)
         return self._curves[trial.trial_id]
 
     def _match_trial(self, trial: TrialState) -> RecordedCurve:
         place = coordinates(self._space, trial.hparams)
-        far = [dist(place, other) for other in self._coordinates]
-        least = min(far)
-        nearest = [number for number, distance in enumerate(far) if distance == least]
+        distances = [dist(place, other) for other in self._coordinates]
+        least_distance = min(distances)
+        nearest = [n for n, distance in enumerate(distances) if distance == least_distance]
         number = nearest[trial.number % len(nearest)]
         self._followed_trials.add(number)
-        self.exact_matches += least == 0
+        self.exact_matches += least_distance == 0
         return self._scaled_curve(self._trials[number], trial.hparams)
 
     def _scaled_curve(
         self, recorded: RecordedTrial, hparams: Mapping[str, object]
     ) -> RecordedCurve:
+        """Return the curve of a recorded trial for a simulated trial with `hparams`.
+
+        The duration of a batch is that of the recorded trial, the median of all recorded trials,
+        or the given duration of a unit, in this order.
+        """
         ratio = 1.0
         if self._lengths.unit in ("records", "epochs"):
-            # Training is counted in records then, of which batches may hold more or fewer.
+            # Training is then counted in records, and the two batch sizes can differ.
             ratio = global_batch_size(hparams) / global_batch_size(recorded.hparams)
         seconds = recorded.batch_seconds
         seconds = self._batch_seconds if seconds is None else seconds
@@ -146,21 +172,24 @@ class RecordedCurves:
 
 
 def read_curves(text: str, metric: str) -> list[RecordedTrial]:
-    """Parse the recorded trials that have validated; docs/simulate.md has the format.
+    """Return the recorded trials with at least one validation, from JSON.
+
+    The format is described in docs/simulate.md.
 
     Raises:
-        CurvesInvalid: it is something else, or of another metric.
+        CurvesInvalid: the text has another format, belongs to another metric than `metric`, or
+            contains no trial with a validation.
     """
     try:
         document = json.loads(text)
     except ValueError as error:
         raise CurvesInvalid("", f"is not valid JSON: {error}") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        hint = "`detcloud experiment curves` writes them"
-        raise CurvesInvalid("version", f"must be {VERSION} of recorded curves; {hint}")
+        hint = "`detcloud experiment curves` writes recorded curves"
+        raise CurvesInvalid("version", f"must be {VERSION}; {hint}")
     if document.get("metric") != metric:
-        found = f"{document.get('metric')!r:.60}"
-        raise CurvesInvalid("metric", f"is {found}, but the search compares {metric!r:.60}")
+        recorded = f"{document.get('metric')!r:.60}"
+        raise CurvesInvalid("metric", f"is {recorded}, but the search compares {metric!r:.60}")
     listed = document.get("trials")
     if not isinstance(listed, list):
         raise CurvesInvalid("trials", "must be a list of trials")
@@ -179,13 +208,13 @@ def _parse_trial(path: str, value: object) -> RecordedTrial:
         raise CurvesInvalid(f"{path}.points", "must be a list of [batches, metric]")
     pairs = [_parse_point(f"{path}.points[{n}]", point) for n, point in enumerate(points)]
     batches = tuple(at for at, _ in pairs)
-    if any(one >= other for one, other in pairwise(batches)):
-        raise CurvesInvalid(f"{path}.points", "must go up in batches, each at most once")
+    if any(before >= after for before, after in pairwise(batches)):
+        raise CurvesInvalid(f"{path}.points", "must be strictly increasing in batches")
     seconds = value.get("seconds_per_batch")
     if seconds is not None and not (_is_number(seconds) and seconds > 0):
         text = f"must be a number above 0 or null, not {seconds!r:.40}"
         raise CurvesInvalid(f"{path}.seconds_per_batch", text)
-    return RecordedTrial(value["hparams"], batches, tuple(figure for _, figure in pairs), seconds)
+    return RecordedTrial(value["hparams"], batches, tuple(metric for _, metric in pairs), seconds)
 
 
 def _parse_point(path: str, value: object) -> tuple[int, float | None]:

@@ -1,4 +1,4 @@
-"""The simulation of a configuration's search: its check, its curves, its run and its report."""
+"""The simulation of a configuration's search: check, learning curves, run and report."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,39 +25,45 @@ from control_plane.simulation.synthetic_curves import SyntheticCurves
 
 
 def refusal(path: str, message: str, hint: str = "") -> ConfigInvalid:
-    """Make the error of a simulation that cannot be made, for one reason."""
+    """Return an error with a single problem: the option `path`, the message and the remedy."""
     return ConfigInvalid([Problem(path, None, None, message, hint)])
 
 
 def check_simulable(config: ExperimentConfig, slots: int, missing_package: str | None) -> None:
-    """Check that the search can be simulated on so many slots; `missing_package` says why its
-    searcher cannot be used here, if it cannot.
+    """Check that the search can be simulated on a cluster with `slots` slots.
+
+    Args:
+        missing_package: why the searcher cannot run on this server, or "" or None.
 
     Raises:
-        ConfigInvalid: it cannot.
+        ConfigInvalid: the search cannot be simulated. The error describes the first problem.
     """
     needed = max(1, config.job.slots_per_trial)
     if slots < needed:
         text = f"is {needed}, but the simulated cluster has {slots}: no trial could ever start"
         raise refusal("resources.slots_per_trial", text, f"use {needed} slots or more")
     if config.searcher.name == "custom":
-        text = "cannot be simulated: what a custom search does is decided outside of the cluster"
+        text = "cannot be simulated: a process outside the cluster controls a custom search"
         raise refusal("searcher.name", text, "simulate another searcher")
     if missing_package:
         raise refusal("searcher.name", missing_package)
     epochs = [path_text(loc) for loc, length in config.lengths().items() if length.unit == "epochs"]
     if epochs and not config.scale.records_per_epoch:
-        text = f"is needed to simulate {epochs[0]}: without it, only a trial knows its epochs"
+        text = f"is needed to simulate {epochs[0]}: otherwise only a trial knows its epochs"
         hint = "simulate with --config records_per_epoch=..."
         raise refusal("records_per_epoch", text, hint)
     if config.searcher.is_open_ended:
-        text = "is missing: only their code decides how long trials train"
+        text = "is missing: without it, the training code decides how long a trial trains"
         hint = "simulate with --config searcher.max_length=..."
         raise refusal("searcher.max_length", text, hint)
 
 
 def simulated_lengths(config: ExperimentConfig) -> Lengths:
-    """Return the unit in which curves measure training; ConfigInvalid where nobody knows it."""
+    """Return the unit in which learning curves measure training; see `time_lengths`.
+
+    Raises:
+        ConfigInvalid: the growth of the time metric with training is unknown.
+    """
     try:
         return time_lengths(config)
     except TimeMetricUnknown as error:
@@ -66,7 +72,15 @@ def simulated_lengths(config: ExperimentConfig) -> Lengths:
 
 
 def synthetic_curves(config: ExperimentConfig, seed: int, unit_seconds: float) -> SyntheticCurves:
-    """Make up the curves of the search's trials; ConfigInvalid as in `simulated_lengths`."""
+    """Return synthetic learning curves for the search's trials.
+
+    Args:
+        seed: determines the curves.
+        unit_seconds: the median duration of one unit of training.
+
+    Raises:
+        ConfigInvalid: the growth of the time metric with training is unknown.
+    """
     plan = config.search_plan()
     return SyntheticCurves(
         space=plan.space,
@@ -87,10 +101,11 @@ def simulate_search(
     on_progress: ProgressCallback = lambda ended: None,
     on_events: Callable[[], None] = lambda: None,
 ) -> SimulationResult:
-    """Simulate the search; `on_events` is called every few hundred events, and may raise.
+    """Run the simulation of the search and return the result; see `simulate_experiment`.
 
     Raises:
-        ConfigInvalid: it cannot be simulated.
+        ConfigInvalid: the experiment waits for an event that never occurs.
+        TimeMetricUnknown: see `time_lengths`. `simulated_lengths` checks this in advance.
     """
     try:
         return simulate_experiment(
@@ -109,8 +124,8 @@ def simulate_search(
 def simulation_report(
     config: ExperimentConfig, slots: int, outcome: SimulationResult
 ) -> dict[str, Any]:
-    """Report the simulation as JSON values, as `detcloud simulate` shows it."""
-    experiment, account = outcome.experiment, outcome.usage
+    """Return the result of a simulation as JSON values, for `detcloud simulate`."""
+    experiment, usage = outcome.experiment, outcome.usage
     return {
         "searcher": config.searcher.name,
         "metric": config.searcher.metric,
@@ -121,9 +136,9 @@ def simulation_report(
         "state": experiment.status.value,
         "makespan_seconds": outcome.makespan_ms / 1000,
         "trials": experiment.trials,
-        "units": account.units,
-        "batches": account.batches,
-        "slot_seconds": account.slot_ms / 1000,
+        "units": usage.units,
+        "batches": usage.batches,
+        "slot_seconds": usage.slot_ms / 1000,
         "slot_use": outcome.slot_utilization(slots),
         "best_metric": experiment.best_metric,
         "best_trial": experiment.best_trial,

@@ -1,4 +1,4 @@
-"""The submission of a configuration's experiment to a simulated cluster."""
+"""The conversion of an experiment's configuration to the inputs of a simulation."""
 
 from dataclasses import replace
 
@@ -14,7 +14,10 @@ POOL = "simulated"
 
 
 def simulated_submission(config: ExperimentConfig) -> ExperimentSubmitted:
-    """The submission of the configuration's experiment to a pool of its own."""
+    """Return the message that submits the configuration's experiment, as experiment 1.
+
+    The pool is POOL instead of the pool of the configuration.
+    """
     return ExperimentSubmitted(
         experiment_id=1,
         owner="",
@@ -28,16 +31,20 @@ def simulated_submission(config: ExperimentConfig) -> ExperimentSubmitted:
         paused=False,
         rules=lifecycle_of(config),
         time_metric=config.time_metric,
-        # The simulated machines are all alike and have no labels.
+        # Simulated machines have no labels.
         job=replace(job_of(config, submitted_ms=0), label=""),
     )
 
 
 def time_lengths(config: ExperimentConfig) -> Lengths:
-    """The unit of the configuration's training lengths, or of its time metric if it has one.
+    """Return the conversion between batches and the unit in which the search measures training.
+
+    The unit is the unit of the configuration's lengths or, if a time metric is set, the unit that
+    the time metric names.
 
     Raises:
-        TimeMetricUnknown: the time metric is no unit of training.
+        TimeMetricUnknown: the time metric is not a unit of training, or is `epochs` and the
+            configuration does not set `records_per_epoch`.
     """
     scale = config.scale
     match config.time_metric:
@@ -52,17 +59,24 @@ def time_lengths(config: ExperimentConfig) -> Lengths:
 
 
 class TimeMetricUnknown(ValueError):
-    """Nobody knows how a time metric grows with training."""
+    """The error for a time metric whose growth with training is unknown."""
 
     def __init__(self, name: str) -> None:
-        hint = "; give records_per_epoch" if name == "epochs" else ""
+        """Set the message for the time metric `name`."""
+        hint = "; set records_per_epoch" if name == "epochs" else ""
         super().__init__(
             f"cannot be simulated: it is not known how {value_text(name)} grows with training{hint}"
         )
 
 
 def validation_schedule(config: ExperimentConfig) -> ValidationSchedule:
-    """The schedule of the validations of the configuration's trials, and their time metric."""
+    """Return the validation schedule of the configuration's trials.
+
+    With a time metric and without a `min_validation_period`, trials validate once per workload.
+
+    Raises:
+        TimeMetricUnknown: see `time_lengths`.
+    """
     if not config.time_metric:
         return ValidationSchedule(_validation_period(config))
     period, lengths = _validation_period(config), time_lengths(config)
@@ -73,13 +87,13 @@ def validation_schedule(config: ExperimentConfig) -> ValidationSchedule:
 
 
 def _validation_period(config: ExperimentConfig) -> ValidationPeriod:
-    """The configuration's `min_validation_period`."""
+    """Return a function for the configuration's `min_validation_period`; see ValidationPeriod."""
 
     def period(trial: TrialState) -> int:
         try:
             return config.min_validation_batches(trial.hparams)
         except ValueError:
-            # Without a usable batch size; the agent's specification reads it so, too.
+            # The trial has no valid batch size. The agent's specification uses 0, too.
             return 0
 
     if not config.lengths().get(("min_validation_period",)):

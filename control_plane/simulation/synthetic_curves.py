@@ -1,9 +1,10 @@
-"""Synthetic learning curves: the same for the same seed, hyperparameters and trial.
+"""Synthetic learning curves, determined by a seed, the hyperparameters and the trial's seed.
 
-A trial's loss falls by a power law of its training, as measured ones mostly do (Hestness et al.,
-*Deep Learning Scaling is Predictable, Empirically*, 2017), to a floor that is lower the nearer its
-hyperparameters lie to an optimum sampled from the seed. How fast it falls depends on another such
-point, so that curves cross: a trial that is ahead early need not be the best one.
+A trial's loss decreases by a power law of training, like most measured losses (Hestness et al.,
+*Deep Learning Scaling is Predictable, Empirically*, 2017). The lowest possible loss depends on the
+distance between the hyperparameters and an optimum, a random point. The rate of the decrease
+depends on the distance to another random point. Curves therefore cross: an early best trial is not
+always the best trial in the end.
 """
 
 import math
@@ -20,32 +21,41 @@ from control_plane.simulation.hyperparameter_coordinates import coordinates
 
 FLOOR_MIN, FLOOR_MAX = 0.05, 0.55
 SLOPE_MIN, SLOPE_MAX = 0.3, 1.0
-# Training to the full length is worth so many times a hundredth of it.
 FULL_LENGTH_GAIN = 100
-# Standard deviations: of a validation, and of the logarithm of a trial's speed.
-NOISE, SPREAD = 0.005, 0.25
+"""The base of the power law: training grows from 1 at the start to this number at full length."""
+NOISE = 0.005
+"""The standard deviation of the noise of a validation."""
+SPREAD = 0.25
+"""The standard deviation of the logarithm of the trials' speeds."""
 
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticCurve:
-    """The curve of one trial. `share_per_batch`: of the full length."""
+    """The synthetic learning curve of one trial; see LearningCurve."""
 
     batch_ms: float
     share_per_batch: float
+    """The share of the full length that one batch trains."""
     floor: float
+    """The limit of the loss for infinite training."""
     slope: float
+    """The exponent of the power law; a larger exponent decreases the loss faster."""
     smaller_is_better: bool
     noise_key: str
+    """Determines the noise of each validation."""
 
     @property
     def known_batches(self) -> int | None:
-        """None: the whole curve is known."""
+        """Return None: the whole curve is known."""
         return None
 
     def metric(self, batches: int) -> float:
-        """The loss from 1 downwards, or 1 less that, with noise."""
+        """Return the metric after training `batches` batches, with noise.
+
+        The metric is the loss, which is 1 at the start, or 1 - loss if larger is better.
+        """
         share = batches * self.share_per_batch
         loss = self.floor + (1 - self.floor) * math.pow(
             1 + (FULL_LENGTH_GAIN - 1) * share, -self.slope
@@ -56,23 +66,23 @@ class SyntheticCurve:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticCurves:
-    """The synthetic curves of a search. `full_length` is the most that a trial trains, in the unit
-    of `lengths`; `unit_seconds` the median time that trials take for one of those units.
-    """
+    """The synthetic learning curves of a search; see LearningCurves."""
 
     space: Group
     lengths: Lengths
     full_length: int
+    """The longest training of a trial, in the unit of `lengths`."""
     smaller_is_better: bool
     seed: int = 0
     unit_seconds: float = 1.0
+    """The median duration of one unit of training."""
 
     def curve_for(self, trial: TrialState) -> SyntheticCurve:
-        """The trial's curve."""
+        """Return the learning curve of a trial."""
         return self.sampled_curve(trial.hparams, trial.seed)
 
     def sampled_curve(self, hparams: Mapping[str, object], trial_seed: int) -> SyntheticCurve:
-        """The curve of hyperparameters in a trial of that seed."""
+        """Return the learning curve of a trial with these hyperparameters and this seed."""
         key = f"{self.seed}/{trial_seed}"
         place = coordinates(self.space, hparams)
         unit_per_batch = self.lengths.units(1, hparams)
@@ -88,10 +98,13 @@ class SyntheticCurves:
         )
 
     def _distance(self, name: str, place: tuple[float, ...]) -> float:
-        """The distance from the point of that name, 0 to 1: the mean over the coordinates."""
+        """Return the distance between `place` and the random point `name`, from 0 to 1.
+
+        The distance is the mean of the absolute differences of the coordinates, at most 1.
+        """
         point = _named_point(f"{self.seed}/{name}", len(place))
-        apart = sum(abs(one - other) for one, other in zip(place, point, strict=True))
-        return min(1.0, apart / len(place)) if place else 0.0
+        distance = sum(abs(here - there) for here, there in zip(place, point, strict=True))
+        return min(1.0, distance / len(place)) if place else 0.0
 
 
 @lru_cache(maxsize=16)
@@ -104,6 +117,6 @@ def _sample_normal(key: str) -> float:
 
 
 def _sample_uniform(key: str) -> float:
-    """A number in (0, 1) that the key alone decides."""
+    """Return a pseudorandom number in (0, 1), determined by the key."""
     drawn = int.from_bytes(blake2b(key.encode(), digest_size=6).digest(), "little")
     return (drawn + 0.5) / 2**48

@@ -1,1 +1,1 @@
-"""Policies for buying spot or on-demand machines for work that has a deadline."""
+"""Policies for buying spot or on-demand machines for work with a deadline."""

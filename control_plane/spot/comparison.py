@@ -1,4 +1,4 @@
-"""The comparison of all policies on one piece of work and one trace, next to the optimum."""
+"""The comparison of all policies on a piece of work and a trace, and with the optimum."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from control_plane.spot.optimum import optimum_cost
 from control_plane.spot.replay import replay_policy
 from control_plane.spot.traces import SpotTrace, availability
 
-# The sign of a tick in a report's course.
 MACHINE_SIGNS = {MachineKind.NONE: ".", MachineKind.SPOT: "s", MachineKind.ON_DEMAND: "D"}
+"""The character of a tick in a report's `course`."""
 
 
 def compare_policies(job: DeadlineJob, trace: SpotTrace) -> dict[str, Any]:
-    """Replay every policy; shares are of the cost of on-demand alone. Courses have a sign for each
-    tick: `s` on a spot machine, `D` on-demand, `.` waiting; `market` has `s` where there were spot
-    machines.
+    """Replay every policy and return a report for JSON.
 
-    The job must be feasible, and the trace last until its deadline.
+    The shares in the report are fractions of the cost of the on-demand policy. `course` has a
+    character per tick: `s` for a spot machine, `D` for on-demand, `.` for waiting. `market` has `s`
+    for each tick with spot machines and `.` for other ticks.
+
+    The job must be feasible, and the trace must last until its deadline.
     """
     length_ms = job.deadline_ms - job.submitted_ms
     ticks = -(-length_ms // job.tick_ms)
@@ -31,7 +33,7 @@ def compare_policies(job: DeadlineJob, trace: SpotTrace) -> dict[str, Any]:
         "changeover_seconds": job.changeover_ms / 1000,
         "tick_seconds": job.tick_ms / 1000,
         "availability": availability(trace, length_ms),
-        "market": "".join("s" if there else "." for there in trace.available[:ticks]),
+        "market": "".join("s" if available else "." for available in trace.available[:ticks]),
         "optimum_share": optimum / alone,
         "policies": [
             _policy_report(name, policy, job, trace, alone) for name, policy in _ordered_policies()
@@ -40,21 +42,22 @@ def compare_policies(job: DeadlineJob, trace: SpotTrace) -> dict[str, Any]:
 
 
 def _ordered_policies() -> list[tuple[str, Policy]]:
-    """The policies, the one in use first."""
+    """Return the policies, beginning with the policy that clusters use."""
     return list(POLICIES.items())[::-1]
 
 
 def _policy_report(
     name: str, policy: Policy, job: DeadlineJob, trace: SpotTrace, alone: float
 ) -> dict[str, Any]:
-    found = replay_policy(policy, job, trace)
+    """Replay a policy and return its entry in the report."""
+    result = replay_policy(policy, job, trace)
     return {
         "policy": name,
-        "share": found.cost / alone,
-        "finished_seconds": None if found.finished_ms is None else found.finished_ms / 1000,
-        "spot_seconds": found.spot_ms / 1000,
-        "on_demand_seconds": found.on_demand_ms / 1000,
-        "starts": found.starts,
-        "losses": found.losses,
-        "course": "".join(MACHINE_SIGNS[machine] for machine in found.machines),
+        "share": result.cost / alone,
+        "finished_seconds": None if result.finished_ms is None else result.finished_ms / 1000,
+        "spot_seconds": result.spot_ms / 1000,
+        "on_demand_seconds": result.on_demand_ms / 1000,
+        "starts": result.starts,
+        "losses": result.losses,
+        "course": "".join(MACHINE_SIGNS[machine] for machine in result.machines),
     }

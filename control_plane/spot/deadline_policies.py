@@ -1,18 +1,23 @@
 """Policies that decide whether work with a deadline runs on a spot machine, on-demand, or waits.
 
 Source: Wu, Chiang, Mao, Yang, Friedman, Shenker and Stoica, "Can't Be Late: Optimizing Spot
-Instance Savings under Deadlines" (NSDI 2024). Its terms: C(t) is the computing left, R(t) the time
-left to the deadline, d the changeover (launch, set up, what is computed again), which is paid at
-the price of the new machine. The slack is R(t) - C(t). Rules of all policies, section 3.3:
+Instance Savings under Deadlines" (NSDI 2024). The paper's terms:
 
-- Thrifty: nothing runs once C(t) = 0.
-- Safety net: when nothing runs and R(t) < C(t) + 2d, go on-demand and stay there until the end. On
-  a spot machine that is taken with R(t) >= C(t) + 2d the slack never falls below d before it is
-  lost, which is what it takes to go on-demand after all.
+- C(t) is the remaining computing time, R(t) the time until the deadline.
+- d is the changeover: launch, setup and repeated computation. It is paid at the price of the new
+  machine.
+- The slack is R(t) - C(t).
+
+All policies follow the rules of section 3.3:
+
+- Thrifty: nothing runs after C(t) = 0.
+- Safety net: if nothing runs and R(t) < C(t) + 2d, use an on-demand machine until the end. A spot
+  machine started with R(t) >= C(t) + 2d leaves a slack of at least d when it is lost. That slack is
+  enough to change over to on-demand.
 - Exploitation: a spot machine is kept until it is lost.
 
-A policy is a function of a job's state at one moment: it keeps no state. Decisions are at most
-`tick_ms` apart, so waiting gives up that much slack before the next decision.
+A policy is a function of a job's state at a moment and keeps no state. Decisions are at most
+`tick_ms` apart, so waiting costs up to that much slack until the next decision.
 """
 
 from __future__ import annotations
@@ -23,10 +28,11 @@ from enum import StrEnum
 
 HOUR_MS = 3_600_000
 LOSS_INTERVAL_MS = 4 * HOUR_MS
+"""The default mean computing time between two losses of spot machines."""
 
 
 class MachineKind(StrEnum):
-    """The machine that work runs on, and that a policy chooses; NONE: the work waits."""
+    """The kind of machine that work runs on or a policy chooses. NONE means that the work waits."""
 
     NONE = "wait"
     SPOT = "spot"
@@ -35,19 +41,20 @@ class MachineKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadlineJob:
-    """Work with a deadline: everything that does not change while it runs.
-
-    `work_ms`: computing in all. `changeover_ms`: the longest time from launching a machine until
-    the work continues on it. `tick_ms`: the longest time between two decisions. `loss_interval_ms`:
-    mean computing time between two losses of spot machines.
-    """
+    """Work with a deadline: the facts that do not change while the work runs."""
 
     work_ms: int
+    """The total computing time."""
     submitted_ms: int
+    """The time of the submission (epoch ms in a cluster, 0 in a replay)."""
     deadline_ms: int
+    """The deadline, on the clock of `submitted_ms`."""
     changeover_ms: int
+    """The longest time from the launch of a machine until the work continues there."""
     tick_ms: int
+    """The longest time between two decisions."""
     loss_interval_ms: int = LOSS_INTERVAL_MS
+    """The mean computing time between two losses of spot machines."""
 
     @property
     def is_feasible(self) -> bool:
@@ -57,32 +64,32 @@ class DeadlineJob:
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """The state of a job and of the market at one moment.
-
-    `machine`: the machine that the work has now, NONE if its spot machine was lost; `starting_ms`:
-    the rest of its changeover. `spot_available`: a suitable spot offering is available. Prices are
-    per hour, in one unit.
-    """
+    """The state of a job and of the market at a moment. Prices are per hour, in any common unit."""
 
     now_ms: int
     done_ms: int
+    """The computing time already done."""
     machine: MachineKind
+    """The machine of the work. NONE after the loss of a spot machine."""
     starting_ms: int
+    """The rest of the machine's changeover."""
     spot_available: bool
+    """Whether a suitable spot offering is available."""
     spot_price: float
     on_demand_price: float
 
 
 Policy = Callable[[DeadlineJob, JobSnapshot], MachineKind]
+"""A function that chooses the machine to use until the next decision."""
 
 
 def on_demand_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
-    """On-demand from the start to the end: the baseline of the others."""
+    """Choose on-demand from start to end: the baseline of the other policies."""
     return MachineKind.NONE if snapshot.done_ms >= job.work_ms else MachineKind.ON_DEMAND
 
 
 def greedy_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
-    """Section 3.4: spot machines and nothing else until the safety net, then on-demand."""
+    """Choose spot machines or wait until the safety net, then on-demand (section 3.4)."""
     if snapshot.done_ms >= job.work_ms:
         return MachineKind.NONE
     if snapshot.machine is MachineKind.ON_DEMAND:
@@ -93,11 +100,13 @@ def greedy_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
 
 
 def uniform_progress_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
-    """Section 5.2.2, as published, with cp(t) for what is done and ep(t) = t C(0) / R(0).
+    """Choose by uniform progress, as published in section 5.2.2.
 
-    1. Uniform progress: when nothing runs and cp(t) < ep(t), go on-demand to catch up.
-    2. Taking risks: take a spot machine whenever there is one, behind or not.
-    3. Hysteresis: stay on-demand until cp(t) >= ep(t + 2d), then take a spot machine or wait.
+    cp(t) is the computation done, and ep(t) = t C(0) / R(0) is the expected computation.
+
+    1. Uniform progress: if nothing runs and cp(t) < ep(t), use on-demand to catch up.
+    2. Taking risks: use a spot machine whenever available, behind or not.
+    3. Hysteresis: stay on-demand until cp(t) >= ep(t + 2d), then use a spot machine or wait.
     """
     if snapshot.done_ms >= job.work_ms:
         return MachineKind.NONE
@@ -114,16 +123,17 @@ def uniform_progress_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineK
 
 
 def reserved_slack_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
-    """Wait while there is slack beyond a reserve for the changeovers still to come.
+    """Wait for spot machines while the slack exceeds a reserve for the expected changeovers.
 
-    With d = 0 it is best to wait for spot machines until C(t) = R(t), and from then on to compute
-    on-demand whenever there is none (section 3.2): nothing is bought before it is needed, and no
-    spot machine is missed. With d > 0 that leaves no slack to come back to a spot machine. So the
-    wait ends 2d earlier (to a spot machine and back) for the next change and for each of those to
-    be expected, C(t) / loss_interval. Computing on-demand spends no slack: the reserve is left for
-    the spot machines that come later, one after the other.
+    With d = 0, the best policy waits until C(t) = R(t), then computes on-demand whenever no spot
+    machine is available (section 3.2). Nothing is bought before it is needed, and no spot machine
+    is missed. With d > 0, that policy leaves no slack to return to a spot machine.
 
-    Prices may change: a spot machine is taken or kept while that is the cheaper way to do the rest.
+    So the wait ends earlier, by 2d (to a spot machine and back) for the next change and for each of
+    the C(t) / loss_interval expected losses. Computing on-demand uses no slack, so the reserve is
+    left for later spot machines.
+
+    Prices may change. A spot machine is started or kept only while it is the cheaper way to finish.
     """
     if snapshot.done_ms >= job.work_ms:
         return MachineKind.NONE
@@ -139,44 +149,49 @@ def reserved_slack_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKin
 
 
 def reserve_ms(job: DeadlineJob, snapshot: JobSnapshot) -> int:
-    """The slack that `reserved_slack_policy` does not spend on waiting: 2d (1 + C(t) /
-    loss_interval).
+    """Return the slack that `reserved_slack_policy` does not use for waiting.
+
+    The reserve is 2d (1 + C(t) / loss_interval).
     """
     left_ms = job.work_ms - snapshot.done_ms
     return 2 * job.changeover_ms * (job.loss_interval_ms + left_ms) // job.loss_interval_ms
 
 
 def slack_ms(job: DeadlineJob, snapshot: JobSnapshot) -> int:
-    """The slack, R(t) - C(t), below zero when the deadline cannot be met."""
+    """Return the slack R(t) - C(t), which is negative if the deadline cannot be met."""
     return job.deadline_ms - snapshot.now_ms - (job.work_ms - snapshot.done_ms)
 
 
 def _is_safe_on_spot(job: DeadlineJob, snapshot: JobSnapshot) -> bool:
-    """Whether work on a spot machine could still go on-demand in time when that is lost."""
+    """Return whether a spot machine is available and its loss would still leave time for on-demand.
+
+    Also return True for a running spot machine if the slack is already below the changeover.
+    """
     if not snapshot.spot_available:
         return False
     slack = slack_ms(job, snapshot)
     if snapshot.machine is MachineKind.SPOT:
-        # A changeover that takes too long is given up; late work has nothing to lose.
+        # A changeover that takes too long is abandoned. Work that is already late has no deadline
+        # to protect, so the spot machine may stay.
         return slack < job.changeover_ms or slack - snapshot.starting_ms >= job.changeover_ms
     return slack >= 2 * job.changeover_ms
 
 
 def _can_wait(job: DeadlineJob, snapshot: JobSnapshot, reserve: int) -> bool:
-    """Whether going on-demand is still safe at the next decision, with so much slack to spare."""
+    """Return whether on-demand is still safe at the next decision, with `reserve` slack left."""
     slack = slack_ms(job, snapshot)
     least = job.changeover_ms + max(reserve, job.changeover_ms - job.tick_ms)
     return slack - job.tick_ms >= least
 
 
 def _has_progressed(job: DeadlineJob, snapshot: JobSnapshot, ahead_ms: int) -> bool:
-    """Whether cp(t) >= ep(t + ahead); both sides are multiplied by R(0)."""
+    """Return whether cp(t) >= ep(t + ahead). Both sides are multiplied by R(0)."""
     at_ms = snapshot.now_ms - job.submitted_ms + ahead_ms
     return snapshot.done_ms * (job.deadline_ms - job.submitted_ms) >= at_ms * job.work_ms
 
 
 def _is_spot_cheaper(job: DeadlineJob, snapshot: JobSnapshot) -> bool:
-    """Whether all that is left costs less on spot machines, a changeover to them included."""
+    """Return whether the remaining work costs less on spot machines, changeover included."""
     left_ms = job.work_ms - snapshot.done_ms
 
     def paid_ms(machine: MachineKind) -> int:
@@ -193,3 +208,4 @@ POLICIES: dict[str, Policy] = {
     "uniform progress": uniform_progress_policy,
     "reserved slack": reserved_slack_policy,
 }
+"""The policies by name. Clusters use the last policy."""

@@ -1,9 +1,9 @@
 """The cheapest schedule on a trace that is known in advance: a lower bound for every policy.
 
-Wu et al. (see `deadline_policies.py`), section 5.3, find it by an integer linear program. Here it
-is dynamic programming over the ticks, by the machine, the rest of its changeover and the work that
-is left, with bounds (branch and bound). Decisions are taken at ticks, as in a replay: no policy
-does better.
+Wu et al. (see `deadline_policies.py`, section 5.3) use an integer linear program. This module uses
+dynamic programming over the ticks, with branch and bound. A state consists of the machine, the rest
+of its changeover and the remaining work. Decisions are made at ticks, as in a replay, so no policy
+can be cheaper.
 """
 
 from __future__ import annotations
@@ -15,52 +15,58 @@ from control_plane.spot.deadline_policies import HOUR_MS, POLICIES, DeadlineJob,
 from control_plane.spot.replay import ON_DEMAND_PRICE, replay_policy
 from control_plane.spot.traces import SpotTrace
 
-# The tolerance of costs, which are summed in another order than in a replay.
+# A replay sums costs in another order, so that equal costs may differ by rounding.
 _ROUNDING = 1e-9
 
 _State = tuple[MachineKind, int]
+"""A machine and the rest of its changeover in ms."""
 _Costs = dict[_State, dict[int, float]]
+"""For each state, the least cost of a path by the work that is left in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TraceRemainder:
-    """The rest of a trace from a tick on: time with spot machines, and their least price."""
+    """The rest of a trace from a tick on."""
 
     spot_ms: int
+    """The time in which spot machines are available."""
     price_least: float
+    """The lowest price in that time, at most the on-demand price."""
 
 
 def optimum_cost(job: DeadlineJob, trace: SpotTrace) -> float | None:
-    """The least cost, in hours of an on-demand machine; None if even that cannot meet the deadline.
+    """Return the least cost of finishing in time, in hours of an on-demand machine.
 
-    States with the same work left keep the cheapest path to them. A path is dropped when its cost
-    and a bound of the rest exceed the cheapest policy's cost, or when another path is as cheap and
-    has done as much.
+    Return None if no policy finishes in time. Paths with the same state and the same remaining work
+    are merged into the cheapest path. Two kinds of paths are dropped:
+
+    - The cost and a bound of the remaining cost together exceed the best known cost.
+    - Another path is as cheap and has done at least as much.
     """
     replays = [replay_policy(policy, job, trace) for policy in POLICIES.values()]
     best = min((replay.cost for replay in replays if replay.finished_ms is not None), default=None)
     if best is None:
         return None
-    ahead = _remaining_market(job, trace)
+    remainders = _remaining_market(job, trace)
     costs: _Costs = {(MachineKind.NONE, 0): {job.work_ms: 0.0}}
-    for tick in range(len(ahead) - 1):
-        costs, finished = _advance_tick(job, trace, tick, costs, ahead[tick + 1], best)
+    for tick in range(len(remainders) - 1):
+        costs, finished = _advance_tick(job, trace, tick, costs, remainders[tick + 1], best)
         best = min(best, finished)
     return best
 
 
 def _remaining_market(job: DeadlineJob, trace: SpotTrace) -> list[_TraceRemainder]:
-    """The rest of the trace at each tick before the deadline, and at the deadline."""
+    """Return the rest of the trace at each tick before the deadline, and at the deadline."""
     length_ms = job.deadline_ms - job.submitted_ms
     ticks = min(len(trace.available), -(-length_ms // job.tick_ms))
-    rest = [_TraceRemainder(0, ON_DEMAND_PRICE)]
+    remainders = [_TraceRemainder(0, ON_DEMAND_PRICE)]
     for tick in reversed(range(ticks)):
-        spot_ms, price = rest[-1].spot_ms, rest[-1].price_least
+        spot_ms, price = remainders[-1].spot_ms, remainders[-1].price_least
         if trace.available[tick]:
             spot_ms += min(job.tick_ms, length_ms - tick * job.tick_ms)
             price = min(price, trace.prices[tick])
-        rest.append(_TraceRemainder(spot_ms, price))
-    return rest[::-1]
+        remainders.append(_TraceRemainder(spot_ms, price))
+    return remainders[::-1]
 
 
 def _advance_tick(
@@ -68,11 +74,18 @@ def _advance_tick(
     trace: SpotTrace,
     tick: int,
     costs: _Costs,
-    ahead: _TraceRemainder,
+    remainder: _TraceRemainder,
     best: float,
 ) -> tuple[_Costs, float]:
-    """The states after a tick, and the least cost of paths that finished in it."""
-    left_of_time_ms = job.deadline_ms - job.submitted_ms - (tick + 1) * job.tick_ms
+    """Extend all paths by a tick.
+
+    Return the remaining states with their costs, and the least cost of all finished paths.
+
+    Args:
+        remainder: the rest of the trace after the tick.
+        best: the least known cost of a finished path.
+    """
+    time_left_ms = job.deadline_ms - job.submitted_ms - (tick + 1) * job.tick_ms
     after_tick: _Costs = {}
     for state, paths in costs.items():
         for machine, starting_ms in _choices(job, trace.available[tick], state):
@@ -80,23 +93,24 @@ def _advance_tick(
             idle_ms = min(starting_ms, job.tick_ms)
             worked_ms = 0 if machine is MachineKind.NONE else job.tick_ms - idle_ms
             paid = price * (idle_ms + worked_ms) / HOUR_MS
-            after = after_tick.setdefault((machine, starting_ms - idle_ms), {})
+            paths_after = after_tick.setdefault((machine, starting_ms - idle_ms), {})
             for left_ms, cost in paths.items():
                 rest_ms = left_ms - worked_ms
                 if rest_ms <= 0:
-                    if idle_ms + left_ms <= left_of_time_ms + job.tick_ms:
+                    if idle_ms + left_ms <= time_left_ms + job.tick_ms:
                         best = min(best, cost + price * (idle_ms + left_ms) / HOUR_MS)
                     continue
-                if rest_ms <= left_of_time_ms and cost + paid < after.get(rest_ms, best):
-                    after[rest_ms] = cost + paid
+                if rest_ms <= time_left_ms and cost + paid < paths_after.get(rest_ms, best):
+                    paths_after[rest_ms] = cost + paid
     kept = {
-        state: _undominated_paths(job, state[0], paths, ahead, best)
+        state: _undominated_paths(job, state[0], paths, remainder, best)
         for state, paths in after_tick.items()
     }
     return kept, best
 
 
 def _choices(job: DeadlineJob, available: bool, state: _State) -> Iterator[_State]:
+    """Yield the states that a decision in `state` can lead to at the start of a tick."""
     machine, starting_ms = state
     yield MachineKind.NONE, 0
     yield (
@@ -111,29 +125,34 @@ def _undominated_paths(
     job: DeadlineJob,
     machine: MachineKind,
     paths: dict[int, float],
-    ahead: _TraceRemainder,
+    remainder: _TraceRemainder,
     best: float,
 ) -> dict[int, float]:
+    """Return the paths that can still lead to a lower cost than `best`.
+
+    A path with more work left must be cheaper than every path with less.
+    """
     kept: dict[int, float] = {}
     cheapest = best
     for left_ms in sorted(paths):
         cost = paths[left_ms]
-        if cost < cheapest and cost + _cost_bound(job, machine, left_ms, ahead) < best - _ROUNDING:
+        bound = cost + _cost_bound(job, machine, left_ms, remainder)
+        if cost < cheapest and bound < best - _ROUNDING:
             cheapest = cost
             kept[left_ms] = cost
     return kept
 
 
 def _cost_bound(
-    job: DeadlineJob, machine: MachineKind, left_ms: int, ahead: _TraceRemainder
+    job: DeadlineJob, machine: MachineKind, left_ms: int, remainder: _TraceRemainder
 ) -> float:
-    """A lower bound of the rest's cost."""
-    spot_ms = min(left_ms, ahead.spot_ms)
-    paid = ahead.price_least * spot_ms + ON_DEMAND_PRICE * (left_ms - spot_ms)
+    """Return a lower bound of the cost of the remaining work on the rest of a trace."""
+    spot_ms = min(left_ms, remainder.spot_ms)
+    paid = remainder.price_least * spot_ms + ON_DEMAND_PRICE * (left_ms - spot_ms)
     if machine is MachineKind.NONE:
-        paid += ahead.price_least * job.changeover_ms
+        paid += remainder.price_least * job.changeover_ms
     if machine is not MachineKind.ON_DEMAND and left_ms > spot_ms:
         paid += (
-            ON_DEMAND_PRICE - ahead.price_least * (machine is MachineKind.NONE)
+            ON_DEMAND_PRICE - remainder.price_least * (machine is MachineKind.NONE)
         ) * job.changeover_ms
     return paid / HOUR_MS

@@ -1,4 +1,4 @@
-"""The replay of a policy on a trace: its machines and costs tick by tick in virtual time."""
+"""The replay of a policy on a trace: machines and costs tick by tick in virtual time."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from control_plane.spot.deadline_policies import (
 from control_plane.spot.traces import SpotTrace
 
 ON_DEMAND_PRICE = 1.0
+"""The price of an hour on-demand. Costs and spot prices are relative to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of a replay. `cost` is in hours of an on-demand machine. `finished_ms` counts from
-    the submission, None: not before the deadline. `starts` are the changeovers, `machines` the
-    machine at each tick.
-    """
+    """The result of a replay."""
 
     cost: float
+    """The cost in hours of an on-demand machine."""
     finished_ms: int | None
+    """The time from the submission to the end of the work. None if not finished by the deadline."""
     starts: int
+    """The number of changeovers."""
     losses: int
+    """The number of lost spot machines."""
     spot_ms: int
+    """The paid time of spot machines."""
     on_demand_ms: int
+    """The paid time of on-demand machines."""
     machines: tuple[MachineKind, ...]
+    """The machine at each tick."""
 
 
 @dataclass(slots=True)
 class _ReplayState:
-    """The state of a replay."""
+    """The progress of a replay. Fields are named as in `JobSnapshot` and `ReplayResult`."""
 
     done_ms: int = 0
     machine: MachineKind = MachineKind.NONE
@@ -46,16 +51,17 @@ class _ReplayState:
 
 
 def trace_job(trace: SpotTrace, work_ms: int, deadline_ms: int, changeover_ms: int) -> DeadlineJob:
-    """A job that is submitted when the trace begins and decides at each of its ticks."""
+    """Return a job that is submitted at the beginning of the trace and decides at each tick."""
     return DeadlineJob(work_ms, 0, deadline_ms, changeover_ms, trace.tick_ms)
 
 
 def replay_policy(policy: Policy, job: DeadlineJob, trace: SpotTrace) -> ReplayResult:
-    """Run the work on the trace until it is done or the deadline, or the trace, is over.
+    """Run the work on the trace until the work is done, or the deadline or the end of the trace
+    comes.
 
-    The trace begins at the submission and its ticks are the job's: its state at a tick holds for
-    all of it. Machines are paid from the start of their changeover until they are lost or left, and
-    the last one until the work is done.
+    The trace begins at the submission and has the job's ticks. The market state of a tick lasts for
+    the whole tick. A machine is paid from the start of its changeover until its loss or
+    replacement, and the last machine until the work is done.
     """
     state = _ReplayState()
     machines: list[MachineKind] = []
@@ -80,6 +86,11 @@ def replay_policy(policy: Policy, job: DeadlineJob, trace: SpotTrace) -> ReplayR
 
 
 def _job_snapshot(state: _ReplayState, trace: SpotTrace, tick: int, now_ms: int) -> JobSnapshot:
+    """Return the snapshot for the decision at a tick.
+
+    If the market has no spot machines at this tick, first remove the work's spot machine and count
+    a loss.
+    """
     available = trace.available[tick]
     if state.machine is MachineKind.SPOT and not available:
         state.machine, state.starting_ms = MachineKind.NONE, 0
@@ -98,6 +109,7 @@ def _job_snapshot(state: _ReplayState, trace: SpotTrace, tick: int, now_ms: int)
 def _apply_decision(
     state: _ReplayState, policy: Policy, job: DeadlineJob, snapshot: JobSnapshot
 ) -> None:
+    """Ask the policy for a machine, and start a changeover if the machine changes."""
     chosen = policy(job, snapshot)
     assert chosen is not MachineKind.SPOT or snapshot.spot_available, (chosen, snapshot)
     if chosen is state.machine:
@@ -108,7 +120,7 @@ def _apply_decision(
 
 
 def _run_tick(state: _ReplayState, job: DeadlineJob, spot_price: float, now_ms: int) -> int:
-    """Run the machine for a tick; return the milliseconds of it that are paid."""
+    """Run the machine for a tick, update the state, and return the paid milliseconds."""
     if state.machine is MachineKind.NONE:
         return 0
     starting_ms = min(state.starting_ms, job.tick_ms)

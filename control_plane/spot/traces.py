@@ -1,18 +1,18 @@
-"""Traces of spot machines: when they were available, and their prices. Read from a file or
-generated.
+"""Traces of spot machines, read from a file or generated: availability and prices over time.
 
-The generator's parameters:
+The sources of the generator's parameters:
 
-- Wu et al., "Can't Be Late" (NSDI 2024), section 2: availability differs by zone and jumps from all
-  to nothing within hours; gaps last from minutes to days; the price of a spot machine varies by
-  5 % in a week; 94 % of the time either all machines of a cluster are there or none, so that one
-  bit says it. The zones of its traces are available 4 to 95 % of the time.
-- Its traces (github.com/skypilot-org/spot-traces). In the first twelve days of
-  availability/1-node/aws-02-15-2023/us-west-2a_v100_1.json a spot machine was to be had 83 % of the
-  time, in some 34 periods: 7 h on the average, half of them below 2 h, with gaps of 1.4 h on the
-  average, half of them below half an hour. A lognormal distribution whose mean is 3 times its
-  median has the sigma sqrt(2 ln 3) = 1.5. A period and its gap make 8.4 h.
-- A V100 (p3.2xlarge) cost 3.06 an hour on-demand and 0.97 as a spot machine then: 0.32 of it.
+- Wu et al., "Can't Be Late" (NSDI 2024), section 2. Availability differs by zone and changes from
+  all machines to no machines within hours. Gaps last from minutes to days. Spot prices vary by 5 %
+  in a week. For 94 % of the time, either all machines of a cluster are available or none, so that a
+  single bit is enough. The zones of the paper's traces are available 4 to 95 % of the time.
+- The traces of that paper (github.com/skypilot-org/spot-traces). In the first twelve days of
+  availability/1-node/aws-02-15-2023/us-west-2a_v100_1.json, a spot machine was available 83 % of
+  the time, in about 34 periods. Periods last 7 h on average, with a median below 2 h. Gaps last
+  1.4 h on average, with a median below half an hour. A lognormal distribution whose mean is 3 times
+  its median has the sigma sqrt(2 ln 3) = 1.5. A period and a gap together last 8.4 h.
+- A V100 (p3.2xlarge) then cost 3.06 an hour on-demand and 0.97 as a spot machine: a fraction of
+  0.32.
 """
 
 from __future__ import annotations
@@ -26,27 +26,34 @@ from control_plane.searchers.randomness import Generator
 
 MINUTE_MS = 60_000
 TICK_MS = 5 * MINUTE_MS
+"""The tick of generated traces."""
 CYCLE_MS = 8 * 60 * MINUTE_MS
+"""The mean length of a period of availability and a gap together."""
 SIGMA = 1.5
+"""The sigma of the lognormal lengths of periods and gaps."""
 PRICE = 0.32
+"""The mean spot price, as a fraction of the on-demand price."""
 PRICE_SPREAD = 0.05
+"""The largest deviation of a generated price, as a fraction of `PRICE`."""
 PRICE_HOLDS_MS = 24 * 60 * MINUTE_MS
+"""The time for which a generated price is constant."""
 TICKS_MAX = 1_000_000
+"""The longest list that `read_trace` accepts."""
 
 
 class TraceInvalid(ValueError):
-    """A file that is no trace; the message says what is wrong with it."""
+    """The text is not a valid trace. The message describes the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpotTrace:
-    """The availability and price of spot machines at each tick, which hold until the next. Prices
-    are shares of the on-demand price.
-    """
+    """The availability and price of spot machines at each tick."""
 
     tick_ms: int
     available: tuple[bool, ...]
+    """Whether spot machines are available, from each tick to the next."""
     prices: tuple[float, ...]
+    """The spot price from each tick to the next, as a fraction of the on-demand price."""
 
     @property
     def length_ms(self) -> int:
@@ -55,17 +62,22 @@ class SpotTrace:
 
 
 def availability(trace: SpotTrace, until_ms: int) -> float:
-    """The share of the ticks before `until_ms`, at least one, in which there were spot machines."""
+    """Return the fraction of the ticks before `until_ms` in which spot machines were available.
+
+    At least the first tick counts.
+    """
     ticks = max(1, min(until_ms // trace.tick_ms, len(trace.available)))
     return sum(trace.available[:ticks]) / ticks
 
 
 def generate_trace(availability: float, length_ms: int, seed: int) -> SpotTrace:
-    """Generate a trace that lasts for `length_ms` or a little longer, of a zone with that
-    availability.
+    """Generate a trace of at least `length_ms`, rounded up to whole ticks.
 
-    `availability` is between 0 and 1 and that of the zone in the long run: a trace of few periods
-    has another. Equal arguments give an equal trace.
+    Equal arguments give an equal trace.
+
+    Args:
+        availability: the long-run availability of the zone, between 0 and 1. A trace with few
+            periods has another availability.
     """
     generator = Generator.from_seed(seed)
     ticks = -(-length_ms // TICK_MS)
@@ -77,10 +89,11 @@ def generate_trace(availability: float, length_ms: int, seed: int) -> SpotTrace:
 
 
 def read_trace(text: str) -> SpotTrace:
-    """Parse a trace in the format of github.com/skypilot-org/spot-traces; raises TraceInvalid.
+    """Parse a trace in the format of github.com/skypilot-org/spot-traces. Raises TraceInvalid.
 
-    `{"metadata": {"gap_seconds": 300}, "data": [1, 0, ...]}`: the number of machines at each tick.
-    `"prices"`, shares of the on-demand price, one for each tick, is our addition.
+    The format is `{"metadata": {"gap_seconds": 300}, "data": [1, 0, ...]}`, where `data` has the
+    number of machines at each tick. `"prices"` is an extension with a fraction of the on-demand
+    price per tick.
     """
     try:
         document = json.loads(text)
@@ -102,38 +115,42 @@ def read_trace(text: str) -> SpotTrace:
 def _generate_availability(
     generator: Generator, availability: float, ticks: int
 ) -> tuple[bool, ...]:
+    """Draw alternating periods and gaps, and return the availability of each tick."""
     if not 0 < availability < 1:
         return (availability > 0,) * ticks
     is_up = generator.draw_uniform() < availability
-    found: list[bool] = []
-    # The start lies within a period: what is before it is drawn and left out.
-    before = 3 * CYCLE_MS // TICK_MS
-    while len(found) < before + ticks:
+    available: list[bool] = []
+    # A trace starts in the middle of a period, so earlier ticks are drawn and discarded.
+    discarded = 3 * CYCLE_MS // TICK_MS
+    while len(available) < discarded + ticks:
         mean_ms = CYCLE_MS * (availability if is_up else 1 - availability)
         length = max(1, round(_sample_lognormal(generator, mean_ms) / TICK_MS))
-        found += [is_up] * min(length, before + ticks - len(found))
+        available += [is_up] * min(length, discarded + ticks - len(available))
         is_up = not is_up
-    return tuple(found[before:])
+    return tuple(available[discarded:])
 
 
 def _generate_prices(generator: Generator, ticks: int) -> tuple[float, ...]:
-    found: list[float] = []
-    while len(found) < ticks:
+    """Draw a price per `PRICE_HOLDS_MS`, and return the price at each tick."""
+    prices: list[float] = []
+    while len(prices) < ticks:
         price = PRICE * (1 + PRICE_SPREAD * (2 * generator.draw_uniform() - 1))
-        found += [round(price, 4)] * (PRICE_HOLDS_MS // TICK_MS)
-    return tuple(found[:ticks])
+        prices += [round(price, 4)] * (PRICE_HOLDS_MS // TICK_MS)
+    return tuple(prices[:ticks])
 
 
 def _sample_lognormal(generator: Generator, mean: float) -> float:
-    # The inverse of the distribution is not defined at 0, which is drawn once in 2^53.
+    """Draw from a lognormal distribution with this mean and `SIGMA`."""
+    # The inverse of the distribution is undefined at 0, which is drawn with probability 2^-53.
     normal = NormalDist().inv_cdf(max(generator.draw_uniform(), 2**-53))
     return mean * math.exp(SIGMA * normal - SIGMA**2 / 2)
 
 
 def _parse_numbers(document: dict[str, object], name: str) -> list[float]:
-    found = document.get(name)
-    if not isinstance(found, list) or not found or len(found) > TICKS_MAX:
+    """Return a list of finite numbers from the document. Raises TraceInvalid for other values."""
+    numbers = document.get(name)
+    if not isinstance(numbers, list) or not numbers or len(numbers) > TICKS_MAX:
         raise TraceInvalid(f"{name} must be a list of 1 to {TICKS_MAX} numbers, one for each tick")
-    if not all(isinstance(number, int | float) and math.isfinite(number) for number in found):
-        raise TraceInvalid(f"{name} must hold nothing but finite numbers")
-    return found
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        raise TraceInvalid(f"{name} must contain only finite numbers")
+    return numbers

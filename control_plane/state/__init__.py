@@ -1,3 +1,5 @@
-"""The state table: the StateTable protocol, which holds all actors and other rows, its local
-implementations, and tables with faults for tests and simulations.
+"""State tables: the StateTable protocol, the local implementations, and tables with injected
+faults.
+
+A state table stores all actors and all other rows of a cluster.
 """

@@ -1,8 +1,9 @@
-"""Faults as decorators over any StateTable, for tests and simulations.
+"""State tables with injected faults, for tests and simulations. Each wraps another StateTable.
 
-A process dies (CrashingTable), the table does not answer or a client library repeats a commit
-(FlakyTable), another process acts between two calls (InterleavingTable) or between two rows of one
-query (TearingTable).
+- CrashingTable: the process dies at a commit.
+- FlakyTable: the table does not answer, or a client library repeats a commit.
+- InterleavingTable: another process acts between two calls.
+- TearingTable: another process acts between two rows of a query.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +17,14 @@ CrashMoment = Literal["before", "after"]
 
 
 class Crash(BaseException):
-    """The process ends here. No handler of Exception catches it, as none would a power cut."""
+    """The simulated end of the process. Handlers of Exception do not catch it."""
 
 
 class TableDecorator:
-    """A StateTable that passes every call on to another; subclasses override what they disturb.
+    """A StateTable that passes every call to another table. Subclasses override the disturbed
+    calls.
 
-    Its queries are no snapshots, so that readers take the care that a cloud's table needs.
+    Queries are not snapshots, so that readers must be as careful as with a cloud's table.
     """
 
     snapshot_queries = False
@@ -31,39 +33,40 @@ class TableDecorator:
         self.table = table
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         return self.table.get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows one by one, so that a fault of `get` is a fault here too."""
+        """Read rows by separate `get` calls, so that faults of `get` apply here too."""
         return tuple(self.get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read a page of a range of rows; see StateTable."""
         return self.table.query(partition, first, last, limit=limit, descending=descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return those of the shards that may have due rows."""
+        """Return the shards that may have due rows."""
         return self.table.due_shards(shards, until_ms)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of due rows of a shard, earliest first."""
+        """Read the keys of a shard's due rows, earliest first."""
         return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically; see StateTable."""
         self.table.commit(writes)
 
 
 class CrashingTable(TableDecorator):
-    """Raises Crash at commit number `crash_at` (from 1; 0: never), before or after it happened.
+    """Raises Crash at commit number `crash_at`, counted from 1. With 0, no commit crashes.
 
-    A commit whose condition fails counts too: the process may die there as well. The dead process
-    does nothing more: every later call raises Crash again.
+    `when` selects whether the crash happens before or after the commit. A commit with a failed
+    condition counts as well. After a crash, later calls of `get`, `get_many`, `query` and `commit`
+    raise Crash again.
     """
 
     def __init__(self, table: StateTable, crash_at: int = 0, when: CrashMoment = "before") -> None:
@@ -73,19 +76,19 @@ class CrashingTable(TableDecorator):
         self._when = when
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         self._raise_if_crashed()
         return super().get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read a page of a range of rows; see StateTable."""
         self._raise_if_crashed()
         return super().query(partition, first, last, limit=limit, descending=descending)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none, or raise Crash."""
+        """Apply all writes atomically, or raise Crash."""
         self._raise_if_crashed()
         self.commits += 1
         if self.commits != self._crash_at:
@@ -96,16 +99,19 @@ class CrashingTable(TableDecorator):
         raise Crash(f"{self._when} commit {self.commits}")
 
     def _raise_if_crashed(self) -> None:
+        """Raise Crash if the process has crashed already."""
         if self._crash_at and self.commits >= self._crash_at:
             raise Crash(f"crashed at commit {self._crash_at}")
 
 
 class FlakyTable(TableDecorator):
-    """Disturbs a random `share` of the commits: half of them raise Unavailable, before or after the
-    commit happened, and half are sent twice, as a client library's retry does.
+    """Disturbs a random `share` of the commits and a random `reads_share` of the reads.
 
-    The second of two equal commits may raise Conflict though the first succeeded. A random
-    `reads_share` of the reads raises Unavailable too. Equal seeds give equal faults.
+    Half of the disturbed commits raise Unavailable, before or after the commit. The other half are
+    sent twice, as by a client library. The second of two equal commits may raise Conflict although
+    the first succeeded. A disturbed read raises Unavailable.
+
+    Equal seeds inject equal faults. `fault_count` counts the injected faults.
     """
 
     def __init__(
@@ -119,36 +125,37 @@ class FlakyTable(TableDecorator):
         self._lock = Lock()
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         self._maybe_fail_read()
         return super().get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows by their keys, in their order; None for a row that does not exist."""
+        """Read rows in the order of `keys`. Return None for a missing row."""
         self._maybe_fail_read()
         return super().get_many(keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read a page of a range of rows; see StateTable."""
         self._maybe_fail_read()
         return super().query(partition, first, last, limit=limit, descending=descending)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically, once or twice, or raise Unavailable; see the class."""
         with self._lock:
-            chance = self._random.random()
-            self.fault_count += chance < self._share
-        if chance < self._share / 4:
+            random_number = self._random.random()
+            self.fault_count += random_number < self._share
+        if random_number < self._share / 4:
             raise Unavailable("throttled before the commit")
         super().commit(writes)
-        if chance < self._share / 2:
+        if random_number < self._share / 2:
             raise Unavailable("the response to the commit was lost")
-        if chance < self._share:
+        if random_number < self._share:
             super().commit(writes)
 
     def _maybe_fail_read(self) -> None:
+        """Raise Unavailable for a random share of the reads."""
         with self._lock:
             fails = self._random.random() < self._reads_share
             self.fault_count += fails
@@ -157,8 +164,9 @@ class FlakyTable(TableDecorator):
 
 
 class InterleavingTable(TableDecorator):
-    """Calls `act`, which stands for another process, once, right before the first commit that
-    `picks` accepts.
+    """Calls `act` once, directly before the first commit that `picks` accepts.
+
+    `act` stands for another process. `acted` is True after the call.
     """
 
     def __init__(
@@ -173,7 +181,7 @@ class InterleavingTable(TableDecorator):
         self._picks = picks
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically. Before the first accepted commit, call `act`."""
         if not self.acted and self._picks(writes):
             self.acted = True
             self._act()
@@ -181,12 +189,13 @@ class InterleavingTable(TableDecorator):
 
 
 class TearingTable(TableDecorator):
-    """Calls `act`, which stands for another process, in the middle of a query: rows up to the sort
-    key `torn_at` are read before it, the others after. A store that reads a range row by row gives
-    such answers.
+    """Calls `act` in the middle of a query, as if another process wrote between two reads of rows.
 
-    `queries` are the numbers (from 1) of the queries that are torn, None for all of them; `act` is
-    given the partition.
+    Rows up to the sort key `torn_at` are read before the call, and later rows after the call.
+    Stores that read a range row by row can return such a page. `act` is called with the partition.
+
+    Args:
+        queries: the numbers of the torn queries, counted from 1. None tears all queries.
     """
 
     def __init__(
@@ -205,13 +214,15 @@ class TearingTable(TableDecorator):
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows, torn if the query is ascending and chosen."""
+        """Read a page of a range of rows. Ascending queries that are selected by number are
+        torn.
+        """
         self.queries += 1
         before = super().query(partition, first, last, limit=limit, descending=descending)
         if descending or (self._torn is not None and self.queries not in self._torn):
             return before
         if before.next_sort is not None and before.next_sort.encode() <= self._torn_at:
-            # The page ends before `torn_at`: a later page is torn.
+            # The page ends before `torn_at`, so a later page is torn instead.
             return before
         self._act(partition)
         after = super().query(partition, first, last, limit=limit)

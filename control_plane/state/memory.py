@@ -1,7 +1,7 @@
-"""The StateTable in memory, for simulations, which make thousands of clusters and keep none.
+"""A StateTable in memory, for simulations, which create thousands of short-lived clusters.
 
-A snapshot shares every partition until one side writes to it, so that it costs little more than a
-list of their names.
+A snapshot shares every partition with its table until either side writes to the partition. Creating
+a snapshot therefore costs little more than copying the list of partition names.
 """
 
 from bisect import bisect_left, insort
@@ -29,8 +29,9 @@ from control_plane.state.table import (
 
 
 class _Partition:
-    """A partition's rows by sort key, and the sort keys in order. The order of code points is that
-    of UTF-8 bytes.
+    """The rows of a partition by sort key, and the sorted list of sort keys.
+
+    Sorting by code points is the same as sorting by UTF-8 bytes.
     """
 
     __slots__ = ("rows", "sorts")
@@ -44,20 +45,22 @@ class _Partition:
 
 
 class MemoryTable:
-    """A StateTable that lives as long as the object; threads may share it."""
+    """A StateTable whose rows exist as long as the object. Threads may share a table."""
 
-    # A query is answered under the lock.
+    # Queries read all rows while holding the lock.
     snapshot_queries = True
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._partitions: dict[str, _Partition] = {}
-        # Partitions that a snapshot may share.
+        # Names of the partitions that a snapshot may share.
         self._shared: set[str] = set()
         self._due: list[list[tuple[int, str, str]]] = [[] for _ in (*WORK_SHARDS, *EXPIRY_SHARDS)]
 
     def snapshot(self) -> "MemoryTable":
-        """A copy of the table, which is independent of this one from now on."""
+        """Return a copy of the table. Later changes to either table do not affect the other
+        table.
+        """
         with self._lock:
             self._shared = set(self._partitions)
             copy = MemoryTable()
@@ -67,19 +70,19 @@ class MemoryTable:
         return copy
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         with self._lock:
             return self._get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows by their keys, in their order; None for a row that does not exist."""
+        """Read rows in the order of `keys`. Return None for a missing row."""
         with self._lock:
             return tuple(self._get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read a page of a range of rows; see StateTable."""
         with self._lock:
             stored = self._partitions.get(partition)
             if stored is None:
@@ -94,13 +97,13 @@ class MemoryTable:
             return Page(rows, rows[-1].key.sort if descending else following)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return all shards, since reading one costs nothing here."""
+        """Return all `shards`, because reading a shard in memory is cheap."""
         return tuple(shards)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of due rows of a shard, earliest first."""
+        """Read the keys of a shard's due rows, earliest first."""
         with self._lock:
             entries = self._due[shard]
             start = bisect_left(entries, (after_ms + 1, "", ""))
@@ -108,7 +111,7 @@ class MemoryTable:
             return tuple(Key(partition, sort) for _, partition, sort in entries[start:end])
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically; see StateTable."""
         check_limits(writes)
         with self._lock:
             for write in writes:
@@ -124,10 +127,12 @@ class MemoryTable:
                         pass
 
     def _get(self, key: Key) -> Row | None:
+        """Return the stored row, or None. The caller holds the lock."""
         stored = self._partitions.get(key.partition)
         return None if stored is None else stored.rows.get(key.sort)
 
     def _put(self, row: Row) -> None:
+        """Store a row and update the due index. The caller holds the lock."""
         partition, sort = row.key
         stored = self._writable_partition(partition)
         before = stored.rows.get(sort)
@@ -141,6 +146,7 @@ class MemoryTable:
             insort(self._due[shard], (row.due_ms, partition, sort))
 
     def _delete(self, key: Key) -> None:
+        """Delete a row, if it exists, and update the due index. The caller holds the lock."""
         if self._get(key) is None:
             return
         stored = self._writable_partition(key.partition)
@@ -149,12 +155,15 @@ class MemoryTable:
         self._remove_due_entry(deleted)
 
     def _remove_due_entry(self, row: Row) -> None:
+        """Remove a row from the due index, if the row is in the index."""
         if row.due_ms is not None:
             entries = self._due[shard_of(row.key.partition, expires=row.expires)]
             del entries[bisect_left(entries, (row.due_ms, *row.key))]
 
     def _writable_partition(self, partition: str) -> _Partition:
-        """The partition to write to; it is copied if a snapshot shares it."""
+        """Return the partition for writing. Create a missing partition and copy a shared
+        partition.
+        """
         stored = self._partitions.get(partition)
         if stored is None:
             stored = self._partitions[partition] = _Partition({}, [])
@@ -165,10 +174,12 @@ class MemoryTable:
 
 
 def _stored_row(put: Put) -> Row:
+    """Return the row that a Put stores."""
     return Row(put.key, put.revision, put.body, put.due_ms, put.expires)
 
 
 def _is_met(row: Row | None, expect: Expected) -> bool:
+    """Return whether a stored row, or None for no row, meets the condition."""
     match expect:
         case Expect.ANYTHING:
             return True

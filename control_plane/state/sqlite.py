@@ -1,8 +1,8 @@
-"""The StateTable in one SQLite file, for a cluster on a laptop.
+"""A StateTable in a single SQLite file, for a cluster on a laptop.
 
-WAL lets readers go on while a writer writes. `synchronous=FULL` makes every commit durable before
-it returns; NORMAL may lose the last commits on a power failure, never their order, and never on a
-crash of the process.
+In WAL mode, readers continue while a writer writes. With `synchronous=FULL`, every commit is
+durable when it returns. With NORMAL, a power failure may lose the last commits but never their
+order; a crash of the process loses nothing.
 """
 
 import sqlite3
@@ -35,10 +35,10 @@ from control_plane.state.table import (
 
 BUSY_MS_MAX = 10_000
 IN_MEMORY = ":memory:"
-# Pages of the log, 16 MiB, after which a commit copies them to the file and waits for the disk.
-# With SQLite's own 1,000 that was a sixth of the time of many small commits.
+# The number of log pages (16 MiB) after which a commit copies the log to the file and waits for the
+# disk. With SQLite's default of 1,000, copying took a sixth of the time of many small commits.
 _LOG_PAGES = 4_000
-# Pages that are copied before other commits get their turn.
+# The number of pages that a backup copies before other commits may run.
 _COPIED_PAGES = 4_096
 
 _SCHEMA = """
@@ -55,20 +55,22 @@ _UPDATE = "update rows set revision=?, body=?, due_ms=?, shard=? where partition
 
 
 class SqliteTable:
-    """A StateTable in the file `path`; open one per process.
+    """A StateTable in the file `path`. A process must open the file only once.
 
-    One connection, guarded by a lock, writes, and reads while the lock is free. A read that would
-    have to wait uses another connection: a thread that holds the lock waits in turn for the
-    interpreter, and with ten of them each read would take as long as ten.
+    A main connection, guarded by a lock, writes all rows, and reads while the lock is free. If the
+    lock is taken, a read uses another connection. The thread with the lock also waits for the
+    interpreter, so with ten threads each read would take ten times as long.
     """
 
-    # One statement reads one snapshot of the file.
+    # A statement reads a snapshot of the file.
     snapshot_queries = True
 
     def __init__(
         self, path: Path | str, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:
-        """Open or create the file; raises Unavailable if it cannot be used as a state table."""
+        """Open or create the file. Raises Unavailable if the file cannot be used as a state
+        table.
+        """
         self._lock = threading.Lock()
         self._path = path
         self._idle_readers: deque[sqlite3.Connection] = deque()
@@ -82,60 +84,60 @@ class SqliteTable:
             raise _to_table_error(error) from error
 
     def close(self) -> None:
-        """Close the file. The table cannot be used afterwards."""
+        """Close all connections. The table cannot be used afterwards."""
         with self._lock:
             self._db.close()
             while self._idle_readers:
                 self._idle_readers.pop().close()
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
         rows = self._read("select * from rows where partition=? and sort=?", key)
         return _to_row(rows[0]) if rows else None
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows by their keys, in their order; None for a row that does not exist."""
+        """Read rows in the order of `keys`. Return None for a missing row."""
         if not keys:
             return ()
         places = ",".join("(?,?)" for _ in keys)
-        found = self._read(
+        records = self._read(
             f"with wanted(p, s) as (values {places}) select rows.* from wanted"
-            # A cross join keeps its order: with `in` SQLite would scan the whole table.
+            # SQLite does not reorder a cross join. With `in`, SQLite would scan the whole table.
             " cross join rows on partition=p and sort=s",
             tuple(chain.from_iterable(keys)),
         )
-        rows = {row.key: row for row in map(_to_row, found)}
+        rows = {row.key: row for row in map(_to_row, records)}
         return tuple(rows.get(key) for key in keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read one page of a range of rows."""
+        """Read a page of a range of rows; see StateTable."""
         order = "desc" if descending else "asc"
-        found = self._read(
+        records = self._read(
             "select * from rows where partition=? and sort>=? and sort<?"
             f" order by sort {order} limit ?",
             (partition, first, last, limit + 1),
         )
-        return page_of([_to_row(fields) for fields in found], limit, descending)
+        return page_of([_to_row(fields) for fields in records], limit, descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return all shards, since reading one costs little here."""
+        """Return all `shards`, because reading a shard of a local file is cheap."""
         return tuple(shards)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of due rows of a shard, earliest first."""
-        found = self._read(
+        """Read the keys of a shard's due rows, earliest first."""
+        records = self._read(
             "select partition, sort from rows where shard=? and due_ms>? and due_ms<=?"
             " order by due_ms, partition, sort limit ?",
             (shard, after_ms, until_ms, limit),
         )
-        return tuple(Key(partition, sort) for partition, sort in found)
+        return tuple(Key(partition, sort) for partition, sort in records)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none."""
+        """Apply all writes atomically; see StateTable."""
         check_limits(writes)
         with self._lock:
             try:
@@ -147,16 +149,19 @@ class SqliteTable:
             except sqlite3.DatabaseError as error:
                 raise _to_table_error(error) from error
             finally:
-                # On a broken disk this may fail too: the next call tries again.
+                # On a broken disk, the rollback may fail too. The next call tries again.
                 with suppress(sqlite3.OperationalError):
                     self._roll_back()
 
     def _roll_back(self) -> None:
-        """End a commit that failed, unless SQLite has done so itself."""
+        """Roll back an open transaction, unless SQLite has done so already."""
         if self._db.in_transaction:
             self._db.execute("rollback")
 
     def _apply(self, write: Write) -> None:
+        """Execute a write in the open transaction. Raises Conflict if the condition does not
+        hold.
+        """
         match write:
             case Put():
                 self._put(write)
@@ -171,6 +176,7 @@ class SqliteTable:
                 self._check(key, expect)
 
     def _put(self, put: Put) -> None:
+        """Execute a Put in the open transaction. Raises Conflict if the condition does not hold."""
         shard = None if put.due_ms is None else shard_of(put.key.partition, expires=put.expires)
         if put.expect is Expect.ABSENT or put.expect is Expect.ANYTHING:
             insert = "insert or ignore into rows values(?,?,?,?,?,?)"
@@ -190,24 +196,26 @@ class SqliteTable:
             raise Conflict(put.key)
 
     def _check(self, key: Key, expect: Expected) -> None:
-        found = self._db.execute(
+        """Raise Conflict if the condition on the stored row does not hold."""
+        stored = self._db.execute(
             "select revision from rows where partition=? and sort=?", key
         ).fetchone()
         match expect:
             case Expect.ANYTHING:
                 holds = True
             case Expect.ABSENT:
-                holds = found is None
+                holds = stored is None
             case Expect.PRESENT:
-                holds = found is not None
+                holds = stored is not None
             case revision:
-                holds = found is not None and found[0] == revision
+                holds = stored is not None and stored[0] == revision
         if not holds:
             raise Conflict(key)
 
     def _read(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+        """Execute a reading statement and return all result rows. Raises Unavailable."""
         try:
-            # A database in memory is visible to its own connection only.
+            # Only the main connection can see a database in memory, so wait for the lock there.
             if self._lock.acquire(blocking=self._path == IN_MEMORY):
                 try:
                     self._roll_back()
@@ -219,6 +227,7 @@ class SqliteTable:
             raise _to_table_error(error) from error
 
     def _read_on_other_connection(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+        """Execute a statement on an idle or new connection, which is kept for later reads."""
         try:
             reader = self._idle_readers.pop()
         except IndexError:
@@ -229,46 +238,54 @@ class SqliteTable:
             self._idle_readers.append(reader)
 
     def _open_connection(self) -> sqlite3.Connection:
+        """Open a connection to the file, which any thread may use."""
         return sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
         )
 
 
 def copy_table_file(source: Path, target: Path) -> None:
-    """Copy a table's file, which may be in use, as it is at one moment, and check the copy.
+    """Copy a table's file as it is at a single moment, and check the copy. The file may be in use.
 
-    Raises Unavailable where the file is damaged.
+    Raises Unavailable if the file cannot be read or the copy is damaged.
     """
     try:
         with (
-            closing(sqlite3.connect(source, timeout=BUSY_MS_MAX / 1000)) as former,
+            closing(sqlite3.connect(source, timeout=BUSY_MS_MAX / 1000)) as source_connection,
             closing(sqlite3.connect(target)) as copy,
         ):
-            former.backup(copy, pages=_COPIED_PAGES)
+            source_connection.backup(copy, pages=_COPIED_PAGES)
     except sqlite3.DatabaseError as error:
         raise Unavailable(f"{source} cannot be copied: {error}") from error
     check_table_file(target)
 
 
 def check_table_file(path: Path) -> None:
-    """Raise Unavailable unless the file is a sound database."""
+    """Raise Unavailable if SQLite's integrity check finds damage or the file cannot be opened.
+
+    A missing file is created empty and accepted. The caller checks that the file exists.
+    """
     try:
         with closing(sqlite3.connect(path)) as database:
-            found = database.execute("pragma integrity_check(1)").fetchone()[0]
+            report = database.execute("pragma integrity_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        found = str(error)
-    if found != "ok":
-        raise Unavailable(f"the state table {path} is damaged: {found}")
+        report = str(error)
+    if report != "ok":
+        raise Unavailable(f"the state table {path} is damaged: {report}")
 
 
 def _to_table_error(error: sqlite3.DatabaseError) -> Exception:
-    """Unavailable for an error that a caller may retry; the error itself for a caller's fault."""
-    # SQLite has no class of its own for a damaged file.
+    """Return Unavailable for an error that a caller may retry. Return other errors unchanged."""
+    # For a damaged file, SQLite raises DatabaseError itself.
     kinds = (sqlite3.DatabaseError, sqlite3.OperationalError)
     return Unavailable(str(error)) if type(error) in kinds else error
 
 
 def _where_clause(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
+    """Return the SQL condition that selects a row for deletion, and the parameter values.
+
+    The condition for Expect.ABSENT selects no row.
+    """
     if isinstance(expect, int):
         return "partition=? and sort=? and revision=?", (*key, expect)
     if expect is Expect.ABSENT:
@@ -277,5 +294,6 @@ def _where_clause(key: Key, expect: Expected) -> tuple[str, tuple[object, ...]]:
 
 
 def _to_row(fields: tuple[Any, ...]) -> Row:
+    """Build a Row from a record of the `rows` table."""
     partition, sort, revision, body, due_ms, shard = fields
     return Row(Key(partition, sort), revision, body, due_ms, shard in EXPIRY_SHARDS)

@@ -1,44 +1,46 @@
-"""The StateTable seam: one table of small rows, read by key or range, written in all-or-nothing
-commits.
+"""The StateTable protocol: a table of small rows, which are read by key or range and written in
+all-or-nothing commits.
 
-The limits are DynamoDB's, the narrowest of the backends, and every backend checks them: a commit
-that passes on a laptop passes in the cloud. Reads are strongly consistent but no snapshots: two
-rows of one query may be of different moments. Callers detect this by row revisions, never with
-locks.
+The limits are DynamoDB's, which are the narrowest of all backends. Every backend checks these
+limits, so that a commit that passes on a laptop also passes in the cloud. Reads are strongly
+consistent but are not snapshots: two rows of a query may be from different moments. Callers detect
+this by the revisions of rows and never use locks.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-# The due index has so many shards of work, and then as many of rows that only expire.
+# The due index has SHARDS shards for work, and as many shards for rows that only expire.
 SHARDS = 16
 WORK_SHARDS = range(SHARDS)
 EXPIRY_SHARDS = range(SHARDS, 2 * SHARDS)
-# A time before all others.
+# A time before every due time.
 NEVER_MS = -1
 OPERATIONS_MAX = 100
-# Rows of one `get_many`.
+# The maximum number of rows of a `get_many`.
 GET_MAX = 100
-# DynamoDB takes 4 MB; this also fits where bytes are counted as base64.
+# DynamoDB allows 4 MB. This lower limit also holds for backends that count bytes as base64.
 COMMIT_BYTES_MAX = 3_000_000
 ROW_BYTES_MAX = 400 * 1024
 PARTITION_BYTES_MAX = 2048
+_SURROGATES = re.compile("[\ud800-\udfff]")
 PAGE_BYTES_MAX = 1024 * 1024
 SORT_BYTES_MAX = 1024
 
 
 class Key(NamedTuple):
-    """A row's key. Rows of one `partition` are ordered by `sort`, compared as UTF-8 bytes."""
+    """A row's key. The rows of a partition are sorted by the UTF-8 bytes of `sort`."""
 
     partition: str
     sort: str
 
 
 class Expect(Enum):
-    """A condition on a row before the commit. An integer instead of it expects that revision."""
+    """A condition on a row before the commit."""
 
     ANYTHING = "anything"
     ABSENT = "absent"
@@ -46,36 +48,43 @@ class Expect(Enum):
 
 
 Expected = Expect | int
+"""A condition, or an integer for the revision that the stored row must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored row. Its writer chooses `revision`. A row with `due_ms` (epoch ms) is in the due
-    index; one that `expires` then is no work, and in shards of its own.
-    """
+    """A stored row."""
 
     key: Key
     revision: int
+    """A number that the writer of the row chooses. Conditions compare the stored revision."""
     body: bytes
     due_ms: int | None = None
+    """The time in epoch ms at which the due index returns the row. None keeps the row out of the
+    index.
+    """
     expires: bool = False
+    """Whether the row expires at `due_ms`. Such rows are in the expiry shards of the index, not in
+    the work shards.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Writes a whole row if `expect` holds."""
+    """Writes a whole row if `expect` holds. The fields are those of `Row`."""
 
     key: Key
     revision: int
     body: bytes
     expect: Expected
+    """The condition on the stored row with this key."""
     due_ms: int | None = None
     expires: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes a row if `expect` holds; without a condition, deleting an absent row is no error."""
+    """Deletes a row if `expect` holds. Without a condition, deleting a missing row is no error."""
 
     key: Key
     expect: Expected
@@ -94,18 +103,21 @@ Write = Put | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a range, in sort order. The next one starts at `next_sort`, None at the end."""
+    """A part of a range of rows, in the order of the query."""
 
     rows: tuple[Row, ...]
     next_sort: str | None
+    """The sort key for the next query (see `StateTable.query`). None if the range has no further
+    rows.
+    """
 
 
 class TableError(Exception):
-    """Any failure of the table."""
+    """A failure of the table. The base class of all errors of state tables."""
 
 
 class Conflict(TableError):
-    """A condition did not hold: nothing was written."""
+    """A condition on row `key` did not hold. Nothing was written."""
 
     def __init__(self, key: Key) -> None:
         super().__init__(f"the condition on row {key.partition} / {key.sort} did not hold")
@@ -113,84 +125,87 @@ class Conflict(TableError):
 
 
 class Unavailable(TableError):
-    """The table did not answer (throttled, timed out, broken off): the commit may or may not have
-    happened.
+    """The table did not answer, because of throttling, a timeout or a closed connection.
+
+    A commit that raises this error may or may not have happened.
     """
 
 
 class InvalidCommit(TableError):
-    """A commit that breaks a limit of the table and can never succeed: a fault of the caller."""
+    """A commit exceeds a limit of the table and can never succeed. The caller is at fault."""
 
 
 class StateTable(Protocol):
-    """A table of rows. Implementations are safe to call from several threads and processes at
-    once.
-    """
+    """A table of rows. Threads and processes may call an implementation at the same time."""
 
     @property
     def snapshot_queries(self) -> bool:
-        """Whether all rows of a page are of one moment, so that its reader need not read twice."""
+        """Whether all rows of a page are from the same moment. If so, readers need not read
+        twice.
+        """
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, or None."""
+        """Read a row. Return None for a missing row."""
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read at most GET_MAX rows in the order of their keys, each as of its own moment; None for
-        one that does not exist.
+        """Read at most GET_MAX rows, in the order of `keys`. Return None for a missing row.
+
+        The rows may be from different moments.
         """
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read rows with `first` <= sort < `last`, at most `limit` of them and about 1 MiB.
+        """Read rows with `first` <= sort < `last`: at most `limit` rows and about 1 MiB.
 
-        A page is not a snapshot: a row of it may be older or newer than its neighbour. The next
-        page has `first` = next_sort, or with `descending` `last` = next_sort.
+        A page is not a snapshot: rows of a page may be from different moments. To read the next
+        page, pass `next_sort` as `first`, or as `last` if the query is `descending`.
         """
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return, in their order, those of `shards` in which the index may have rows that are due
-        at or before `until_ms`: all of them where to ask costs as much as to read each.
+        """Return the `shards` that may have rows due at or before `until_ms`, in the given order.
+
+        Return all `shards` if asking the backend costs as much as reading each shard.
         """
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the keys of a shard's rows that are due after `after_ms`, and at or before
-        `until_ms`, earliest first.
+        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`, earliest
+        first.
 
-        The index may lag behind the rows: a key can be gone or no longer due.
+        The index may lag behind the rows: a returned row may be deleted or no longer due.
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Make all writes or none.
+        """Apply all writes atomically: either all of them or no write.
 
-        Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown,
-        InvalidCommit if a limit is broken. The caller decides, by its own conditions, whether to
-        repeat the commit after Unavailable.
+        Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown, and
+        InvalidCommit if a limit is exceeded. After Unavailable, the caller may repeat the commit if
+        the caller's conditions make the repetition safe.
         """
 
 
 def is_unconditional_check(write: Write) -> bool:
-    """Whether a write is a check without a condition, which changes nothing about a commit."""
+    """Return whether a write is a check without a condition, which has no effect."""
     return isinstance(write, Check) and write.expect is Expect.ANYTHING
 
 
 def shard_of(partition: str, *, expires: bool = False) -> int:
-    """The shard of the due index that a partition's rows are in: its work, or what `expires`."""
+    """Return the shard of the due index for a partition: an expiry shard with `expires`, else a
+    work shard.
+    """
     shards = EXPIRY_SHARDS if expires else WORK_SHARDS
     return shards[crc32(partition.encode()) % SHARDS]
 
 
 def row_bytes(key: Key, body: bytes) -> int:
-    """The bytes that a row counts for: its key, its body and its numbers."""
+    """Return the size of a row in bytes for the limits: key, body, and 64 bytes for numbers."""
     return _utf8_bytes(key.partition) + _utf8_bytes(key.sort) + len(body) + 64
 
 
 def page_row_count(rows: Sequence[Row]) -> int:
-    """The number of the rows, from the first, that fit into a page: at least one, if there are
-    any.
-    """
+    """Return the number of leading rows that fit into a page: at least 1, or 0 without rows."""
     size = 0
     for n, row in enumerate(rows):
         size += len(row.body)
@@ -200,8 +215,11 @@ def page_row_count(rows: Sequence[Row]) -> int:
 
 
 def page_of(rows: Sequence[Row], limit: int, descending: bool) -> Page:
-    """Make a page of the first rows that were found: `limit` at most, and as many as fit. One more
-    row shows where the next page begins.
+    """Build a page of at most `limit` of the rows that were read, as many as fit into a page.
+
+    Args:
+        rows: the rows in the order of the query. The caller reads up to `limit` + 1 rows, so that
+            the last row shows where the next page begins.
     """
     page = tuple(rows[: min(limit, page_row_count(rows))])
     if len(page) == len(rows):
@@ -210,7 +228,11 @@ def page_of(rows: Sequence[Row], limit: int, descending: bool) -> Page:
 
 
 def check_limits(writes: Sequence[Write]) -> None:
-    """Raise InvalidCommit unless every backend could take this commit."""
+    """Raise InvalidCommit if any backend would reject this commit.
+
+    The number of writes, the keys, the size of each row and the total size are checked. A commit
+    may write a row only once.
+    """
     if not 0 < len(writes) <= OPERATIONS_MAX:
         raise InvalidCommit(
             f"{len(writes)} operations in a commit; 1 to {OPERATIONS_MAX} are allowed"
@@ -234,6 +256,10 @@ def check_limits(writes: Sequence[Write]) -> None:
 
 
 def _check_key(key: Key) -> None:
+    """Raise InvalidCommit for an empty or too long key, and for half of a surrogate pair."""
+    for text in key:
+        if not text.isascii() and _SURROGATES.search(text):
+            raise InvalidCommit(f"key {text[:40]!a} has half of a surrogate pair")
     if not key.partition or _utf8_bytes(key.partition) > PARTITION_BYTES_MAX:
         raise InvalidCommit(f"partition {key.partition[:40]!r} is empty or too long")
     if not key.sort or _utf8_bytes(key.sort) > SORT_BYTES_MAX:

@@ -1,1 +1,1 @@
-"""Suggestions of hyperparameters for Bayesian searches, made by a model outside the actors."""
+"""Suggestions of hyperparameters for Bayesian searches, from a model outside the actors."""

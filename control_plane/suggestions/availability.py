@@ -1,4 +1,4 @@
-"""The check that this server can make suggestions, which need Optuna, an optional package."""
+"""A check of the optional package Optuna, which suggestions require."""
 
 from importlib.util import find_spec
 
@@ -7,7 +7,10 @@ MISSING_OPTUNA = "searcher bayesian needs Optuna, which is not installed on this
 
 
 def missing_package_reason(searcher: str) -> str:
-    """The reason why a searcher cannot run on this server, and the remedy; "" if it can."""
+    """Return a message if a searcher needs Optuna and Optuna is not installed on this server.
+
+    The message contains the command to install Optuna. Return "" if the searcher can run.
+    """
     if searcher != "bayesian" or find_spec("optuna") is not None:
         return ""
     return f"{MISSING_OPTUNA}: {INSTALL_COMMAND}"

@@ -1,4 +1,4 @@
-"""Suggestions for an experiment whose actor is in memory, as in simulations: made at once."""
+"""Immediate suggestions for an experiment whose actor is in memory, for example in simulations."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,8 +12,15 @@ from control_plane.suggestions.suggester import to_observations, to_problem
 
 
 def suggest_from_parts(experiment: ExperimentState, parts: Mapping[str, object]) -> SuggestedPoints:
-    """Make the suggestion that the experiment waits for, from its parts; ImportError without
-    Optuna.
+    """Return the suggestion for the experiment's first open request.
+
+    The experiment must have an open request.
+
+    Args:
+        parts: the parts of the experiment's actor, by name.
+
+    Raises:
+        ImportError: Optuna is not installed.
     """
     number, definition = awaited_suggestion(experiment), parts["definition"]
     assert number is not None
@@ -21,13 +28,15 @@ def suggest_from_parts(experiment: ExperimentState, parts: Mapping[str, object])
     blobs = (parts[name] for name in _numbered_parts(parts, f"search/{HPARAMS_BLOBS}"))
     hparams_blobs = [blob for blob in blobs if isinstance(blob, bytes)]
     trial_parts = (parts[name] for name in _numbered_parts(parts, "trials/"))
-    summaries = [one for part in trial_parts if isinstance(part, Summaries) for one in part.trials]
+    summaries = [
+        summary for part in trial_parts if isinstance(part, Summaries) for summary in part.trials
+    ]
     observations = to_observations(hparams_blobs, summaries)
     point = suggest_point(to_problem(definition, experiment), observations, number)
     return SuggestedPoints(number, (point,))
 
 
 def _numbered_parts(parts: Iterable[str], prefix: str) -> list[str]:
-    """The names that are a prefix and a number, in the order of the numbers."""
+    """Return the names that begin with `prefix`, sorted by the number after the prefix."""
     matching = [name for name in parts if name.startswith(prefix)]
     return sorted(matching, key=lambda name: int(name.removeprefix(prefix)))

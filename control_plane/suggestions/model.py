@@ -1,15 +1,15 @@
-"""The model of a Bayesian search: Optuna's tree-structured Parzen estimator over our spaces.
+"""The model of a Bayesian search: Optuna's tree-structured Parzen estimator.
 
-Optuna is imported with the first suggestion only, since it is an optional package and takes a
-quarter of a second to import. It is given a space as flat coordinates, in the order of the sorted
-names, nested groups depth first:
+Optuna is imported with the first suggestion, because Optuna is an optional package and takes a
+quarter of a second to import. A hyperparameter space is passed to Optuna as flat coordinates, in
+the order of the sorted names, nested groups depth first:
 
     int          the offset from minval
     double       the value
     log          the exponent, so that powers of the base are evenly spaced
     categorical  the index in vals, which may be any JSON values
 
-Hyperparameters with one possible value are not given to the model.
+Hyperparameters with only one possible value are left out.
 """
 
 import math
@@ -27,41 +27,52 @@ Path = tuple[str, ...]
 
 
 class Stage(Enum):
-    """The progress of a trial: it trains, it reached its length, or it ended before."""
+    """The stage of a trial."""
 
     RUNNING = "running"
+    """The trial has not ended and has not reached the full length."""
     COMPLETE = "complete"
+    """The trial reached the full length."""
     STOPPED = "stopped"
+    """The trial ended before the full length."""
 
 
 class Observation(NamedTuple):
-    """A trial as the model sees it. `metric` is its best validation, None if it has none."""
+    """A trial's data for the model."""
 
     hparams: Mapping[str, Any]
+    """JSON values by name."""
     stage: Stage
     metric: float | None = None
+    """The trial's best validation metric. None without a validation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The search that suggestions are for. `maxval_drawn`: integers can be their maxval; `seed` has
-    32 bits.
-    """
+    """A search's settings for the model."""
 
     space: Group
     maxval_drawn: bool
+    """Whether an integer can equal `maxval`."""
     smaller_is_better: bool
     seed: int
+    """The experiment's seed, of 32 bits."""
 
 
 def suggest_point(
     problem: Problem, observations: Sequence[Observation], number: int
 ) -> dict[str, object]:
-    """Suggest a point as the answer to request `number`, given the trials in the order of their
-    numbers. The same arguments give the same point.
+    """Return suggested hyperparameters by name. The same arguments return the same suggestion.
 
-    A running trial counts as a bad one, so that concurrent trials differ; one that stopped early
-    counts as worse than all that did not. Raises ImportError without Optuna.
+    A running trial counts as a bad result, so that concurrent suggestions differ. A stopped trial
+    counts as worse than all complete trials.
+
+    Args:
+        observations: the trials of the search, in the order of the trials' numbers.
+        number: the number of the request, which selects the random numbers of the model.
+
+    Raises:
+        ImportError: Optuna is not installed.
     """
     import optuna
 
@@ -69,7 +80,7 @@ def suggest_point(
     if not axes:
         return _build_point(problem.space, (), {})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # Some versions warn about experimental arguments; the supported versions have them.
+    # Optuna warns about experimental arguments, but all supported versions have these arguments.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sampler = optuna.samplers.TPESampler(
@@ -91,21 +102,28 @@ def suggest_point(
 
 
 class _Axis:
-    """A coordinate of the model: Optuna's distribution of it, and the conversions of values."""
+    """The base class of the coordinates of hyperparameters in the model."""
 
     def distribution(self) -> Any:
+        """Return Optuna's distribution for the coordinate."""
         raise AssertionError
 
     def to_coordinate(self, value: Any) -> float | int:
-        """The coordinate of a value. A value that an earlier space allowed is moved inside."""
+        """Return the coordinate of a hyperparameter's value. Numbers out of range are clamped.
+
+        Raise ValueError for a categorical value that is not one of the possible values.
+        """
         raise AssertionError
 
     def to_value(self, coordinate: Any) -> object:
+        """Return the hyperparameter's value for a coordinate, within the range of the space."""
         raise AssertionError
 
 
 @dataclass(frozen=True, slots=True)
 class _IntegerAxis(_Axis):
+    """An integer in [minval, minval + span]."""
+
     minval: int
     span: int
 
@@ -118,7 +136,7 @@ class _IntegerAxis(_Axis):
         return self._clamp(value - self.minval)
 
     def to_value(self, coordinate: Any) -> int:
-        # In a span beyond the integers that a float holds, the model may exceed it a little.
+        # For a span above 2^53, Optuna may return slightly larger values, because of rounding.
         return self.minval + self._clamp(coordinate)
 
     def _clamp(self, offset: int) -> int:
@@ -127,7 +145,7 @@ class _IntegerAxis(_Axis):
 
 @dataclass(frozen=True, slots=True)
 class _RealAxis(_Axis):
-    """A range [minval, maxval) of a double or, with a base, of an exponent."""
+    """A number in [minval, maxval) or, with `base`, an exponent in that range."""
 
     minval: float
     maxval: float
@@ -148,12 +166,14 @@ class _RealAxis(_Axis):
     def _exponent(self, value: float) -> float:
         if self.base is None:
             return value
-        # A power can be too small for a float.
+        # A power that is too small for a float is stored as 0.
         return (math.log(value) if value > 0 else -math.inf) / math.log(self.base)
 
 
 @dataclass(frozen=True, slots=True)
 class _CategoricalAxis(_Axis):
+    """A choice from `vals`."""
+
     vals: tuple[object, ...]
 
     def distribution(self) -> Any:
@@ -162,7 +182,7 @@ class _CategoricalAxis(_Axis):
         return CategoricalDistribution(range(len(self.vals)))
 
     def to_coordinate(self, value: Any) -> int:
-        # As JSON, where 1, 1.0 and true are three values.
+        # Compared as JSON, because Python's 1, 1.0 and True are equal.
         encoded_vals = [dumps(val, sort_keys=True) for val in self.vals]
         return encoded_vals.index(dumps(value, sort_keys=True))
 
@@ -171,7 +191,7 @@ class _CategoricalAxis(_Axis):
 
 
 def _axes(group: Group, maxval_drawn: bool, path: Path) -> Iterator[tuple[Path, _Axis]]:
-    """The axes of a space, by the path of each hyperparameter."""
+    """Yield the path and the axis of each hyperparameter with at least two possible values."""
     for name in sorted(group.members):
         member = group.members[name]
         if isinstance(member, Group):
@@ -181,6 +201,7 @@ def _axes(group: Group, maxval_drawn: bool, path: Path) -> Iterator[tuple[Path, 
 
 
 def _axis(parameter: Const | Int | Double | Log | Categorical, maxval_drawn: bool) -> _Axis | None:
+    """Return the axis of a hyperparameter. None if only one value is possible."""
     match parameter:
         case Int(minval, maxval) if (span := maxval - minval - (not maxval_drawn)) > 0:
             return _IntegerAxis(minval, span)
@@ -195,12 +216,17 @@ def _axis(parameter: Const | Int | Double | Log | Categorical, maxval_drawn: boo
 
 
 def _axis_name(path: Path) -> str:
+    """Return Optuna's name for a coordinate; different paths have different names."""
     return dumps(path)
 
 
 def _to_optuna_trial(
     axes: Mapping[Path, _Axis], distributions: Any, observation: Observation
 ) -> Any:
+    """Return an Optuna trial for an observation.
+
+    A stopped trial, or a complete trial without a metric, becomes a pruned trial.
+    """
     from optuna.trial import TrialState, create_trial
 
     params = {
@@ -208,7 +234,7 @@ def _to_optuna_trial(
         for path, axis in axes.items()
     }
     metric = observation.metric
-    # Pruned trials rank after complete ones, and those without a report come last.
+    # Optuna ranks pruned trials after complete trials, and pruned trials without a report last.
     reported = {} if metric is None else {1: metric}
     match observation.stage:
         case Stage.RUNNING:
@@ -233,6 +259,7 @@ def _value_at(hparams: Any, path: Path) -> Any:
 
 
 def _build_point(group: Group, path: Path, values: Mapping[Path, object]) -> dict[str, object]:
+    """Return hyperparameters by name, from values by path. `path` is the path of the group."""
     return {
         name: _parameter_value(group.members[name], (*path, name), values)
         for name in sorted(group.members)
@@ -240,6 +267,7 @@ def _build_point(group: Group, path: Path, values: Mapping[Path, object]) -> dic
 
 
 def _parameter_value(parameter: Parameter, path: Path, values: Mapping[Path, object]) -> object:
+    """Return the value at `path`. Without such a value, return the only possible value."""
     if path in values:
         return values[path]
     match parameter:

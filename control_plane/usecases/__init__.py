@@ -1,1 +1,1 @@
-"""Use cases: the changes that users, operators and agents ask of the cluster, without HTTP."""
+"""Use cases: changes that users, operators and agents request, without HTTP."""

@@ -1,4 +1,4 @@
-"""Enrolling an agent: which agents a join token lets in, and the session that one gets."""
+"""Enrolment of agents: check the join token and open a session for the agent."""
 
 from dataclasses import dataclass
 
@@ -13,34 +13,40 @@ from control_plane.services import Services
 
 @dataclass(frozen=True)
 class EnrolmentRequest:
-    """An agent that asks to join a pool. `slots` are (id, type, UUID, name) of its devices."""
+    """The request of an agent to join a pool."""
 
     name: str
     resource_pool: str
     slots: tuple[tuple[int, str, str, str], ...]
+    """The agent's devices, each as id, type, UUID and name."""
     version: str
+    """The agent's release."""
     label: str
+    """The label that experiments select agents by, or ""."""
     address: str
+    """The address at which other agents of a gang reach this agent."""
     runtime: str
+    """How the agent runs trials, for example `process`."""
 
 
 @dataclass(frozen=True)
 class AgentSession:
-    """The session of an enrolled agent: its number, the token for the agent's own routes, and the
-    incarnation of the cluster's state.
-    """
+    """The session of an enrolled agent."""
 
     epoch: int
+    """The number of the session."""
     token: str
+    """The token for the agent's own routes."""
     incarnation: str
+    """The incarnation of the cluster's state."""
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
-    """Enrol an agent with the join token of the caller.
+    """Enrol an agent with the caller's join token; return the new session.
 
     Raises:
-        RequestError: forbidden, for an agent or a pool that the token is not for; invalid, for a
-            pool that does not exist; conflict, for an agent of another pool.
+        RequestError: forbidden, if the token is not valid for the agent or the pool; invalid, if
+            the pool does not exist; conflict, if a living agent of another pool has the name.
         CommandRefused: as AgentService.enrol.
     """
     _check_pool(services, request, caller)
@@ -58,6 +64,7 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
+    """Check that the caller's token lets the agent into the pool. Raises as `enrol_agent`."""
     pool = request.resource_pool
     if pool != caller.subject:
         raise RequestError(Code.FORBIDDEN, f"this join token is not valid for pool {pool}")
@@ -72,7 +79,11 @@ def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_instance(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
-    """Check that an instance enrols itself, while the cluster wants it."""
+    """Check that the agent is the instance that the token is for, and that the instance is active.
+
+    Raises:
+        RequestError: forbidden.
+    """
     if request.name != caller.agent:
         text = f"this join token is not valid for agent {request.name}"
         raise RequestError(Code.FORBIDDEN, text)

@@ -1,11 +1,11 @@
-"""The sync call of an agent: reports taken, and the desired state that it is answered.
+"""The sync call of an agent: accept the agent's reports and answer with the desired state.
 
-The agents' service answers each call; this adds what it does not know: the sizes of model code, the
-experiment's best validation, and whether the cluster issues credentials.
+The agent service answers the call. This module adds three things to the answer: the sizes of model
+code, the experiments' best validations, and whether the cluster issues credentials.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -22,25 +22,30 @@ from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 
-# What a trial hears where the machine itself was told nothing.
+# The reason of a notice that the cloud announced to the cluster, not to the machine.
 END_REASON = "the cloud announced that this machine will be taken away"
 
 
 @dataclass(frozen=True)
 class AgentAnswer:
-    """An answer without the time of the next call, and the actors whose states it shows.
-
-    `revision` names the agent's desired state by its content; offsets are not part of it.
-    """
+    """The answer to a sync call, without the time of the next call."""
 
     fields: dict[str, Any]
+    """The JSON fields of the answer."""
     revision: int
+    """A hash of the desired state, the session's epoch and the announced end of the machine."""
     addresses: frozenset[str]
+    """The addresses of the trials in the desired state."""
     is_news: bool
+    """Whether the agent must start an allocation that it does not know, or stop one."""
 
     def with_next_sync(self, next_sync_ms: int, patient_ms: int | None = None) -> bytes:
-        """Encode the answer as JSON. `patient_ms`: how long training metrics and logs may wait for
-        a call that is made anyway; None: as long as the agent thinks fit.
+        """Encode the answer as JSON.
+
+        Args:
+            next_sync_ms: the delay until the agent's next call.
+            patient_ms: how long the agent may hold back training metrics and logs for its next
+                regular call. None lets the agent decide.
         """
         patience = {} if patient_ms is None else {"patient_ms": patient_ms}
         return to_json({**self.fields, "next_sync_ms": next_sync_ms, **patience})
@@ -52,12 +57,22 @@ def sync_agent(
     requests: Sequence[SyncRequest],
     notice: InstanceNotice | None = None,
     incarnation: str = "",
+    cached: Sequence[int] = (),
 ) -> AgentAnswer:
-    """Take a call in its portions and answer the last. `notice`: what its machine was told.
+    """Accept a sync call that was split into several requests; return the answer to the last.
+
+    Args:
+        services: the services with the agent service.
+        agent_id: the agent.
+        requests: the requests of the call, in order; at least one.
+        notice: an interruption notice of the agent's machine. It is stored, and a notice with a
+            deadline drains the agent.
+        incarnation: the incarnation that the agent enrolled with; "" from agents of older releases.
+        cached: the experiments whose packages the agent caches. The answer names the ended ones.
 
     Raises:
-        CommandRefused: as AgentService.sync, and "conflict" for a call to another `incarnation` of
-            the cluster's state.
+        CommandRefused: as AgentService.sync; "conflict" also if `incarnation` is not the current
+            one.
     """
     *earlier, last = requests
     # Agents of releases without incarnations name none.
@@ -65,17 +80,30 @@ def sync_agent(
         text = f"the cluster was restored since agent {agent_id} enrolled; enrol again"
         raise CommandRefused("conflict", text)
     if notice is not None:
-        # Nothing counts that is said in a session that is over.
+        # A notice from an earlier session is ignored.
         services.agents.check_session(agent_id, last.epoch)
         _store_notice(services, notice)
     for request in earlier:
         services.agents.sync(agent_id, request)
-    return answer_sync(services, agent_id, last)
+    answer = answer_sync(services, agent_id, last)
+    if not cached:
+        return answer
+    ended = _ended_experiments(services, cached)
+    return replace(answer, fields={**answer.fields, "ended_experiments": ended})
+
+
+def _ended_experiments(services: Services, numbers: Sequence[int]) -> list[int]:
+    """Return the experiments of `numbers` that have ended, were deleted or do not exist."""
+    experiments, _ = services.agents.read_experiments(numbers)
+    pairs = zip(numbers, experiments, strict=True)
+    return [number for number, loaded in pairs if loaded is None or loaded[0].status.is_final]
 
 
 def _store_notice(services: Services, notice: InstanceNotice) -> None:
-    """Store what an agent says of its machine. One that ends gets nothing more from here on: what
-    leaves it, with this very call perhaps, would be put there again before the provisioner looks.
+    """Store an interruption notice; drain the agent if the notice has a deadline.
+
+    Draining happens at once. Otherwise trials that leave the machine, perhaps with this call, could
+    be placed there again before the next provisioner pass.
     """
     record_notice(services.table, notice, services.now_ms())
     if notice.deadline_ms is not None:
@@ -83,7 +111,7 @@ def _store_notice(services: Services, notice: InstanceNotice) -> None:
 
 
 def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> AgentAnswer:
-    """Take one request and answer it.
+    """Accept a single sync request and return the answer.
 
     Raises:
         CommandRefused: as AgentService.sync.
@@ -109,6 +137,7 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
 def _answer_fields(
     answer: SyncResponse, revision: int, desired: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    """Return the JSON fields of the answer. `desired` are the entries of the desired state."""
     fields = {
         "acked": answer.acked,
         "logs_acked": answer.logs_acked,
@@ -122,14 +151,17 @@ def _answer_fields(
 
 
 def _trial_id(entry: dict[str, Any]) -> int:
+    """Return the trial's id in an entry of the desired state, from the allocation `TRIAL.EPOCH`."""
     return int(entry["allocation"].partition(".")[0])
 
 
 def _desired_entry(
     services: Services, entry: dict[str, Any], trial: TrialState | None, best: float | None
 ) -> dict[str, Any]:
-    """An entry as it is answered: the slots beside the spec, the size of the code, and the best
-    validation of the experiment.
+    """Return an entry of the desired state with the fields that the agent service leaves out.
+
+    These are the size of the model code, the experiment's best validation among the directives, and
+    in the spec the source of credentials and grants. The slots move from the spec to the entry.
     """
     answered = dict(entry)
     if answered["directives"] is None:
@@ -150,7 +182,7 @@ def _desired_entry(
 
 
 def _best_validations(answer: SyncResponse) -> dict[int, float | None]:
-    """The best validation of each trial's experiment, by the trial's id."""
+    """Return the best validation of each trial's experiment, by the trial's id."""
     bests = {number: state.best_metric for number, state in answer.experiments.items()}
     return {
         trial_id: bests.get(trial.experiment_id)

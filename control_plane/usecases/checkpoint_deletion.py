@@ -1,4 +1,4 @@
-"""Deletion of one checkpoint by hand, whole or in part, and of files for TensorBoard."""
+"""Deletion of checkpoints, files of checkpoints, and TensorBoard event files by users."""
 
 import time
 
@@ -28,24 +28,32 @@ from control_plane.queries.cluster_configuration import deletion_limit
 from control_plane.queries.collection import find_need
 from control_plane.services import Services
 from control_plane.state.table import Write
-from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
 from detcloud.shared.file_patterns import PATTERNS_MAX
 
-# A gateway gives up a request after 30 seconds.
+# Gateways end a request after 30 seconds; this leaves time for the answer.
 REQUEST_SECONDS_MAX = 20.0
 
 
 def delete_checkpoint(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Request the deletion of one checkpoint, unless it is deleted, and return its trial's id.
+    """Mark a checkpoint for deletion; return the trial's id. A collection deletes the files later.
+
+    A checkpoint that is already marked or deleted is not an error. If the checkpoint is the trial's
+    latest, the newest other checkpoint of the trial takes its place.
+
+    Args:
+        services: the services with the engine and the state table.
+        uuid: the full UUID.
+        caller: the user.
+        extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, if it is needed.
+        RequestError: not_found, if the checkpoint does not exist; conflict, if it is pinned or its
+            trial needs it.
     """
-    record, experiment_id = checkpoints.get_checkpoint(services, uuid)
-    check_may_delete(services, experiment_id, caller)
+    record, _ = checkpoints.get_checkpoint(services, uuid)
     trial_id = record.checkpoint.trial_id
 
     def check_reply(reply: object) -> tuple[Write, ...]:
@@ -67,15 +75,24 @@ def delete_checkpoint_files(
     caller: Principal,
     extra_writes: ExtraWrites,
 ) -> int:
-    """Have those files of a checkpoint deleted that the patterns choose, and return its trial's id.
-    The checkpoint can be downloaded afterwards, and used for nothing else.
+    """Mark the files of a checkpoint that match any pattern for deletion; return the trial's id.
+
+    Afterwards the checkpoint can only be downloaded: no trial can start from it. If all files
+    match, the whole checkpoint is deleted. A later collection deletes the files.
+
+    Args:
+        services: the services with the engine and the state table.
+        uuid: the full UUID.
+        patterns: the patterns of paths, such as 'optimizer/**'.
+        caller: the user.
+        extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; invalid, if there is no such file;
-            conflict, if the checkpoint is needed or damaged.
+        RequestError: not_found, if the checkpoint does not exist; invalid, if no file matches or
+            the checkpoint's record would hold too many patterns; conflict, if the checkpoint is
+            damaged or pinned, or its trial needs it.
     """
-    record, experiment_id = checkpoints.get_checkpoint(services, uuid)
-    check_may_delete(services, experiment_id, caller)
+    record, _ = checkpoints.get_checkpoint(services, uuid)
     if record.state is CheckpointState.DAMAGED:
         text = f"checkpoint {uuid} is damaged, and can only be deleted as a whole"
         raise RequestError(Code.CONFLICT, f"{text}: {record.damage}")
@@ -108,16 +125,15 @@ def delete_checkpoint_files(
 def delete_tensorboard_files(
     services: Services, experiment_id: int, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Delete the files for TensorBoard of an ended experiment and return its id.
+    """Delete the TensorBoard event files of an ended experiment; return the experiment's id.
 
-    It obeys the cluster's limit of deletions. What is left after REQUEST_SECONDS_MAX is deleted by
-    the next requests.
+    The deletion is limited to the cluster's rate of deletions. If REQUEST_SECONDS_MAX is too short,
+    the user must repeat the request to delete the remaining files.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, while it has not ended;
-            unavailable, if it cannot be done, or not in one request.
+        RequestError: not_found, if the experiment does not exist; conflict, if the experiment has
+            not ended; unavailable, if the store fails or files remain.
     """
-    check_may_delete(services, experiment_id, caller)
     state, _ = experiments.get_experiment(services, experiment_id)
     if not state.status.is_final:
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
@@ -131,8 +147,8 @@ def delete_tensorboard_files(
         text = f"the files cannot be removed: {error}"
         raise RequestError(Code.UNAVAILABLE, text) from None
     if not is_done:
-        text = "some of the files are deleted, the rest has to wait for the cluster's limit"
-        raise RequestError(Code.UNAVAILABLE, f"{text} of deletions; ask again")
+        text = "some of the files are deleted; the cluster's limit of deletions delays the rest"
+        raise RequestError(Code.UNAVAILABLE, f"{text}; repeat the request")
     writes = extra_writes(experiment_id)
     if writes:
         services.table.commit(writes)
@@ -140,24 +156,27 @@ def delete_tensorboard_files(
 
 
 def _check_patterns(patterns: tuple[str, ...]) -> None:
-    """Check that a checkpoint's record may hold so many patterns; RequestError invalid."""
+    """Check that a checkpoint's record has at most PATTERNS_MAX patterns; RequestError invalid."""
     if len(patterns) > PATTERNS_MAX:
         text = (
-            f"with those by which files were deleted before there are {len(patterns)} patterns; "
-            f"the limit is {PATTERNS_MAX}"
+            f"together with the patterns of earlier deletions, {len(patterns)} patterns would be "
+            f"stored; the limit is {PATTERNS_MAX}"
         )
         raise invalid("glob", text, "choose folders, such as 'optimizer/**', or delete all of it")
 
 
 def _replacement(services: Services, trial_id: int, uuid: str) -> str:
-    """The checkpoint that is the newest of the trial without the one of that UUID; "" for none."""
-    others = [one for one in completed_checkpoints(services.table, trial_id) if one.uuid != uuid]
-    newest = newest_checkpoint(others)
+    """Return the UUID of the trial's newest complete checkpoint other than `uuid`, or ""."""
+    completed = completed_checkpoints(services.table, trial_id)
+    newest = newest_checkpoint([reference for reference in completed if reference.uuid != uuid])
     return newest.uuid if newest else ""
 
 
 def _check_deleted(services: Services, record: CheckpointRecord) -> None:
-    """Raise RequestError conflict, with the reason, unless the checkpoint is deleted already."""
+    """Check that the files of a checkpoint were deleted; otherwise raise RequestError conflict.
+
+    The error contains the reason why the checkpoint cannot be deleted.
+    """
     reference = record.checkpoint
     now = services.engine.read_part(
         addresses.trial(reference.trial_id), CHECKPOINT_PARTS + reference.uuid
@@ -167,7 +186,7 @@ def _check_deleted(services: Services, record: CheckpointRecord) -> None:
 
 
 def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
-    """The conflict that says why nothing of a checkpoint can be deleted."""
-    why = find_need(services, record) or "it was changed meanwhile; ask again"
+    """Return RequestError conflict with the reason why the checkpoint cannot be deleted."""
+    why = find_need(services, record) or "it was changed in the meantime; try again"
     text = f"checkpoint {record.checkpoint.uuid} cannot be deleted: {why}"
     return RequestError(Code.CONFLICT, text)

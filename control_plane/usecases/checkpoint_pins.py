@@ -1,4 +1,4 @@
-"""Pins that users set on checkpoints by hand, so that nobody deletes them."""
+"""Pins that users set on checkpoints, which protect the checkpoints from deletion."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,34 +11,46 @@ from control_plane.services import Services
 from control_plane.state.table import Delete, Expect, Key, Put, Row, Write
 from control_plane.usecases.row_changes import change_row
 
-# A pin names each of them, and is read whole.
+# The most users that pin a checkpoint. A pin's row names every user.
 USERS_OF_CHECKPOINT_MAX = 100
 
 
 @dataclass(frozen=True)
 class PinChange:
-    """A pin of a checkpoint as a change leaves it."""
+    """The pin of a checkpoint after a change."""
 
     uuid: str
     pin: Pin
 
 
 PinExtraWrites = Callable[[PinChange], tuple[Write, ...]]
-"""Makes the writes that a change has to commit with its own."""
+"""Returns further writes for the commit of a change, given the change."""
 
 
 def pin_checkpoint(
     services: Services, prefix: str, caller: Principal, extra_writes: PinExtraWrites
 ) -> PinChange:
-    """Keep a checkpoint until the caller unpins it. Every user may pin any; again is no error.
+    """Pin a checkpoint for the caller, which prevents the deletion; return the pin.
+
+    Any user may pin any checkpoint. If the caller has already pinned the checkpoint, only the extra
+    writes are committed.
+
+    Args:
+        services: the services that read and write the pin.
+        prefix: a prefix of the checkpoint's UUID.
+        caller: the user.
+        extra_writes: returns further writes of the commit.
 
     Raises:
-        RequestError: not_found; invalid; conflict, if it is deleted or pinned by too many.
+        RequestError: not_found or invalid, as `get_checkpoint`; conflict, if the checkpoint is
+            deleted or too many users have pinned it; unavailable, if other requests keep changing
+            the pin.
     """
     uuid = get_checkpoint(services, prefix)[0].checkpoint.uuid
 
     def change(row: Row | None) -> tuple[PinChange, tuple[Write, ...]]:
-        # The pin was read first: a checkpoint that is marked for deletion later changes it.
+        # Read the checkpoint after the pin. Marking a checkpoint for deletion changes the pin, so
+        # that the commit fails if this happens after the read.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
         if pin.gone or not record.state.may_be_pinned:
@@ -61,10 +73,14 @@ def pin_checkpoint(
 def unpin_checkpoint(
     services: Services, prefix: str, caller: Principal, extra_writes: PinExtraWrites
 ) -> PinChange:
-    """Remove the caller's pin of a checkpoint, or every user's for an admin; none is no error.
+    """Remove the caller's pin from a checkpoint, or the pins of all users for an admin.
+
+    Args are those of `pin_checkpoint`. If no user has pinned the checkpoint, only the extra writes
+    are committed.
 
     Raises:
-        RequestError: not_found; invalid; forbidden, if only others have pinned it.
+        RequestError: not_found or invalid, as `get_checkpoint`; forbidden, if only other users have
+            pinned the checkpoint; unavailable, if other requests keep changing the pin.
     """
     uuid = get_checkpoint(services, prefix)[0].checkpoint.uuid
 
@@ -85,8 +101,16 @@ def unpin_checkpoint(
 
 
 def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
-    """Make the write that puts a pin in place of `row`, or removes the row if it has nothing to
-    tell any more. A first revision is the time: a row that went and came again is another one.
+    """Return the write that replaces `row` by the pin, or deletes the row of an empty pin.
+
+    The first revision of a row is `now_ms`, so that a row that is deleted and created again does
+    not repeat a revision.
+
+    Args:
+        uuid: the checkpoint.
+        row: the current row; None if the checkpoint has no pin.
+        pin: the new pin.
+        now_ms: the current time.
     """
     key = Key(PINS, uuid)
     if row is None:
@@ -100,5 +124,6 @@ def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
 def _same_pin(
     uuid: str, pin: Pin, extra_writes: PinExtraWrites
 ) -> tuple[PinChange, tuple[Write, ...]]:
+    """Return the result and the extra writes of a change that does not change the pin."""
     same = PinChange(uuid, pin)
     return same, extra_writes(same)

@@ -1,13 +1,14 @@
-"""Uploads of checkpoints by users: begun, filled file by file, and recorded when complete.
+"""Uploads of checkpoints by users: begin, store file by file, and complete.
 
-A checkpoint is not listed before the last step, which checks that every file of its manifest is in
-the store. The client derives the UUID of an upload from the content, so an interrupted upload is
-resumed, and a completed one that is repeated yields the same checkpoint.
+Completing an upload checks that the store has every file of the manifest, and records the
+checkpoint. Until then the checkpoint is not listed. The client derives the UUID from the content.
+An interrupted upload can therefore be resumed, and repeating a completed upload yields the same
+checkpoint.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFil
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
 from control_plane.engine.head import HEAD
 from control_plane.errors import Code, RequestError, invalid
+from control_plane.json_gate import JsonRefused, check_size, check_value, parse_body
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
@@ -48,13 +50,12 @@ from control_plane.queries.checkpoint_files import (
 )
 from control_plane.services import Services
 from control_plane.state.table import Check, Conflict, Expect, Key, Put
-from control_plane.usecases.experiment_deletion import check_is_owner
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 from detcloud.shared.upload_parts import PartSizes
 
-# The largest object of S3 and of Google's.
+# The largest object in S3 and in Google Cloud Storage.
 FILE_BYTES_MAX = 5 << 40
 
 _STEPS_MAX = 2**53
@@ -63,47 +64,51 @@ _DELETED = (Status.DELETING, Status.DELETE_FAILED)
 
 @dataclass(frozen=True)
 class OfferedParts:
-    """Parts of `part_bytes`, the last one shorter, to be sent one after the other if `is_in_order`:
-    the numbers of those that are there already, and the requests that upload those which were asked
-    for, None for one that the API takes.
-    """
+    """How a client uploads a file in parts."""
 
     part_bytes: int
+    """The size of each part; the last part may be shorter."""
     is_in_order: bool
+    """Whether the parts must be sent one after another."""
     stored: list[int]
+    """The numbers of the parts that are already stored."""
     uploads: list[SignedUpload | None]
+    """The signed request for each requested part; None for a part to send to the API."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload that its caller may make: the experiment, the trial and the checkpoint's UUID.
-
-    `state` is the checkpoint's state if it is already recorded.
-    """
+    """An upload of a checkpoint."""
 
     experiment_id: int
     trial_id: int
+    """The trial that the checkpoint will belong to."""
     uuid: str
+    """The UUID of the checkpoint."""
     state: CheckpointState | None
+    """The checkpoint's state; None if the checkpoint is not recorded yet."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders that lead to its files."""
+        """The names of the nested folders of the checkpoint's files in the store."""
         return str(self.experiment_id), str(self.trial_id), str(UPLOADS_EPOCH), self.uuid
 
     @property
     def path(self) -> str:
-        """The folder of its files in the store."""
+        """The folder of the checkpoint's files in the store."""
         return "/".join(self.parts)
 
 
-def begin_upload(services: Services, trial_id: int, uuid: str, caller: Principal) -> Upload:
-    """Begin an upload, or go on with it; what is never completed is removed by a later collection.
+def begin_upload(services: Services, trial_id: int, uuid: str) -> Upload:
+    """Begin or resume an upload. Store its intent, unless the checkpoint is already recorded.
+
+    A later collection removes the files of an upload that is never completed.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, where nothing may be stored.
+        RequestError: not_found, if the trial does not exist; conflict, if the experiment is being
+            deleted or its store cannot be opened.
     """
-    upload = find_upload(services, trial_id, uuid, caller)
+    upload = find_upload(services, trial_id, uuid)
     if upload.state is None:
         open_store(services, upload)
         sort = f"{INTENTS}{UPLOADS_EPOCH:08d}#upload#{uuid}"
@@ -114,10 +119,14 @@ def begin_upload(services: Services, trial_id: int, uuid: str, caller: Principal
     return upload
 
 
-def find_upload(services: Services, trial_id: int, uuid: str, caller: Principal) -> Upload:
-    """Find where an upload of the caller belongs; RequestError not_found, forbidden or conflict."""
+def find_upload(services: Services, trial_id: int, uuid: str) -> Upload:
+    """Return the upload of a checkpoint to a trial, whether begun or not.
+
+    Raises:
+        RequestError: not_found, if the trial does not exist; conflict, if the experiment is being
+            deleted.
+    """
     experiment_id = trials.get_trial(services, trial_id).experiment_id
-    check_is_owner(services, experiment_id, caller, "upload checkpoints to it")
     state, _ = experiments.get_experiment(services, experiment_id)
     if state.status in _DELETED:
         raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
@@ -127,7 +136,11 @@ def find_upload(services: Services, trial_id: int, uuid: str, caller: Principal)
 
 
 def open_store(services: Services, upload: Upload) -> CheckpointFiles:
-    """Open the store of an upload that is not recorded yet; RequestError conflict."""
+    """Open the checkpoint store of an upload.
+
+    Raises:
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened.
+    """
     if upload.state is not None:
         text = f"checkpoint {upload.uuid} is {upload.state} already"
         raise RequestError(Code.CONFLICT, text)
@@ -138,7 +151,11 @@ def open_store(services: Services, upload: Upload) -> CheckpointFiles:
 
 
 def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
-    """The path and size of each stored file of an upload, by path."""
+    """Return the path and size in bytes of each stored file of an upload, sorted by path.
+
+    Raises:
+        RequestError: as `open_store`; unavailable, if the store does not answer.
+    """
     try:
         return sorted(open_store(services, upload).list_files(upload.parts))
     except FileNotFoundError:
@@ -150,7 +167,17 @@ def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
 def sign_files(
     services: Services, upload: Upload, files: Iterable[tuple[str, FileDigests]]
 ) -> list[SignedUpload | None]:
-    """Sign the upload of each file; None for one that the API takes. RequestError invalid."""
+    """Return a signed request that uploads each file whole. None for a file to send to the API.
+
+    Args:
+        services: the services with the state table.
+        upload: the upload.
+        files: the path and digests of each file.
+
+    Raises:
+        RequestError: as `open_store`; invalid, for a wrong path; too_large, for a file that must be
+            sent in parts or exceeds FILE_BYTES_MAX; unavailable, if the store does not answer.
+    """
     store = open_store(services, upload)
     signed = []
     for path, digests in files:
@@ -168,8 +195,17 @@ def sign_files(
 def offer_parts(
     services: Services, upload: Upload, file: LargeFile, parts: Sequence[tuple[int, str]]
 ) -> OfferedParts | None:
-    """Say how to upload parts of a file, each a number from 1 and an MD5; None where the store
-    takes files whole. RequestError invalid.
+    """Return how to upload parts of a file. None if the store accepts only whole files.
+
+    Args:
+        services: the services with the state table.
+        upload: the upload.
+        file: the file.
+        parts: the parts to sign, each the number, counted from 1, and the MD5.
+
+    Raises:
+        RequestError: as `open_store`; invalid, for a wrong path or number; too_large, for a file
+            above FILE_BYTES_MAX; unavailable, if the store does not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -190,10 +226,22 @@ def offer_parts(
 def store_part(
     services: Services, upload: Upload, file: LargeFile, part: tuple[int, str], source: Path
 ) -> None:
-    """Store a part that the API took; again is no error. RequestError."""
+    """Store a part that the client sent to the API. Storing a part again is not an error.
+
+    Args:
+        services: the services with the state table.
+        upload: the upload.
+        file: the file.
+        part: the number of the part, counted from 1, and the MD5.
+        source: the local file with the part's content.
+
+    Raises:
+        RequestError: as `offer_parts`; invalid also if the store accepts only whole files or the
+            content has the wrong size.
+    """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
-        raise invalid("path", "the store takes files whole: send it so")
+        raise invalid("path", "the store accepts only whole files: send the file in one request")
     number, md5 = part
     _check_part(file.path, number, opened.sizes)
     size, expected = source.stat().st_size, opened.sizes.size_of(number)
@@ -206,10 +254,14 @@ def store_part(
 
 
 def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
-    """Make a file of its parts, which are all there; again is no error. RequestError."""
+    """Join the stored parts to the file. Joining again is not an error.
+
+    Raises:
+        RequestError: as `store_part`.
+    """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
-        raise invalid("path", "the store takes files whole: send it so")
+        raise invalid("path", "the store accepts only whole files: send the file in one request")
     try:
         opened.join()
     except OSError as error:
@@ -217,7 +269,12 @@ def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
 
 
 def store_upload_file(services: Services, upload: Upload, path: str, source: Path) -> None:
-    """Store a file that the API received; if it exists already, do nothing. RequestError."""
+    """Store a file that the client sent to the API. Do nothing if the store already has the file.
+
+    Raises:
+        RequestError: as `open_store`; invalid, for a wrong path; too_large, above FILE_BYTES_MAX;
+            unavailable, if the store does not answer.
+    """
     _check_file(path, source.stat().st_size)
     try:
         open_store(services, upload).store_file(f"{upload.path}/{path}", str(source))
@@ -228,11 +285,19 @@ def store_upload_file(services: Services, upload: Upload, path: str, source: Pat
 def complete_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> Checkpoint:
-    """Record the checkpoint whose files are all there; again is no error.
+    """Check the uploaded files and record the checkpoint; return the checkpoint.
+
+    If the checkpoint is already recorded and complete, only return it.
+
+    Args:
+        services: the services with the engine and the state table.
+        upload: the upload.
+        manifest_sha256: the SHA-256 of the uploaded manifest.
+        caller: the user.
 
     Raises:
-        RequestError: invalid, for a manifest that is not one of this upload; conflict, if a file is
-            missing, or the checkpoint was deleted.
+        RequestError: invalid, if the manifest is wrong or belongs to another upload; conflict, if a
+            file is missing, the checkpoint was deleted, or the experiment is being deleted.
     """
     if upload.state is not CheckpointState.COMPLETED:
         _record_upload(services, upload, manifest_sha256, caller)
@@ -242,14 +307,28 @@ def complete_upload(
 def _record_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> None:
+    """Check the manifest and the stored files of an upload, and record the checkpoint.
+
+    Raises:
+        RequestError: invalid, if the manifest is wrong or belongs to another upload; conflict,
+            if a file is missing, the checkpoint has a record already, another trial has the
+            UUID, or the experiment is being deleted or was changed; not_found, if the
+            experiment does not exist; unavailable, if the store does not answer.
+    """
     checks = deletion_checks(services, upload.experiment_id)
     store = open_store(services, upload)
     content = _read_manifest(store, f"{upload.path}/{MANIFEST}")
     try:
         files = parse_manifest(content, manifest_sha256)
+        steps, metadata = _checked_fields(services, upload, parse_body(content))
     except ManifestInvalid as error:
         raise invalid("manifest_sha256", str(error)) from None
-    steps, metadata = _checked_fields(services, upload, json.loads(content))
+    except JSONDecodeError as error:
+        text = f"is not JSON in UTF-8 at character {error.pos}: {error.msg}"
+        raise invalid(MANIFEST, text) from None
+    except JsonRefused as refused:
+        place = f"{MANIFEST}: {refused.place}" if refused.place else MANIFEST
+        raise invalid(place, refused.message) from None
     _check_stored(files, dict(stored_files(services, upload)))
     message = CheckpointUploaded(
         CheckpointRef(upload.uuid, upload.trial_id, steps, upload.path, manifest_sha256),
@@ -272,11 +351,16 @@ def _record_upload(
 
 
 def deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
-    """Conditions under which the experiment is not being deleted, which begins with one that has
-    ended. RequestError conflict.
+    """Return checks that make a commit fail if the experiment's deletion begins before the commit.
+
+    Empty for an experiment that has not ended, because only ended experiments can be deleted.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist; conflict, if the experiment is
+            being deleted.
     """
     head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
-    # After the head's row, so that its revision is no later one than the state's.
+    # Read the state after the head's row, so that the checked revision is not newer than the state.
     state, _ = experiments.get_experiment(services, experiment_id)
     if head is None or state.status in _DELETED:
         raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
@@ -284,6 +368,12 @@ def deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]
 
 
 def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
+    """Read a manifest; of a manifest above MANIFEST_BYTES_MAX, read slightly more than the limit.
+
+    Raises:
+        RequestError: conflict, if the manifest is missing; unavailable, if the store does not
+            answer.
+    """
     content = bytearray()
     try:
         for block in store.open_file(path).blocks:
@@ -300,7 +390,12 @@ def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
 def _checked_fields(
     services: Services, upload: Upload, manifest: dict[str, Any]
 ) -> tuple[int, dict[str, object]]:
-    """The steps and the metadata that a manifest tells, which must be this upload's own."""
+    """Check that the manifest belongs to the upload; return the steps and the metadata.
+
+    Raises:
+        RequestError: invalid, for a wrong or missing field.
+        JsonRefused: the metadata cannot be stored in a row.
+    """
     own = {
         "version": 1,
         "uuid": upload.uuid,
@@ -313,30 +408,39 @@ def _checked_fields(
     steps, metadata = manifest.get("steps_completed"), manifest.get("metadata")
     if type(steps) is not int or not 0 <= steps < _STEPS_MAX:
         raise invalid(f"{MANIFEST}: steps_completed", "must be a number of batches")
-    if not isinstance(metadata, dict) or len(to_json(metadata)) > METADATA_BYTES_MAX:
-        text = f"must be an object of at most {METADATA_BYTES_MAX} bytes as JSON"
-        raise invalid(f"{MANIFEST}: metadata", text, "store large values in a file")
+    if not isinstance(metadata, dict):
+        raise invalid(f"{MANIFEST}: metadata", "must be an object")
+    check_value(metadata, at=("metadata",))
+    check_size(metadata, METADATA_BYTES_MAX, "metadata")
     return steps, metadata
 
 
 def _check_stored(files: Sequence[StoredFile], stored: dict[str, int]) -> None:
-    """Raise RequestError conflict unless each file is stored with its size."""
+    """Check that each file is stored with the right size; RequestError conflict otherwise.
+
+    `stored` has the sizes in bytes of the stored files, by path.
+    """
     if problem := find_missing_file(files, stored):
         raise RequestError(Code.CONFLICT, f"{problem}; upload it again")
 
 
 def _check_file(path: str, size: int) -> None:
+    """Check the path and size of an uploaded file; RequestError invalid or too_large."""
     try:
         check_name(path)
     except ArchiveInvalid as error:
         raise invalid("path", error.reason) from None
     if size > FILE_BYTES_MAX:
-        text = f"{path} has {size} bytes, the limit of an upload is {FILE_BYTES_MAX} a file"
+        text = f"{path} has {size} bytes; the limit of a file is {FILE_BYTES_MAX}"
         raise RequestError(Code.TOO_LARGE, text)
 
 
 def _open_file_parts(services: Services, upload: Upload, file: LargeFile) -> PartsUpload | None:
-    """Open the upload in parts of a file of an upload. RequestError."""
+    """Open the upload in parts of a file. None if the store accepts only whole files.
+
+    Raises:
+        RequestError: as `offer_parts`.
+    """
     _check_file(file.path, file.size)
     place = LargeFile(f"{upload.path}/{file.path}", file.size, file.md5)
     return _open_parts(services, upload, open_store(services, upload), place)
@@ -345,6 +449,10 @@ def _open_file_parts(services: Services, upload: Upload, file: LargeFile) -> Par
 def _open_parts(
     services: Services, upload: Upload, store: CheckpointFiles, place: LargeFile
 ) -> PartsUpload | None:
+    """Open the upload in parts of the file at `place.path`, a path in the store.
+
+    None if the store accepts only whole files. RequestError unavailable if the store fails.
+    """
     memory = UploadSessions(services.table, upload.trial_id, upload.uuid, place.path)
     try:
         return store.upload_in_parts(place, memory)
@@ -353,13 +461,14 @@ def _open_parts(
 
 
 def _check_part(path: str, number: int, sizes: PartSizes) -> None:
+    """Check that a file has a part with this number; RequestError invalid otherwise."""
     if number not in sizes.numbers:
-        raise invalid("parts", f"{number} is none of {path}, which has {sizes.count}")
+        raise invalid("parts", f"{path} has no part {number}; it has {sizes.count} parts")
 
 
 def _check_whole(path: str, size: int, opened: PartsUpload | None) -> None:
-    """Raise RequestError for a file that the store takes in parts alone."""
+    """Check that the store accepts a whole file of this size; RequestError too_large otherwise."""
     if opened is None or opened.whole_bytes_max is None or size <= opened.whole_bytes_max:
         return
-    text = f"{path} has {size} bytes, one request takes {opened.whole_bytes_max}"
+    text = f"{path} has {size} bytes; a request accepts at most {opened.whole_bytes_max}"
     raise RequestError(Code.TOO_LARGE, f"{text}: upload it in parts")

@@ -1,8 +1,8 @@
-"""Applying a cluster configuration file: what it changes, whether it can, and the changes.
+"""Application of a cluster configuration file: compare, check, and apply the changes.
 
-Everything is checked before anything is changed. Pools are then created and changed one by one,
-what they share is stored, and pools that the file has no more are removed; each step can be
-repeated, so that after an interruption the file is applied again.
+All changes are checked before the first is made. Then pools are created and changed one by one, the
+shared fields are stored, and pools that are not in the file are removed. Each step can be repeated:
+after an interruption, apply the file again.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,40 +21,50 @@ from control_plane.usecases.pool_settings import (
     remove_pool,
     store_shared_config,
 )
+from detcloud.shared.dotted_paths import name_text
 
 Action = Literal["create", "change", "remove", "keep"]
 
 
 @dataclass(frozen=True)
 class PoolChange:
-    """The action that a pool needs; `fields` are those of its configuration that change."""
+    """The change of a pool by a new configuration."""
 
     resource_pool: str
+    """The name of the pool."""
     action: Action
     fields: tuple[str, ...] = ()
+    """The paths of the fields that change, for the action `change`."""
 
 
 @dataclass(frozen=True)
 class ConfigurationDifference:
-    """The changes from the configuration `before` to the one `after`; `shared` are the fields that
-    change of what the pools share.
-    """
+    """The difference between two configurations of a cluster."""
 
     before: ClusterConfig
     after: ClusterConfig
     changes: tuple[PoolChange, ...]
+    """One change for each pool."""
     shared: tuple[str, ...]
+    """The paths of the fields outside the pools that change."""
 
     def names(self, action: Action) -> Iterator[str]:
-        """The pools that need this action."""
+        """Return the names of the pools that need this action."""
         return (change.resource_pool for change in self.changes if change.action == action)
 
 
 def configuration_difference(
     before: ClusterConfig, after: ClusterConfig, names: Collection[str]
 ) -> ConfigurationDifference:
-    """The changes for a cluster that has pools of these names: the pools of `after` first, in its
-    order.
+    """Compare two configurations of a cluster.
+
+    Args:
+        before: the current configuration.
+        after: the new configuration.
+        names: the names of the existing pools.
+
+    Returns:
+        The difference. Pools of `after` come first, in their order, then pools to remove.
     """
     changes = [
         _pool_change(before, after, pool)
@@ -72,11 +82,11 @@ def configuration_difference(
 
 
 def check_configuration(services: Services, after: ClusterConfig) -> ConfigurationDifference:
-    """The changes that the configuration needs on this cluster, which all are possible.
+    """Check that the configuration can be applied to this cluster; return the changes.
 
     Raises:
-        RequestError: conflict, for a pool that is used and not in the configuration; invalid, for
-            providers that the cluster does not have.
+        RequestError: conflict, if a pool that would be removed has jobs, agents or instances;
+            invalid, if a pool has a provider that the cluster does not support.
     """
     names = pools.pool_names(services)
     difference = configuration_difference(cluster_config(services), after, names)
@@ -94,7 +104,11 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
 
 
 def check_removable(services: Services, name: str) -> None:
-    """Raise RequestError conflict unless the pool can be removed by itself."""
+    """Check that the pool can be removed.
+
+    Raises:
+        RequestError: conflict, if the pool is a default pool, or has jobs, agents or instances.
+    """
     shared = cluster_config(services).resource_manager
     if name in (shared.default_compute_resource_pool, shared.default_aux_resource_pool):
         text = f"pool {name} is the default pool; make another pool the default first"
@@ -105,8 +119,14 @@ def check_removable(services: Services, name: str) -> None:
 
 
 def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePool]) -> None:
-    """Raise RequestError invalid unless the cluster has the providers of the pools, which are given
-    by their places in the configuration.
+    """Check that the cluster supports the providers of the pools.
+
+    Args:
+        services: the services with the supported providers.
+        pools_by_place: the pools by the prefix of their paths in error messages.
+
+    Raises:
+        RequestError: invalid, with a detail for each unsupported provider.
     """
     known = ", ".join(sorted(services.providers)) or "none"
     remedy = f"; {services.provider_remedy}" if services.provider_remedy else ""
@@ -126,8 +146,12 @@ def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePoo
 def apply_configuration(
     services: Services, difference: ConfigurationDifference, by: str, extra_writes: ExtraWrites
 ) -> None:
-    """Carry the changes out; the extra writes go with the last step."""
-    # Unchanged pools too: a pool's settings may come from what the pools share, as its scheduler.
+    """Apply the changes. The extra writes are part of the last commit.
+
+    Raises as `configure_pool`, `store_shared_config` and `remove_pool`.
+    """
+    # Unchanged pools are configured too, because shared fields, like the default scheduler, affect
+    # the settings of all pools.
     for pool in difference.after.resource_pools:
         configure_pool(services, pool, difference.after, by)
     removed = [*difference.names("remove")]
@@ -138,6 +162,7 @@ def apply_configuration(
 
 
 def _pool_change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool) -> PoolChange:
+    """Return the change of an existing pool. `pool` is the new configuration."""
     present = before.find_pool(pool.pool_name)
     assert present is not None
     fields = sorted(_differing_paths(_pool_fields(before, present), _pool_fields(after, pool)))
@@ -146,20 +171,27 @@ def _pool_change(before: ClusterConfig, after: ClusterConfig, pool: ResourcePool
 
 
 def _pool_fields(cluster: ClusterConfig, pool: ResourcePool) -> dict[str, Any]:
-    """The pool's fields, with the scheduler that it uses."""
+    """Return the fields of a pool's configuration, secrets included.
+
+    `scheduler` is the scheduler in use, which may be the cluster's default.
+    """
     fields = pool.model_dump(mode="json", context=REVEAL)
     return fields | {"scheduler": cluster.scheduler_of(pool).model_dump(mode="json")}
 
 
 def _shared_fields(cluster: ClusterConfig) -> dict[str, Any]:
+    """Return the fields of the configuration without the pools, secrets included."""
     return cluster.model_dump(mode="json", context=REVEAL, exclude={"resource_pools"})
 
 
-def _differing_paths(one: object, other: object, path: str = "") -> Iterator[str]:
-    """The paths below which two trees differ."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in sorted({*one, *other}):
-            below = f"{path}.{key}" if path else str(key)
-            yield from _differing_paths(one.get(key), other.get(key), below)
-    elif one != other:
+def _differing_paths(before: object, after: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of the values that differ between two trees of mappings.
+
+    `path` is the path of the two trees themselves.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            below = f"{path}.{name_text(key)}" if path else name_text(key)
+            yield from _differing_paths(before.get(key), after.get(key), below)
+    elif before != after:
         yield path

@@ -1,4 +1,4 @@
-"""Problems of a configuration as the error of a request."""
+"""Conversion of a configuration's problems to the error of a request."""
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import Code, Detail, RequestError
@@ -9,7 +9,7 @@ DETAILS_MAX = 200
 def config_error(
     error: ConfigInvalid, message: str = "the configuration is not valid"
 ) -> RequestError:
-    """The error for a configuration that is not valid, with its first DETAILS_MAX problems."""
+    """Return RequestError invalid with the first DETAILS_MAX problems of a configuration."""
     details = [
         Detail(problem.path, problem.message, problem.line, problem.hint or None)
         for problem in error.problems[:DETAILS_MAX]

@@ -1,4 +1,4 @@
-"""Continuing an experiment with overrides that lengthen it or let its trials fail more."""
+"""Continuation of an experiment with a larger length or more restarts."""
 
 import json
 from collections.abc import Sequence
@@ -21,23 +21,30 @@ _ALLOWED = (*LENGTHS, RESTARTS)
 
 
 def continue_command(definition: Definition, overrides: Sequence[str]) -> ContinueRequested:
-    """The command that continues the experiment with these overrides.
+    """Return the command that continues an experiment with overrides.
+
+    Args:
+        definition: the experiment's definition.
+        overrides: values as `path=value`. Only the length and max_restarts can change, and they can
+            only increase.
 
     Raises:
-        RequestError: invalid; they change something else, make less of it, or are no configuration.
+        RequestError: invalid, if an override changes another field, decreases a value, or makes the
+            configuration invalid.
     """
     for override in overrides:
         _check_allowed(override)
     if not overrides:
-        return ContinueRequested()
+        return ContinueRequested(limited=True)
     before = parse_stored_config(definition)
     after = _apply_overrides(before, overrides)
     if after.max_restarts < before.max_restarts:
         raise _smaller_error(RESTARTS, before.max_restarts, after.max_restarts)
     plan = _longer_plan(definition, before, after)
     if plan is None and after.max_restarts == before.max_restarts:
-        return ContinueRequested()
+        return ContinueRequested(limited=True)
     return ContinueRequested(
+        limited=True,
         config=after.to_json().decode(),
         plan=plan,
         max_restarts=after.max_restarts,
@@ -45,17 +52,29 @@ def continue_command(definition: Definition, overrides: Sequence[str]) -> Contin
 
 
 def _check_allowed(override: str) -> None:
+    """Check that an override `path=value` changes a field of _ALLOWED or a part of the field; else
+    RequestError invalid.
+
+    For example, `searcher.max_length.batches=10` changes a part of `searcher.max_length`.
+    """
     name = override.partition("=")[0].strip()
-    # A length may be given by its unit: searcher.max_length.batches.
+    # The path of a length may end with a unit: searcher.max_length.batches.
     if not any(name == allowed or name.startswith(f"{allowed}.") for allowed in _ALLOWED):
         text = f"{name!r:.100} cannot be changed when an experiment is continued"
         raise invalid("overrides", text, f"these can: {', '.join(_ALLOWED)}")
 
 
 def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
+    """Return the configuration with the overrides; RequestError invalid for a wrong result."""
     text = json.dumps(before.model_dump(mode="json", context=REVEAL), ensure_ascii=False)
     try:
-        return check_config(text, overrides=overrides, seed_default=before.experiment_seed)
+        return check_config(
+            text,
+            overrides=overrides,
+            seed_default=before.experiment_seed,
+            # Earlier versions stored masks that were submitted as values.
+            accepts_masks=True,
+        )
     except ConfigInvalid as error:
         raise config_error(error) from None
 
@@ -63,7 +82,11 @@ def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> Expe
 def _longer_plan(
     definition: Definition, before: ExperimentConfig, after: ExperimentConfig
 ) -> SearchPlan | None:
-    """The plan of the search with its new length, None where that stays."""
+    """Return the plan of the search with the increased length. None if the length stays the same.
+
+    Raises:
+        RequestError: invalid, if the length decreases, changes its unit, or cannot be changed.
+    """
     if before.searcher.is_open_ended and not after.searcher.is_open_ended:
         text = "the experiment has no length: its code decides how long a trial trains"
         raise invalid("searcher.max_length", text)

@@ -1,8 +1,5 @@
-"""The conditions for deleting an experiment or something of it: who may, and that nothing needs
-one of its checkpoints.
-"""
+"""Check, before the deletion of an experiment, that no checkpoint is pinned."""
 
-from control_plane.access.principals import Principal, Role
 from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import CHECKPOINTS
 from control_plane.errors import Code, RequestError
@@ -12,32 +9,15 @@ from control_plane.services import Services
 from control_plane.state.table import Key
 
 
-def check_may_delete(services: Services, experiment_id: int, caller: Principal) -> None:
-    """Check that the experiment is the caller's own, or the caller an admin: what is deleted does
-    not come back.
-
-    Raises:
-        RequestError: not_found; forbidden, naming the owner.
-    """
-    check_is_owner(services, experiment_id, caller, "delete of it")
-
-
-def check_is_owner(services: Services, experiment_id: int, caller: Principal, action: str) -> None:
-    """Check that the experiment is the caller's own, or the caller an admin. Raises as
-    `check_may_delete`.
-    """
-    state, _ = experiments.get_experiment(services, experiment_id)
-    if caller.role is not Role.ADMIN and state.owner != caller.user:
-        text = f"experiment {experiment_id} is {state.owner}'s: only they or an admin {action}"
-        raise RequestError(Code.FORBIDDEN, text)
-
-
 def check_unpinned(services: Services, experiment_id: int) -> None:
-    """Check that no other experiment started from a checkpoint of this one, no model version
-    holds one and nobody pinned one.
+    """Check that no checkpoint of the experiment is pinned.
+
+    Pins belong to model versions, to users, and to other experiments that started from the
+    checkpoint.
 
     Raises:
-        RequestError: not_found; conflict, naming what does.
+        RequestError: not_found, if the experiment does not exist; conflict, naming the holders of
+            the first pinned checkpoint.
     """
     experiments.get_experiment(services, experiment_id)
     for row in read_rows(services.table, PINS, " ", "~"):

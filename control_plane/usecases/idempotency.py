@@ -1,8 +1,8 @@
-"""Idempotency keys: a mutation that is sent again happens once and is answered alike.
+"""Idempotency keys: a repeated mutation takes effect once, and repetitions get an equal answer.
 
-The key's row is put, if absent, in the commit that has the effect; of several requests at once
-exactly one gets there. The answer is added to the row for later requests: should the process
-end in between, the next request makes the answer from the reply of the effect.
+The commit with the effect also creates the key's row, if absent. Of several concurrent requests,
+exactly one commit succeeds. Afterwards the answer is added to the row for repetitions. If the
+process ends before that, the next repetition builds the answer from the stored reply of the effect.
 """
 
 import logging
@@ -23,35 +23,41 @@ log = logging.getLogger(__name__)
 KEPT_MS = 24 * 3600 * 1000
 
 ExtraWrites = Callable[[object], tuple[Write, ...]]
-"""Makes the writes that an effect has to commit with its own, given the command's reply."""
+"""Returns further writes for the commit of an effect, given the effect's reply."""
 
 
 def no_extra_writes(reply: object) -> tuple[Write, ...]:
-    """The extra writes of an effect that no request has to remember."""
+    """Return no writes, for an effect without an idempotency key."""
     return ()
 
 
 Describe = Callable[[Any], object]
-"""Makes the answer, a model, from the effect's reply: the id of what it changed, or what it left,
-as plain JSON.
+"""Builds the answer, a pydantic model, from the effect's reply, which is plain JSON.
+
+The reply is the id of the changed object, or the values that the answer needs.
 """
 
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """The answer to a mutation: its status code, and its JSON."""
+    """The answer to a mutation."""
 
     status: int
+    """The HTTP status code."""
     content: bytes
+    """The JSON text of the body."""
 
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A request's key, None without one, the digest of what it asks for, and the user who asks."""
+    """A mutation that takes effect at most once per idempotency key."""
 
     key: Key | None
+    """The key of the row for the request's idempotency key; None for a request without one."""
     digest: str
+    """The digest of the request, which detects a key that is used for another request."""
     by: str
+    """The user who sent the request."""
 
     def execute(
         self,
@@ -62,13 +68,19 @@ class IdempotentRequest:
         *,
         is_secret: bool = False,
     ) -> StoredAnswer:
-        """Carry out the effect unless the key's row shows that it happened, and answer the request.
+        """Execute the effect unless an earlier request with the key did, and return the answer.
 
-        An answer that is a secret is not stored, but made from the reply each time.
+        Args:
+            services: the services with the state table.
+            effect: executes the mutation. It commits the writes that its argument returns for the
+                reply, and returns the reply.
+            describe: builds the answer from the reply.
+            status: the HTTP status code of the answer.
+            is_secret: do not store the answer; build it from the stored reply for each repetition.
 
         Raises:
-            RequestError: conflict, if the key was used for another request.
-            And whatever `effect` and `describe` raise.
+            RequestError: conflict, if the key was used for another request; unavailable, if the key
+                expired in the meantime. Errors of `effect` and `describe` are passed on.
         """
         if self.key is None:
             reply = effect(no_extra_writes)
@@ -80,8 +92,9 @@ class IdempotentRequest:
         return self._answer(services, row, describe, is_secret)
 
     def execute_for_reply(self, services: Services, effect: Callable[[ExtraWrites], object]) -> Any:
-        """Carry out the effect unless the key's row shows that it happened, and return its reply,
-        for a request whose answer is not worth storing. Raises as `execute` does.
+        """Execute the effect unless an earlier request with the key did, and return the reply.
+
+        No answer is stored. Args and errors are those of `execute`.
         """
         if self.key is None:
             return effect(no_extra_writes)
@@ -91,7 +104,10 @@ class IdempotentRequest:
         return self._stored_fields(row)["reply"]
 
     def part(self, number: int) -> "IdempotentRequest":
-        """The request for one of its effects, if it has several, numbered from 0."""
+        """Return the request for the effect with this number, for a request with several effects.
+
+        Effects are numbered from 0. Each effect gets a key of its own.
+        """
         if self.key is None or number == 0:
             return self
         sort = f"J#{number}#{self.key.sort}"
@@ -104,8 +120,9 @@ class IdempotentRequest:
         due_ms: int,
         status: int,
     ) -> Row:
-        """Carry out the effect in one commit with the key's row; returns the row, or that of
-        another attempt that was faster.
+        """Execute the effect and create the key's row in a single commit; return the row.
+
+        If a concurrent request was faster, return the row that it created.
         """
 
         def key_row(reply: object) -> tuple[Write, ...]:
@@ -119,7 +136,8 @@ class IdempotentRequest:
             if conflict.key != self.key:
                 raise
         except CommandRefused:
-            # An earlier attempt carried it out and did not learn so; this one is refused for that.
+            # An earlier attempt may have taken effect without an answer. The actor then refuses the
+            # repeated effect.
             if self.key is None or services.table.get(self.key) is None:
                 raise
         assert self.key is not None
@@ -133,6 +151,7 @@ class IdempotentRequest:
     def _answer(
         self, services: Services, row: Row, describe: Describe, is_secret: bool
     ) -> StoredAnswer:
+        """Return the answer in the key's row, or build and store the answer if it is missing."""
         fields = self._stored_fields(row)
         if is_secret:
             return StoredAnswer(fields["status"], to_json(describe(fields["reply"])))
@@ -147,12 +166,17 @@ class IdempotentRequest:
                 now = services.table.get(row.key)
                 fields = parse_json(now.body) if now else fields
             except Unavailable as error:
-                # It was carried out and can be answered; a repetition makes the answer again.
+                # The effect is committed, so that the request can be answered. A repetition builds
+                # the answer again.
                 log.warning("the answer to a request was not stored: %s", error)
         return StoredAnswer(fields["status"], fields["answer"].encode())
 
     def _stored_fields(self, row: Row) -> dict[str, Any]:
-        """The fields of the key's row; RequestError conflict if it is of another request."""
+        """Return the fields of the key's row.
+
+        Raises:
+            RequestError: conflict, if the key was used for another request.
+        """
         fields: dict[str, Any] = parse_json(row.body)
         if fields["digest"] != self.digest:
             raise RequestError(

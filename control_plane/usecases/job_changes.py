@@ -1,8 +1,8 @@
 """Changes of jobs: priority, weight, pool and position in the queue.
 
-A move reads the rows of the pool's jobs, which their experiments write, and gives the job a
-position between two of them. Moves of one pool happen one after another: each writes the pool's row
-of moves in its commit, and is worked out again if another was faster.
+A move reads the rows of the pool's jobs, which the experiments write, and gives the job a position
+between two other jobs. Moves in a pool are serialized: each commit also writes the pool's row of
+moves. If another move was faster, the commit fails and the new position is computed again.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,16 @@ _TRIES_MAX = 50
 
 @dataclass(frozen=True)
 class JobChange:
-    """A change of a job: exactly one of its fields is given, by the names in OPERATIONS."""
+    """A change of a job. Exactly one field is not None."""
 
     priority: int | None = None
     weight: float | None = None
     resource_pool: str | None = None
+    """The pool to move to."""
     ahead_of: str | None = None
+    """The job to move ahead of, as text for `find_job`."""
     behind_of: str | None = None
+    """The job to move behind, as text for `find_job`."""
 
 
 def change_job(
@@ -62,11 +65,21 @@ def change_job(
     *,
     keep_position: bool = False,
 ) -> object:
-    """Carry out one change of a job, named by its UUID, a prefix of it or its experiment's id, and
-    return its experiment's id.
+    """Change a job; return the experiment's id.
+
+    Args:
+        services: the services with the engine and the state table.
+        job: the job's UUID, a prefix of the UUID, or its experiment's id.
+        change: the change.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the commit.
+        keep_position: a change of priority keeps the position from an earlier move.
 
     Raises:
-        RequestError: not_found, conflict or invalid, in the words of the queue.
+        RequestError: not_found, if the job does not exist or has ended; invalid, if the pool's
+            scheduler does not support the change or its value is wrong; unavailable, if the queue
+            changes too fast.
+        CommandRefused: the experiment refuses the change.
     """
     group = find_job(services, job)
     try:
@@ -83,11 +96,18 @@ def change_job(
 def change_jobs(
     services: Services, changes: Sequence[tuple[str, JobChange]], request: IdempotentRequest
 ) -> list[int]:
-    """Carry out changes of jobs in order and return the experiment of each. A change of priority
-    keeps the position that an earlier move gave.
+    """Apply changes of jobs in order; return the experiment id of each.
+
+    All changes are tried, even if earlier ones fail. A change of priority keeps the position from
+    an earlier move.
+
+    Args:
+        services: the services with the engine and the state table.
+        changes: each a job, as for `change_job`, and its change.
+        request: the request, which makes each change take effect only once.
 
     Raises:
-        RequestError: of those that failed; the others were carried out.
+        RequestError: a single error for all failed changes. The other changes took effect.
     """
     groups: list[int] = []
     errors: list[tuple[int, RequestError]] = []
@@ -105,11 +125,16 @@ def change_jobs(
 def _change_in_batch(
     services: Services, job: str, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
+    """Apply a change of `change_jobs`, with the arguments of `change_job`."""
     return change_job(services, job, change, by, extra_writes, keep_position=True)
 
 
 def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
-    """One error for several: unavailable, to be tried again, if one of them is."""
+    """Combine the errors of several changes. Each error comes with the number of the change.
+
+    The code is unavailable if any error is unavailable, so that clients retry. Otherwise it is the
+    errors' common code, or invalid.
+    """
     details = [Detail(f"operations[{number}]", error.message) for number, error in errors]
     codes = [error.code for _, error in errors]
     messages = [error.message for _, error in errors]
@@ -123,7 +148,12 @@ def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
 def _change_command(
     services: Services, group: int, job: str, change: JobChange, keep_position: bool
 ) -> object | None:
-    """The command for the experiment; None for a move, which depends on other jobs."""
+    """Return the command for the experiment. None for a move, which depends on other jobs.
+
+    Raises:
+        RequestError: as `change_job`.
+        PositionError: the scheduler does not support the change, or the value is wrong.
+    """
     pool, row = _load_job(services, group, job)
     settings = pools.load_settings(services, pool)
     if change.resource_pool is not None:
@@ -143,7 +173,11 @@ def _change_command(
 
 
 def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
-    """Load the pool and the row of a job; RequestError not_found once it has ended."""
+    """Load a job; return the name of the pool and the job's row.
+
+    Raises:
+        RequestError: not_found, if the experiment does not exist or has ended.
+    """
     pool = experiments.get_experiment(services, group)[0].pool
     row = services.table.get(Key(jobs_partition(pool), job_sort_key(group)))
     if row is None:
@@ -152,6 +186,10 @@ def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
 
 
 def _pool_change_command(services: Services, group: int, present: str, pool: str) -> PoolChanged:
+    """Check that the experiment can run in `pool`; return the command that moves the experiment.
+
+    `present` is the current pool, for which nothing is checked.
+    """
     if not pool:
         raise RequestError(Code.INVALID, "resource pool must be set")
     if pool != present:
@@ -165,7 +203,10 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
 def _move(
     services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Move the job next to another; nothing changes if that one is in another pool."""
+    """Move the job next to another job. Change nothing if the other job is in another pool.
+
+    Raises as `change_job`.
+    """
     anchor = find_job(services, change.ahead_of or change.behind_of or "")
     pool = experiments.get_experiment(services, group)[0].pool
     moves_key = Key(MOVES, pool)
@@ -194,6 +235,14 @@ def _with_moves_row(moves_put: Put, extra_writes: ExtraWrites, reply: object) ->
 def _move_command(
     services: Services, pool: str, group: int, anchor: int, ahead: bool
 ) -> SettingsChanged:
+    """Return the command that moves the job `group` directly ahead of or behind the job `anchor`.
+
+    The command also sets the anchor's priority. The command changes nothing if a job is not in the
+    pool, or if the job is in that place already.
+
+    Raises:
+        PositionError: no position is left between the two neighbours.
+    """
     default = pools.load_settings(services, pool).default_priority
     rows = read_rows(services.table, jobs_partition(pool), " ", "\x7f")
     standings = {int(row.key.sort): _queue_entry(row, default) for row in rows}

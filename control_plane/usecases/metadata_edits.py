@@ -1,4 +1,4 @@
-"""Changes of the metadata of trials and checkpoints by users."""
+"""Users' changes of the metadata of trials and checkpoints."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -30,11 +30,21 @@ def set_trial_metadata(
     revision: str | None,
     extra_writes: ExtraWrites,
 ) -> int:
-    """Set the metadata of a trial, also of one that runs, and return its id.
+    """Set the metadata of a trial, even while the trial runs; return the id.
+
+    Only the differences to the metadata that the trial's code set are stored.
+
+    Args:
+        services: the services with the state table.
+        trial_id: the trial.
+        metadata: the complete new metadata.
+        revision: the revision of the metadata that the user read; None skips the check.
+        extra_writes: returns further writes of the commit, given the id.
 
     Raises:
-        RequestError: not_found; conflict, if it is of another revision than expected or its
-            experiment is being deleted.
+        RequestError: not_found, if the trial does not exist; conflict, if the metadata have another
+            revision or the experiment is being deleted; unavailable, if other requests keep
+            changing the metadata.
     """
     experiment_id = get_trial(services, trial_id).experiment_id
     partition = addresses.trial(trial_id)
@@ -55,29 +65,30 @@ def set_checkpoint_metadata(
     revision: str | None,
     extra_writes: ExtraWrites,
 ) -> str:
-    """Set the metadata of the checkpoint with this UUID, and return that. Its files stay as they
-    are.
+    """Set the metadata of a checkpoint in the state table; return the UUID.
 
-    Raises:
-        RequestError: as in `set_trial_metadata`.
+    The checkpoint's files and manifest do not change. Args and errors are as for
+    `set_trial_metadata`; `uuid` is the full UUID.
     """
     record, experiment_id = get_checkpoint(services, uuid)
     key = Key(addresses.trial(record.checkpoint.trial_id), f"{METADATA_EDITS}{uuid}")
-    what = f"the metadata of checkpoint {uuid}"
-    change = _Change(what, experiment_id, lambda: record.metadata, uuid)
+    name = f"the metadata of checkpoint {uuid}"
+    change = _Change(name, experiment_id, lambda: record.metadata, uuid)
     _write_edit(services, key, change, metadata, revision, extra_writes)
     return uuid
 
 
 class _Change(NamedTuple):
-    """The trial or checkpoint of a change: its name in errors, its experiment, what its code set,
-    and the reply.
-    """
+    """The metadata that a user changes."""
 
-    what: str
+    name: str
+    """The name of the metadata in error messages."""
     experiment_id: int
+    """The experiment of the trial or checkpoint."""
     read_own: Callable[[], Mapping[str, object]]
+    """Reads the metadata that the trial's code set."""
     reply: object
+    """The reply of the change: the trial's id or the checkpoint's UUID."""
 
 
 def _write_edit(
@@ -88,11 +99,22 @@ def _write_edit(
     revision: str | None,
     extra_writes: ExtraWrites,
 ) -> None:
+    """Replace the user's edit in the row `key` so that code's metadata plus the edit equal
+    `metadata`.
+
+    `revision` None skips the check of the revision.
+
+    Raises:
+        RequestError: conflict, if the metadata have another revision or the experiment is being
+            deleted; not_found, if the experiment does not exist; unavailable, if other requests
+            keep changing the metadata.
+    """
+
     def change(row: Row | None) -> tuple[None, tuple[Write, ...]]:
         checks = deletion_checks(services, subject.experiment_id)
         own, before = subject.read_own(), decode_edit(row.body if row else None)
         present = content_revision(before.merge_edit(own))
-        if problem := find_changed_since(subject.what, present, revision):
+        if problem := find_changed_since(subject.name, present, revision):
             raise RequestError(Code.CONFLICT, problem)
         body = encode_edit(edit_between(metadata, own, before))
         former = row.revision if row else 0
@@ -100,4 +122,4 @@ def _write_edit(
         return None, (put, *checks, *extra_writes(subject.reply))
 
     also = (addresses.experiment(subject.experiment_id),)
-    change_row(services.table, key, change, subject.what, also=also)
+    change_row(services.table, key, change, subject.name, also=also)

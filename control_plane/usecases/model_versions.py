@@ -1,9 +1,10 @@
-"""Versions of models, each of which pins a checkpoint against deletion."""
+"""Changes of model versions. Each version pins its checkpoint, which prevents a deletion."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from control_plane.access.ownership import Action, check_may_change
 from control_plane.actors.pins import PINS, Pin, decode_pin
 from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.errors import Code, RequestError
@@ -13,6 +14,8 @@ from control_plane.queries.model_records import (
     load_model,
     load_version,
     model_key,
+    owned_model,
+    owned_version,
     require_version,
     version_key,
     version_partition,
@@ -29,11 +32,11 @@ from control_plane.usecases.models import (
 )
 from control_plane.usecases.row_changes import change_row
 
-# A pin names each of them, and is read whole.
+# The most versions of a checkpoint. A pin's row names every version.
 VERSIONS_OF_CHECKPOINT_MAX = 100
 
 VersionExtraWrites = Callable[[VersionRecord, int], tuple[Write, ...]]
-"""Makes the writes that a change has to commit with its own, given the version and its revision."""
+"""Returns further writes for the commit of a change, given the version and its revision."""
 
 
 def register_version(
@@ -44,20 +47,34 @@ def register_version(
     changer: Changer,
     extra_writes: VersionExtraWrites,
 ) -> tuple[VersionRecord, int]:
-    """Make the next version of a model, of the checkpoint whose UUID begins with `uuid`, which
-    stays as long as the version does. Every user may add to a model.
+    """Register a checkpoint as the next version of a model; return the version and the revision.
+
+    The version pins the checkpoint, which is then not deleted while the version exists. The
+    checkpoint may belong to any user's experiment.
+
+    Args:
+        services: the services with the state table.
+        model_name: the name of the model.
+        uuid: a prefix of the checkpoint's UUID.
+        fields: the values of `name`, `comment`, `notes`, `labels` and `metadata`.
+        changer: the caller and the time.
+        extra_writes: returns further writes of the commit.
 
     Raises:
-        RequestError: not_found; conflict, if the model is archived, the checkpoint deleted or a
-            version of too many; too_large.
+        RequestError: not_found, if the model or checkpoint does not exist; forbidden, if the caller
+            does not own the model; conflict, if the model is archived, or the checkpoint is
+            damaged, deleted, or a version too many times; too_large, if the record is too large;
+            unavailable, if other requests keep changing the model.
     """
     table = services.table
 
     def change(_: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
         model, row = load_model(table, model_name)
+        check_may_change(changer.caller, owned_model(model), Action.REGISTER)
         if model.archived:
             raise archived_error(model_name)
-        # The pin is read first: a checkpoint that is marked for deletion later changes it.
+        # Read the checkpoint again after the pin. Marking a checkpoint for deletion changes the
+        # pin, so that the commit fails if this happens after the read.
         full_uuid = describe_checkpoint(services, uuid).uuid
         pin_row = table.get(Key(PINS, full_uuid))
         checkpoint = describe_checkpoint(services, full_uuid)
@@ -85,22 +102,35 @@ def update_version(
     *,
     expected_revision: int | None = None,
 ) -> tuple[VersionRecord, int]:
-    """Set what is said of a version, and return it with its revision. What it says already changes
-    nothing.
+    """Set fields of a version; return the version and the revision.
+
+    If all fields already have the new values, only the extra writes are committed.
+
+    Args:
+        table: the state table.
+        model: the name of the model.
+        number: the number of the version.
+        changes: the new values by the fields of `VersionRecord`.
+        changer: the caller and the time.
+        extra_writes: returns further writes of the commit.
+        expected_revision: the revision that the caller read; None skips the check.
 
     Raises:
-        RequestError: not_found; forbidden, unless it or the model is the changer's; conflict, if
-            it is of another revision than expected, or the model archived; too_large.
+        RequestError: not_found, if the version does not exist; forbidden, if the caller owns
+            neither the version nor the model; conflict, if the version has another revision or the
+            model is archived; too_large, if the record is too large; unavailable, if other requests
+            keep changing the version.
     """
 
     def change(row: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
         version, row = require_version(model, number, row)
-        _check_owner(table, version, changer)
+        record, _ = load_model(table, model)
+        check_may_change(changer.caller, owned_version(version, record))
         check_revision(f"version {number} of model {model}", row, expected_revision)
         new = replace(version, **changes)
         if new == version:
             return (version, row.revision), extra_writes(version, row.revision)
-        if load_model(table, model)[0].archived:
+        if record.archived:
             raise archived_error(model)
         new = replace(new, updated_ms=changer.now_ms)
         put = put_record(row.key, new, row, changer.now_ms)
@@ -112,17 +142,21 @@ def update_version(
 def delete_version(
     table: StateTable, model: str, number: int, changer: Changer, extra_writes: VersionExtraWrites
 ) -> tuple[VersionRecord, int]:
-    """Delete a version and return it as it was. Its checkpoint is held no longer, unless another
-    version or an experiment holds it; its number is given to no other.
+    """Delete a version and remove the pin; return the deleted version and the last revision.
+
+    The checkpoint can then be deleted, unless other pins protect it. The version's number is never
+    used again.
 
     Raises:
-        RequestError: not_found; forbidden, unless it or the model is the changer's.
+        RequestError: not_found, if the version does not exist; forbidden, if the caller owns
+            neither the version nor the model; unavailable, if other requests keep changing the
+            model.
     """
 
     def change(_: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
         record, model_row = load_model(table, model)
         version, row = load_version(table, model, number)
-        _check_owner(table, version, changer)
+        check_may_change(changer.caller, owned_version(version, record), Action.DELETE)
         writes = version_removals(table, record, model_row, (row,), changer.now_ms)
         return (version, row.revision), (*writes, *extra_writes(version, row.revision))
 
@@ -140,7 +174,7 @@ def _new_version(
         trial_id=checkpoint.trial_id,
         experiment_id=checkpoint.experiment_id,
         steps_completed=checkpoint.steps_completed,
-        user=changer.user,
+        user=changer.caller.user,
         created_ms=changer.now_ms,
         updated_ms=changer.now_ms,
         **fields,
@@ -150,7 +184,11 @@ def _new_version(
 def _pin_with_version(
     version: VersionRecord, checkpoint: Checkpoint, row: Row | None, now_ms: int
 ) -> Write:
-    """Make the write that adds the version to its checkpoint's pin; RequestError conflict."""
+    """Return the write that adds a version to the checkpoint's pin. `row` is the pin's row.
+
+    Raises:
+        RequestError: conflict, if the checkpoint is damaged or deleted, or has too many versions.
+    """
     pin = Pin() if row is None else decode_pin(row.body)
     if checkpoint.state is CheckpointState.DAMAGED:
         text = f"checkpoint {checkpoint.uuid} is damaged, and cannot be a version"
@@ -164,14 +202,3 @@ def _pin_with_version(
         raise RequestError(Code.CONFLICT, f"{text}; delete one of them first")
     held = replace(pin, versions=(*pin.versions, version.pin_name))
     return pin_write(checkpoint.uuid, row, held, now_ms)
-
-
-def _check_owner(table: StateTable, version: VersionRecord, changer: Changer) -> None:
-    """Check that the version or its model is the changer's, or the changer an admin."""
-    if changer.is_admin or changer.user == version.user:
-        return
-    owner = load_model(table, version.model)[0].user
-    if changer.user != owner:
-        whose = version.user if version.user == owner else f"{version.user}'s and {owner}"
-        text = f"version {version.pin_name} is {whose}'s: only they or an admin can change it"
-        raise RequestError(Code.FORBIDDEN, text)

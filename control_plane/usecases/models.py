@@ -1,10 +1,12 @@
-"""The models of the registry in the state table, one row each, by name."""
+"""Changes of registered models: create, update and delete."""
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from control_plane.access.ownership import Action, check_may_change
+from control_plane.access.principals import Principal
 from control_plane.actors.pins import PINS, decode_pin
 from control_plane.errors import Code, RequestError
 from control_plane.queries.model_records import (
@@ -13,6 +15,7 @@ from control_plane.queries.model_records import (
     decode_model,
     decode_version,
     model_key,
+    owned_model,
     require_model,
     version_partition,
 )
@@ -21,40 +24,42 @@ from control_plane.usecases.checkpoint_pins import pin_write
 from control_plane.usecases.row_changes import change_row
 
 METADATA_BYTES_MAX = 64 * 1024
-# The row of an idempotency key holds what a row holds twice, the second time as a JSON text in
-# JSON, where a quotation mark of a text is four bytes: 3 x 96 KiB stay below a row's 400 KiB.
+# The row of an idempotency key holds the record twice, the second time as a JSON text in JSON,
+# where a quotation mark takes four bytes. 3 x 96 KiB stay below a row's limit of 400 KiB.
 ROW_BYTES_MAX = 96 * 1024
-# Versions that go in one commit, each with its row and its checkpoint's pin: 61 operations.
+# The most versions that a commit deletes. Each version takes two operations, for the row and the
+# checkpoint's pin: 61 operations with the model's row.
 _REMOVED_AT_ONCE = 30
 _FIRST, _LAST = " ", "\x7f"
 
 
 @dataclass(frozen=True)
 class Changer:
-    """The user who changes the registry, and the time."""
+    """The caller who changes the registry, and the time of the change."""
 
-    user: str
-    is_admin: bool
+    caller: Principal
     now_ms: int
+    """The current time in epoch ms."""
 
 
 ModelExtraWrites = Callable[[ModelRecord, int], tuple[Write, ...]]
-"""Makes the writes that a change has to commit with its own, given the model and its revision."""
+"""Returns further writes for the commit of a change, given the model and its revision."""
 
 
 def create_model(
     table: StateTable, model: ModelRecord, extra_writes: ModelExtraWrites
 ) -> tuple[ModelRecord, int]:
-    """Store a new model, and return it with its revision.
+    """Store a new model; return the model and the revision.
 
     Raises:
-        RequestError: conflict, if there is one of that name; too_large.
+        RequestError: conflict, if a model with this name exists; too_large, if the record exceeds
+            ROW_BYTES_MAX; unavailable, if other requests keep changing the model.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int], tuple[Write, ...]]:
         if row is not None:
             owner = decode_model(row.body).user
-            raise RequestError(Code.CONFLICT, f"there is a model {model.name}, {owner}'s")
+            raise RequestError(Code.CONFLICT, f"model {model.name} already exists (owner {owner})")
         put = put_record(model_key(model.name), model, None, model.created_ms)
         return (model, put.revision), (put, *extra_writes(model, put.revision))
 
@@ -70,16 +75,28 @@ def update_model(
     *,
     expected_revision: int | None = None,
 ) -> tuple[ModelRecord, int]:
-    """Set fields of a model, and return it with its revision. What it says already changes nothing.
+    """Set fields of a model; return the model and the revision.
+
+    If all fields already have the new values, only the extra writes are committed.
+
+    Args:
+        table: the state table.
+        name: the name of the model.
+        changes: the new values by the fields of `ModelRecord`.
+        changer: the caller and the time.
+        extra_writes: returns further writes of the commit.
+        expected_revision: the revision that the caller read; None skips the check.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, if it is archived and stays so,
-            or is of another revision than expected; too_large.
+        RequestError: not_found, if the model does not exist; forbidden, if the caller does not own
+            the model; conflict, if the model has another revision, or is archived and stays
+            archived; too_large, if the record exceeds ROW_BYTES_MAX; unavailable, if other requests
+            keep changing the model.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int], tuple[Write, ...]]:
         model, row = require_model(name, row)
-        _check_owner(model, changer)
+        check_may_change(changer.caller, owned_model(model))
         check_revision(f"model {name}", row, expected_revision)
         new = replace(model, **changes)
         if new == model:
@@ -96,16 +113,25 @@ def update_model(
 def delete_model(
     table: StateTable, name: str, changer: Changer, extra_writes: ModelExtraWrites
 ) -> tuple[ModelRecord, int]:
-    """Delete a model with its versions, whose checkpoints they hold no longer, and return it as it
-    was in the end. What a failure interrupts is a model of fewer versions.
+    """Delete a model and all versions; return the deleted model and the last revision.
+
+    The versions' pins are removed, so that the checkpoints can be deleted. Versions are deleted in
+    commits before the model's: an interrupted deletion leaves a model with fewer versions.
+
+    Args:
+        table: the state table.
+        name: the name of the model.
+        changer: the caller and the time.
+        extra_writes: returns further writes of the last commit.
 
     Raises:
-        RequestError: not_found; forbidden, for another's.
+        RequestError: not_found, if the model does not exist; forbidden, if the caller does not own
+            the model; unavailable, if other requests keep changing the model.
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int] | None, tuple[Write, ...]]:
         model, row = require_model(name, row)
-        _check_owner(model, changer)
+        check_may_change(changer.caller, owned_model(model), Action.DELETE)
         page = table.query(version_partition(name), _FIRST, _LAST, limit=_REMOVED_AT_ONCE)
         if page.rows:
             return None, version_removals(table, model, row, page.rows, changer.now_ms)
@@ -122,14 +148,23 @@ def delete_model(
 def version_removals(
     table: StateTable, model: ModelRecord, row: Row, version_rows: Iterable[Row], now_ms: int
 ) -> tuple[Write, ...]:
-    """Make the writes that remove versions: their rows, the pins that they hold, and the model's
-    `row`, which counts them.
+    """Return the writes that delete versions of a model.
+
+    The writes delete the versions' rows, remove the versions from the checkpoints' pins, and reduce
+    the count in the model's row.
+
+    Args:
+        table: the state table.
+        model: the model.
+        row: the model's row.
+        version_rows: the rows of the versions.
+        now_ms: the current time.
     """
-    deletes = [Delete(one.key, one.revision) for one in version_rows]
+    deletes = [Delete(version_row.key, version_row.revision) for version_row in version_rows]
     names: dict[str, set[str]] = {}
-    for version in (decode_version(one.body) for one in version_rows):
+    for version in (decode_version(version_row.body) for version_row in version_rows):
         names.setdefault(version.checkpoint_uuid, set()).add(version.pin_name)
-    pins = [_release(table, uuid, gone, now_ms) for uuid, gone in names.items()]
+    pins = [_unpin(table, uuid, pin_names, now_ms) for uuid, pin_names in names.items()]
     new = replace(model, versions=model.versions - len(deletes), updated_ms=now_ms)
     counted = put_record(row.key, new, row, now_ms)
     return (counted, *deletes, *(pin for pin in pins if pin is not None))
@@ -138,11 +173,13 @@ def version_removals(
 def put_record(
     key: Key, record: ModelRecord | VersionRecord, former: Row | None, now_ms: int
 ) -> Put:
-    """Make the write that stores a record in place of `former`. A first revision is the time, so
-    that no two rows of one name have the same.
+    """Return the write that stores a model or version in place of the row `former`.
+
+    The first revision of a row is `now_ms`, so that a row that is deleted and created again does
+    not repeat a revision.
 
     Raises:
-        RequestError: too_large.
+        RequestError: too_large, if the record exceeds ROW_BYTES_MAX.
     """
     body = json.dumps(asdict(record), ensure_ascii=False).encode()
     if len(body) > ROW_BYTES_MAX:
@@ -156,29 +193,27 @@ def put_record(
     return Put(key, former.revision + 1, body, former.revision)
 
 
-def check_revision(what: str, row: Row, expected: int | None) -> None:
-    """Raise RequestError conflict if the row is of another revision than its changer saw."""
+def check_revision(name: str, row: Row, expected: int | None) -> None:
+    """Check that the row has the expected revision; RequestError conflict otherwise.
+
+    `name` is the name of the object in the error. None as `expected` skips the check.
+    """
     if expected is not None and row.revision != expected:
-        text = f"{what} was changed in the meantime: it has revision {row.revision}, not {expected}"
+        text = f"{name} was changed in the meantime: it has revision {row.revision}, not {expected}"
         raise RequestError(Code.CONFLICT, f"{text}; read it again and retry")
 
 
 def archived_error(name: str) -> RequestError:
-    """The error for a change of an archived model."""
+    """Return RequestError conflict for a change of an archived model."""
     text = f"model {name} is archived; unarchive it with `detcloud model unarchive` first"
     return RequestError(Code.CONFLICT, text)
 
 
-def _release(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Write | None:
+def _unpin(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Write | None:
+    """Return the write that removes versions from a checkpoint's pin. None without a pin."""
     row = table.get(Key(PINS, uuid))
     if row is None:
         return None
     pin = decode_pin(row.body)
     kept = replace(pin, versions=tuple(name for name in pin.versions if name not in names))
     return pin_write(uuid, row, kept, now_ms)
-
-
-def _check_owner(model: ModelRecord, changer: Changer) -> None:
-    if changer.user != model.user and not changer.is_admin:
-        text = f"model {model.name} is {model.user}'s: only they or an admin can change it"
-        raise RequestError(Code.FORBIDDEN, text)

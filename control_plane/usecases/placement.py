@@ -1,4 +1,4 @@
-"""The pool that an experiment goes to, and the checks that its trials can ever run there."""
+"""Placement: choose the pool of an experiment and check that the trials can run in the pool."""
 
 import posixpath
 from collections import Counter
@@ -21,27 +21,32 @@ from detcloud.shared.process_settings import process_setting_notices
 
 POOL = "resources.resource_pool"
 SLOTS = "resources.slots_per_trial"
-# The same of a command or notebook.
+# The path of the slots in the configuration of a command, notebook or shell.
 RUN_SLOTS = "resources.slots"
 LABEL = "resources.agent_label"
 
 
 @dataclass(frozen=True)
 class TrialNeeds:
-    """The slots that a trial of an experiment asks for, and the agents that may give them."""
+    """The slots that a trial requests, and the agents that can provide the slots."""
 
     slots: int
     label: str = ""
+    """The label of the agents; "" for agents without a label."""
     single_agent: bool = False
+    """Whether a single agent must provide all slots."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A pool that takes new work: its configuration and its settings."""
+    """A pool that accepts new work."""
 
     cluster: ClusterConfig
+    """The configuration of the cluster."""
     pool: ResourcePool
+    """The configuration of the pool."""
     settings: PoolSettings
+    """The current settings of the pool."""
 
     @property
     def name(self) -> str:
@@ -51,10 +56,17 @@ class Destination:
 def choose_destination(
     services: Services, named: str, slots: int, place: str = POOL
 ) -> Destination:
-    """Return the pool of that name; without a name the default for trials of so many slots.
+    """Return the pool with the name `named`, or a default pool if `named` is empty.
+
+    Args:
+        services: the services with the configuration and pools.
+        named: the name of the pool, or "".
+        slots: the slots of each trial. The default for 0 slots is the default aux pool; otherwise
+            it is the default compute pool.
+        place: the path of the pool in the configuration, for errors.
 
     Raises:
-        RequestError: invalid at `place`, if it does not exist or takes no new work.
+        RequestError: invalid at `place`, if the pool does not exist or is draining.
     """
     cluster = cluster_config(services)
     shared = cluster.resource_manager
@@ -62,8 +74,9 @@ def choose_destination(
     name = named or default
     pool = cluster.find_pool(name)
     if pool is None or pools.find_pool(services, name) is None:
-        known = ", ".join(sorted(one.pool_name for one in cluster.resource_pools))
-        raise invalid(place, f"resource pool {name:.80} does not exist", f"there is {known}")
+        known = ", ".join(sorted(config.pool_name for config in cluster.resource_pools))
+        text = f"resource pool {name:.80} does not exist"
+        raise invalid(place, text, f"existing pools: {known}")
     settings = pools.load_settings(services, name)
     if settings.draining:
         text = f"pool {name} is draining and takes no new work"
@@ -72,7 +85,7 @@ def choose_destination(
 
 
 def trial_needs(resources: Resources) -> TrialNeeds:
-    """The needs of each trial of an experiment with these resources."""
+    """Return the needs of an experiment's trials, given the configured resources."""
     is_single = bool(resources.is_single_node)
     return TrialNeeds(resources.slots_per_trial, resources.agent_label, is_single)
 
@@ -80,10 +93,12 @@ def trial_needs(resources: Resources) -> TrialNeeds:
 def choose_destinations(
     services: Services, named: Sequence[str], slots: int
 ) -> tuple[Destination, ...]:
-    """Return the pools of these names, in the order of preference.
+    """Return the pools with the names `named`, in the order of preference.
+
+    `slots` are the slots of each trial.
 
     Raises:
-        RequestError: invalid at the place of the first that does not exist or takes no new work.
+        RequestError: invalid, for the first pool that does not exist or is draining.
     """
     places = pool_places(len(named))
     return tuple(
@@ -93,18 +108,25 @@ def choose_destinations(
 
 
 def pool_places(count: int) -> tuple[str, ...]:
-    """The places of so many pools in a configuration: one is no list."""
+    """Return the paths of `count` pools in a configuration. A single pool is not a list."""
     return (POOL,) if count == 1 else tuple(f"{POOL}[{number}]" for number in range(count))
 
 
 def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: str = SLOTS) -> None:
-    """Check that agents which the pool has or may get could hold a trial, used by nobody else.
+    """Check that a trial fits on agents of the pool, present or launchable, if all were idle.
 
-    A pool that has none and launches none takes anything: its agents are still to come.
+    A pool without agents and without a provider accepts everything, because its agents may still
+    be started by hand.
+
+    Args:
+        services: the services with the agents and instances.
+        to: the pool.
+        needs: the needs of the trial.
+        place: the path in the configuration, for errors.
 
     Raises:
-        RequestError: invalid at `place`, with the sizes that would fit; for a label that no agent
-            has, where the configuration asks for it, unless `place` is that of one pool of several.
+        RequestError: invalid at `place`, with the sizes that would fit. If no agent has the label,
+            the path is the label's, unless `place` is a pool.
     """
     if needs.slots == 0:
         if to.settings.aux_per_agent == 0:
@@ -125,16 +147,17 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
         raise invalid(place if place.startswith(POOL) else LABEL, text)
     mixed = to.settings.scheduler.heterogeneous
-    # Fixed agents may be mixed. Instances are launched of one size for a trial, and may end.
-    there = present.get(needs.label, Counter())
+    # A heterogeneous pool mixes sizes only for agents that were started by hand. The instances of a
+    # trial are launched with equal sizes, and an instance may end at any time.
+    mixable = present.get(needs.label, Counter())
     if mixed and provider is not None:
         instances = {row.id for row in read_instances(services.table, to.name)}
         fixed = agents.agent_sizes_in_pool(services, to.name, without=instances)
-        there = fixed.get(needs.label, Counter())
+        mixable = fixed.get(needs.label, Counter())
     if not can_hold(needs.slots, sizes, needs.single_agent) and not (
-        mixed and can_hold(needs.slots, there, needs.single_agent, mixed)
+        mixed and can_hold(needs.slots, mixable, needs.single_agent, mixed)
     ):
-        why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == there)
+        why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == mixable)
         if place == RUN_SLOTS:
             raise invalid(place, f"could never start in pool {to.name}: it {why}")
         hint = "a trial class runs on one machine; use a command to run on several"
@@ -143,11 +166,18 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
 
 
 def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> None:
-    """Check that trials there may mount the folders of their machines that the configuration names.
-    The agents check again: they know where links lead.
+    """Check that trials in the pool may mount all host folders that the configuration names.
+
+    The agents check again, because only they can resolve symbolic links.
+
+    Args:
+        to: the pool. All folders are allowed without a provider and without a list of allowed
+            folders.
+        config: the configuration.
+        place: the path for errors; "" for the path of the folder in the configuration.
 
     Raises:
-        RequestError: invalid at `place`, or where the configuration asks for it.
+        RequestError: invalid, for a folder that the pool does not allow.
     """
     allowed = to.pool.provider.mounts_allowed if to.pool.provider else None
     for field, path in _host_paths(config) if allowed is not None else ():
@@ -163,7 +193,7 @@ def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> 
 
 
 def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
-    """Warnings of settings that are accepted but do not do what their author may think."""
+    """Yield warnings about settings that have no effect in the pool, and about a used-up budget."""
     kind = to.settings.scheduler.kind
     if resources.priority is not None and kind != "priority":
         yield f"resources.priority has no effect in pool {to.name}, {_scheduler_rule(kind)}"
@@ -182,35 +212,37 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
 def process_warnings(
     services: Services, to: Destination, config: ExperimentConfig
 ) -> Iterator[str]:
-    """Warnings of settings that containers alone have, where every agent that could run the
-    experiment runs trials as processes.
+    """Yield warnings about settings that only apply to containers.
+
+    Nothing is yielded unless all agents that could run the experiment run trials as processes.
     """
     reason = f"agents of pool {to.name} run trials as processes"
     values = config.masked_values()
-    found = {
+    notices = {
         cuda: tuple(process_setting_notices(values, cuda=cuda, reason=reason))
         for cuda in (False, True)
     }
-    # Most experiments have no such setting, and then nobody needs to read the pool's agents.
-    if not any(found.values()):
+    # Most experiments have no container settings, so that the pool's agents need not be read.
+    if not any(notices.values()):
         return
     devices = agents.process_devices_in_pool(services, to.name, config.resources.agent_label)
-    warnings = (warning for device in sorted(devices) for warning in found[device == "cuda"])
+    warnings = (warning for device in sorted(devices) for warning in notices[device == "cuda"])
     yield from dict.fromkeys(warnings)
 
 
 def _scheduler_rule(kind: str) -> str:
+    """Return a relative clause that says how the scheduler of this kind serves jobs."""
     match kind:
         case "fair_share":
             return "which divides its slots by resources.weight"
         case "priority":
-            return "which goes by resources.priority and the order of the queue"
+            return "which serves jobs by resources.priority and the order of the queue"
         case _:
             return "which takes jobs in turn"
 
 
 def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """The paths on its trials' machines that a configuration names, each behind its field."""
+    """Yield the field and the path of each host folder or device that a configuration names."""
     for number, mount in enumerate(config.bind_mounts):
         yield f"bind_mounts[{number}].host_path", mount.host_path
     for number, device in enumerate(config.resources.devices):

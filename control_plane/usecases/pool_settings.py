@@ -1,7 +1,7 @@
-"""Changes of a resource pool and of what the pools share: configured, drained, removed.
+"""Changes of resource pools: configure, drain and remove pools, store the shared configuration.
 
-A pool's row of configuration changes in the commit that configures the pool itself, so that both
-say the same. Where the rows are: queries/cluster_configuration.py.
+A pool's stored configuration and the pool actor's settings change in the same commit, so that they
+always agree. queries/cluster_configuration.py lists the rows.
 """
 
 import json
@@ -31,7 +31,19 @@ def configure_pool(
     by: str,
     extra_writes: ExtraWrites = no_extra_writes,
 ) -> None:
-    """Create the pool or change it to be as configured, in one commit."""
+    """Create the pool, or change an existing pool to this configuration, in a single commit.
+
+    Args:
+        services: the services with the engine and the state table.
+        pool: the pool's configuration.
+        cluster: the cluster's configuration, which supplies the pool's scheduler and defaults.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the commit.
+
+    Raises:
+        RequestError: unavailable, if other requests keep changing the pool.
+        CommandRefused: the pool actor refuses the change.
+    """
     _configure(
         services,
         pool.pool_name,
@@ -49,7 +61,11 @@ def set_draining(
     by: str,
     extra_writes: ExtraWrites = no_extra_writes,
 ) -> None:
-    """Drain the pool, so that it starts nothing more, or let it start work again."""
+    """Drain the pool, so that no new trials start in the pool, or stop draining.
+
+    `by` is the user. `extra_writes` returns further writes of the same commit. Raises as
+    `configure_pool`.
+    """
 
     def current_config(row: Row | None) -> bytes:
         return row.body if row is not None else ResourcePool(pool_name=name).to_json()
@@ -67,10 +83,12 @@ def set_draining(
 def remove_pool(
     services: Services, name: str, by: str, extra_writes: ExtraWrites = no_extra_writes
 ) -> None:
-    """Remove a pool that is not used.
+    """Remove an unused pool and delete the stored configuration, in a single commit.
+
+    `by` is the user. `extra_writes` returns further writes of the commit.
 
     Raises:
-        Refused: conflict, for one that is.
+        CommandRefused: conflict, if the pool has jobs or agents. Instances are not checked here.
     """
     removal = Delete(Key(POOL_CONFIGS, name), Expect.ANYTHING)
     services.engine.execute_command(
@@ -84,7 +102,11 @@ def remove_pool(
 def store_shared_config(
     services: Services, cluster: ClusterConfig, extra_writes: ExtraWrites
 ) -> None:
-    """Store what the pools share of the configuration."""
+    """Store the cluster's configuration without the pools, in a commit with the extra writes.
+
+    Raises:
+        RequestError: unavailable, if other requests keep changing the configuration.
+    """
     fields = json.loads(cluster.to_json())
     del fields["resource_pools"]
     body = json.dumps(fields, ensure_ascii=False).encode()
@@ -107,8 +129,21 @@ def _configure(
     by: str,
     extra_writes: ExtraWrites,
 ) -> None:
-    """Change the pool's settings and its row; the row's revision guards the settings, so that no
-    two changes are made from the same ones.
+    """Change the pool's settings and the row of the configuration in a single commit.
+
+    The commit is conditional on the row's revision. After a concurrent change, the function reads
+    the pool and calls `change` again.
+
+    Args:
+        services: the services with the engine and the state table.
+        name: the name of the pool.
+        change: returns the new settings, given the current ones.
+        config_body: returns the new body of the row, given the current row or None.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the commit.
+
+    Raises:
+        RequestError: unavailable, if other requests keep changing the pool.
     """
     key = Key(POOL_CONFIGS, name)
     for _ in range(_TRIES_MAX):

@@ -1,4 +1,4 @@
-"""Changes of one row of the table that others may change at the same moment."""
+"""Optimistic change of a row: read, change, commit, and retry after a conflict."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
@@ -19,17 +19,26 @@ def change_row(
     *,
     also: Collection[str] = (),
 ) -> T:
-    """Commit the writes that `change` makes from the row as read, again as long as others are
-    faster, and return the result it gives with them. `name`: the row's, for the error. `also`: the
-    partitions of other rows that `change` reads, of which the same is true.
+    """Change a row of the table, and retry if the row was changed concurrently.
+
+    Args:
+        table: the state table.
+        key: the key of the row.
+        change: returns a result and the writes to commit, given the current row or None. It is
+            called again after a conflict. Without writes nothing is committed.
+        name: the name of the row's object, for the error.
+        also: the partitions of other rows that `change` reads. A conflict there is retried too.
+
+    Returns:
+        The result of `change` for the committed writes.
 
     Raises:
-        RequestError: unavailable. And what `change` raises, and Conflict for other rows of the
-            commit.
+        RequestError: unavailable, after _TRIES_MAX conflicts.
+        Conflict: a condition on a row of another partition does not hold.
     """
     for _ in range(_TRIES_MAX):
-        result, changed = change(table.get(key))
-        writes = tuple(changed)
+        result, new_writes = change(table.get(key))
+        writes = tuple(new_writes)
         try:
             if writes:
                 table.commit(writes)

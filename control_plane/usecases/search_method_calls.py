@@ -1,25 +1,32 @@
-"""The time of the last call of a custom search's method, recorded for its experiment's answer."""
+"""Record of the last call of a custom search's method."""
 
+from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.experiment.custom_search import custom_state
 from control_plane.queries import experiment as experiments
+from control_plane.queries.experiment_owners import may_change_experiment
 from control_plane.queries.search_method import LAST_CALL, last_call_ms
 from control_plane.services import Services
 from control_plane.state.table import Expect, Key, Put
 
-# The least time between two records, however often a method calls.
+# The minimum time between two records.
 RECORD_INTERVAL_MS = 30_000
 
 
-def record_method_call(services: Services, experiment_id: int) -> None:
-    """Record that the experiment's search method called.
+def record_method_call(services: Services, experiment_id: int, caller: Principal) -> None:
+    """Record the time of a call of the experiment's search method, at most every 30 seconds.
+
+    Do nothing if the caller may not change the experiment, because the caller is then not the
+    search method.
 
     Raises:
-        RequestError: not_found.
-        CommandRefused: the search is not driven by a user's method.
+        RequestError: not_found, if the experiment does not exist.
+        CommandRefused: the experiment's search is not a custom search.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     custom_state(state)
+    if not may_change_experiment(services, experiment_id, caller):
+        return
     now_ms = services.now_ms()
     before_ms = last_call_ms(services, experiment_id)
     if before_ms is None or abs(now_ms - before_ms) >= RECORD_INTERVAL_MS:

@@ -1,4 +1,4 @@
-"""Previews of searches, before they are paid for and within bounds of the cluster's own time."""
+"""Previews of searches before submission, with limits on the server's computing time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,12 +29,16 @@ PREVIEW_SECONDS_MAX = 2.0
 ESTIMATE_SECONDS_MAX = 4.0
 SLOTS_MAX = 10_000
 
-# One at a time in a process: they compute, and others wait for the same interpreter.
+# A process computes a single preview at a time, because other requests share the interpreter.
 _computing = Lock()
 
 
 class PreviewedRung(Answer):
-    """A length that trials train to; docs/api.md has the fields."""
+    """A rung of a previewed search: a length that trials train to.
+
+    `reached` trials train to this length or further. In the preview, `stopped` trials end at this
+    length. `expected` trials are expected to end there in reality; null if this is not predictable.
+    """
 
     length: int
     reached: int
@@ -43,13 +47,20 @@ class PreviewedRung(Answer):
 
 
 class PreviewedBracket(Answer):
-    """Trials that are compared with each other; the rungs go up."""
+    """A bracket of a previewed search: trials that are compared with each other.
+
+    `rungs` is sorted by length, the shortest first.
+    """
 
     rungs: list[PreviewedRung]
 
 
 class SearchEstimate(Answer):
-    """The search simulated on so many slots, on curves that were made up."""
+    """The result of simulating the search on `slots` slots, with synthetic learning curves.
+
+    `makespan_seconds` is the time until the search ends. `slot_seconds` is the total time of slots
+    in use, and `slot_use` their share of the whole slot time.
+    """
 
     slots: int
     slots_per_trial: int
@@ -61,8 +72,10 @@ class SearchEstimate(Answer):
 
 
 class SearchPreview(Answer):
-    """The training of a search; `estimate` is null where none was asked for or can be made, and
-    then `estimate_missing` says why.
+    """The training that a search needs.
+
+    `estimate` is null if the request asks for no estimate or none can be made. In the second case
+    `estimate_missing` is the reason.
     """
 
     searcher: str
@@ -77,7 +90,7 @@ class SearchPreview(Answer):
 
 
 class _TimeLimitExceeded(Exception):
-    """A computation took longer than it may."""
+    """Error that a computation raises after the time limit."""
 
 
 def preview_submission(
@@ -87,12 +100,19 @@ def preview_submission(
     slots: int | None,
     unit_seconds: float,
 ) -> SearchPreview:
-    """Preview the search of an experiment that could be submitted; with `slots` also estimate how
-    long it takes on them, where a unit of training takes `unit_seconds`.
+    """Check a submission and preview the search, without submitting the experiment.
+
+    Args:
+        services: the services that check the submission.
+        submission: the submission.
+        caller: the user.
+        slots: simulate the search on this many slots to estimate its duration; None for no
+            estimate.
+        unit_seconds: the assumed duration of a unit of training.
 
     Raises:
-        RequestError: invalid, for a configuration that is not or a search that is too large;
-            unavailable while another preview is computed.
+        RequestError: invalid, for a wrong configuration, or a search of more than TRIALS_MAX trials
+            or PREVIEW_SECONDS_MAX of computation; unavailable, while another preview is computed.
     """
     config = check_submission(services, submission, caller).config
     if (config.trials or 0) > TRIALS_MAX:
@@ -114,6 +134,7 @@ def preview_submission(
 
 @contextmanager
 def _hold_computing_lock() -> Iterator[None]:
+    """Hold the lock of computations; RequestError unavailable if another request holds the lock."""
     if not _computing.acquire(blocking=False):
         text = "another preview is being computed; try again in a few seconds"
         raise RequestError(Code.UNAVAILABLE, text)
@@ -124,7 +145,10 @@ def _hold_computing_lock() -> Iterator[None]:
 
 
 def _time_limit(seconds_max: float) -> Callable[..., None]:
-    """Make a function that raises once so many seconds have passed."""
+    """Return a function that raises _TimeLimitExceeded after `seconds_max` seconds.
+
+    The function ignores its arguments, so that it can be used as a callback for progress.
+    """
     until = time.monotonic() + seconds_max
 
     def check(*progress: object) -> None:
@@ -135,6 +159,7 @@ def _time_limit(seconds_max: float) -> Callable[..., None]:
 
 
 def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict[str, Any]:
+    """Return the field `estimate` of the preview, or `estimate_missing` with the reason."""
     try:
         check_simulable(config, slots, missing_package_reason(config.searcher.name))
         outcome = simulate_search(
@@ -145,7 +170,8 @@ def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict
             on_events=_time_limit(ESTIMATE_SECONDS_MAX),
         )
     except ConfigInvalid as error:
-        return {"estimate_missing": "; ".join(one.text("").strip(": ") for one in error.problems)}
+        problems = (problem.text("").strip(": ") for problem in error.problems)
+        return {"estimate_missing": "; ".join(problems)}
     except _TimeLimitExceeded:
         text = f"simulating it takes more than {ESTIMATE_SECONDS_MAX:g} s: use `detcloud simulate`"
         return {"estimate_missing": text}

@@ -1,4 +1,4 @@
-"""Submitting an experiment: its configuration and whether this cluster can run it are checked."""
+"""Submission of experiments: check the configuration and create the experiment."""
 
 import secrets
 import uuid
@@ -23,6 +23,7 @@ from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
+from control_plane.config.template import Template, drop_template_secrets
 from control_plane.config.trial_settings import (
     job_of,
     lifecycle_of,
@@ -39,6 +40,7 @@ from control_plane.services import Services
 from control_plane.state.table import Conflict, Expect, Key, Put
 from control_plane.suggestions.availability import missing_package_reason
 from control_plane.usecases.config_errors import config_error
+from control_plane.usecases.entrypoint_check import check_entrypoint
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.placement import (
     RUN_SLOTS,
@@ -55,9 +57,12 @@ from control_plane.usecases.placement import (
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
 
-# A row of 400 KiB holds the configuration, the hyperparameters once more, and few other fields.
+# The most bytes of a stored submission. A row of 400 KiB must hold the message.
 STORED_BYTES_MAX = 400_000
 EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
+
+NAMED_SECRETS_MAX = 8
+"""The most secrets of a template that a warning names."""
 
 _SEEDS = 2**31
 _RESERVE_TRIES_MAX = 100
@@ -65,45 +70,50 @@ _RESERVE_TRIES_MAX = 100
 
 @dataclass(frozen=True)
 class Submission:
-    """An experiment as a user submits it: the text of its configuration, the name of a template to
-    lay it over, overrides as `path=value`, and the SHA-256 of its model code.
-
-    Without model code it can be checked and not be submitted. A command is submitted in the same
-    way, as `kind`.
-    """
+    """A user's submission of an experiment, command, notebook or shell."""
 
     config: str
+    """The text of the configuration."""
     model_code: str | None
+    """The SHA-256 of the uploaded model code; None if the configuration is only checked."""
     template: str | None = None
+    """The name of a template, whose values the configuration overrides."""
     overrides: Sequence[str] = ()
+    """Values that override the configuration, as `path=value`."""
     paused: bool = False
+    """Whether the experiment starts paused."""
     test_mode: bool = False
+    """Whether the experiment is a test run: a single trial of one batch."""
     kind: JobKind = JobKind.EXPERIMENT
 
 
 @dataclass(frozen=True)
 class CheckedSubmission:
-    """A submission that this cluster can run: its configuration, the message that creates the
-    experiment, without its id, and warnings for its author.
-    """
+    """A submission that this cluster can run."""
 
     config: ExperimentConfig
+    """The configuration with the template, overrides and defaults applied."""
     message: ExperimentSubmitted
+    """The message that creates the experiment; its `experiment_id` is still 0."""
     warnings: tuple[str, ...] = ()
+    """Warnings to the user."""
 
 
 def check_submission(
     services: Services, submission: Submission, caller: Principal
 ) -> CheckedSubmission:
-    """Check everything, and draw the seed and the id that the configuration leaves to chance.
+    """Check that this cluster can run the submission; return the message that creates the job.
+
+    Nothing is stored. The job's UUID is drawn at random, and so is the seed if the configuration
+    has none.
 
     Raises:
-        RequestError: invalid, with every problem of the configuration.
+        RequestError: invalid, with the problems of the configuration.
     """
     kind = submission.kind
     if submission.test_mode and kind is not JobKind.EXPERIMENT:
         raise invalid("test_mode", f"is for experiments, and this is a {kind}")
-    config, pools = _place(services, submission)
+    config, pools, left_out = _place(services, submission, caller)
     to = pools[0]
     plan = _search_plan(services, config)
     settings = trial_settings(config, to.name, services.now_ms(), kind)
@@ -148,15 +158,17 @@ def check_submission(
     )
     _check_size(config, message)
     warnings = (
-        *chain.from_iterable(placement_warnings(one, config.resources) for one in pools),
+        *left_out,
+        *check_entrypoint(services, config, submission.model_code),
+        *chain.from_iterable(placement_warnings(pool, config.resources) for pool in pools),
         *config_warnings(config),
-        *chain.from_iterable(process_warnings(services, one, config) for one in pools),
+        *chain.from_iterable(process_warnings(services, pool, config) for pool in pools),
     )
     return CheckedSubmission(config, message, warnings)
 
 
 def config_retention(config: ExperimentConfig) -> Retention:
-    """The numbers of checkpoints that the configuration keeps."""
+    """Return the numbers of checkpoints that the configuration keeps."""
     storage = config.checkpoint_storage
     return Retention(
         storage.save_experiment_best, storage.save_trial_best, storage.save_trial_latest
@@ -166,9 +178,18 @@ def config_retention(config: ExperimentConfig) -> Retention:
 def submit_experiment(
     services: Services, submission: CheckedSubmission, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Create the experiment under the next free id for user `by`, and return that id.
+    """Create the experiment under the next free id, and return the id.
 
-    The counter moves in the same commit, so that no id is skipped or used twice.
+    The commit increments the counter of ids, so that no id is skipped or used twice.
+
+    Args:
+        services: the services with the engine and the state table.
+        submission: the checked submission.
+        by: the user, for the journal.
+        extra_writes: returns further writes of the commit.
+
+    Raises:
+        RequestError: unavailable, if too many experiments are created at the same time.
     """
     for _ in range(_RESERVE_TRIES_MAX):
         row = services.table.get(EXPERIMENT_COUNTER)
@@ -198,15 +219,17 @@ def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
 
 
 def _place(
-    services: Services, submission: Submission
-) -> tuple[ExperimentConfig, tuple[Destination, ...]]:
-    """Choose the pools, and lay the configuration over the defaults of the first."""
-    template, name = None, submission.template
-    if name is not None:
-        record = load_template(services.table, name) if name else None
-        if record is None:
-            raise invalid("template", f"there is no template {name!r:.80} here")
-        template = record.config
+    services: Services, submission: Submission, caller: Principal
+) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
+    """Choose the pools, and apply the defaults of the first pool to the configuration.
+
+    Returns:
+        The configuration, the pools in the order of preference, and warnings about the template.
+
+    Raises:
+        RequestError: invalid, for problems of the configuration, the template or the pools.
+    """
+    template, left_out = _find_template(services, submission.template, caller)
     seed = secrets.randbelow(_SEEDS)
 
     def check_over(cluster: Mapping[str, Any]) -> ExperimentConfig:
@@ -225,13 +248,51 @@ def _place(
     config = check_over({})
     pools = choose_destinations(services, config.job.resource_pools, config.job.slots_per_trial)
     defaults = task_defaults(pools[0].pool, pools[0].cluster)
-    return check_over(defaults) if defaults else config, pools
+    return check_over(defaults) if defaults else config, pools, left_out
+
+
+def _find_template(
+    services: Services, name: str | None, caller: Principal
+) -> tuple[Template | str | None, tuple[str, ...]]:
+    """Load the template of a submission.
+
+    Returns:
+        The template, or None without a name. The secrets of another user's template are left out;
+        a warning names them.
+
+    Raises:
+        RequestError: invalid, if the template does not exist.
+    """
+    if name is None:
+        return None, ()
+    record = load_template(services.table, name) if name else None
+    if record is None:
+        raise invalid("template", f"there is no template {name!r:.80} here")
+    if record.shows_secrets_to(caller):
+        return record.config, ()
+    try:
+        template, places = drop_template_secrets(record.config)
+    except ConfigInvalid as error:
+        raise config_error(error) from None
+    if not places:
+        return template, ()
+    more = " and more" if len(places) > NAMED_SECRETS_MAX else ""
+    text = f"{', '.join(places[:NAMED_SECRETS_MAX])}{more}"
+    return template, (
+        f"template {name} belongs to {record.user}, and its secrets were left out: {text}. Set them"
+        " yourself if the experiment needs them",
+    )
 
 
 def _check_pools(
     services: Services, pools: Sequence[Destination], config: ExperimentConfig, kind: JobKind
 ) -> None:
-    """Check that each pool could run the experiment; of several, the place says which cannot."""
+    """Check that each of the pools could run the experiment.
+
+    Raises:
+        RequestError: invalid. If the configuration names several pools, the error's path is the
+            pool that cannot run the experiment.
+    """
     needs = trial_needs(config.resources)
     if len(pools) == 1:
         check_fits(services, pools[0], needs, SLOTS if kind is JobKind.EXPERIMENT else RUN_SLOTS)
@@ -243,7 +304,17 @@ def _check_pools(
 
 
 def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
-    """Check that a notebook's or shell's machine may be one that its user reaches."""
+    """Check that a user can connect to the machines of the pools. Call it only for notebooks and
+    shells.
+
+    Args:
+        pools: the pools of the job. Pools without a provider, or with the provider `local`,
+            pass.
+        kind: the kind of the job, for the message.
+
+    Raises:
+        RequestError: invalid, for a pool of machines in a cloud, which accept no connections.
+    """
     for to in pools:
         if to.pool.provider is not None and to.pool.provider.type != "local":
             raise invalid(
@@ -255,13 +326,14 @@ def _check_reachable(pools: Sequence[Destination], kind: JobKind) -> None:
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
+    """Return the plan of the search; RequestError invalid if a Python package is missing."""
     if not services.suggests and (why := missing_package_reason(config.searcher.name)):
         raise invalid("searcher.name", why)
     return config.search_plan()
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module can be imported; one in a package that is not there cannot."""
+    """Return whether a module can be imported. False also if its package is not installed."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -269,20 +341,28 @@ def _is_installed(module: str) -> bool:
 
 
 def _check_model_code(services: Services, model_code: str | None) -> None:
+    """Check that model code with this digest is stored; RequestError invalid otherwise."""
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; register it with POST /model-code and upload it first"
         raise invalid("model_code", text)
 
 
 def _check_groups(config: ExperimentConfig) -> None:
-    """Check the names of the workspace and the project. Stored configurations may have others."""
+    """Check the names of the workspace and the project.
+
+    Configurations that are already stored may break the rules, so that loading does not check them.
+    """
     for kind, name in (("workspace", config.workspace), ("project", config.project)):
         if name and (problem := find_name_problem(name)):
             raise invalid(kind, f"{name!a:.140} {problem}")
 
 
 def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
-    """Check that the stored form of the configuration fits into a row with the other fields."""
+    """Check that the message, which holds the configuration, fits into a row of the state table.
+
+    Raises:
+        RequestError: invalid, naming the largest section of the configuration.
+    """
     _, stored = encode_message_for(addresses.experiment(0), message)
     if len(stored) <= STORED_BYTES_MAX:
         return
@@ -297,7 +377,12 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
 
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
-    """Check that there is a store which the trials can use and the cluster can look after."""
+    """Check that trials and cluster can use the configured checkpoint store.
+
+    Raises:
+        RequestError: invalid, if a package is missing, the cluster must not call the store's
+            endpoint, or the cluster cannot issue credentials for the store.
+    """
     options = config.checkpoint_storage
     if options.type is None:
         return

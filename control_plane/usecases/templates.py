@@ -1,40 +1,57 @@
-"""Templates in the state table, one row each, by name."""
+"""Templates in the state table: rows, ownership and changes."""
 
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from control_plane.config.template import masked_template
+from control_plane.access.ownership import Action, OwnedObject, check_may_change, find_refusal
+from control_plane.access.principals import Principal
+from control_plane.config.template import check_masks, masked_template
 from control_plane.errors import Code, RequestError
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row
 
 TEMPLATES = "templates"
+MASKING = 1
+"""The version of the rules in detcloud/shared/masking.py. Older rows are masked again when read."""
 # The row of an idempotency key holds the text in a reply and in an answer, where a quotation mark
-# is two and four bytes: 6 x 48 KiB stay below a row's 400 KiB.
+# takes two and four bytes. 6 x 48 KiB stay below a row's limit of 400 KiB.
 BYTES_MAX = 48 * 1024
 
 
 TemplateExtraWrites = Callable[["TemplateRecord"], tuple[Write, ...]]
-"""Makes the writes that a change has to commit with its own, given the template."""
+"""Returns further writes for the commit of a change, given the template."""
 
 
 @dataclass(frozen=True)
 class TemplateRecord:
-    """A template as stored. `user` owns it; `masked` is its text for others, "" where it hides
-    nothing.
-    """
+    """The stored row of a template."""
 
     name: str
     config: str
+    """The text of the template, secrets included."""
     masked: str
+    """The text with masked secrets, for other users; "" if the template has no secrets."""
     created_ms: int
     updated_ms: int
     user: str
+    """The user who created the template and owns it."""
+    masking: int = 0
+    """The version of the masking rules that produced `masked`."""
 
-    def text_for(self, user: str, is_admin: bool) -> str:
-        """The template as a user sees it."""
-        return self.config if is_admin or user == self.user else self.masked or self.config
+    def shows_secrets_to(self, caller: Principal) -> bool:
+        """Return whether the caller may see and use the template's secrets: an admin or the
+        template's
+        owner.
+        """
+        return find_refusal(caller, Action.CHANGE, owned_template(self)) is None
+
+    def text_for(self, caller: Principal) -> str:
+        """Return the text of the template. Secrets are masked unless the caller may see them."""
+        if self.shows_secrets_to(caller):
+            return self.config
+        masked = self.masked if self.masking == MASKING else masked_template(self.config)
+        return masked or self.config
 
 
 def decode_template(body: bytes) -> TemplateRecord:
@@ -42,43 +59,69 @@ def decode_template(body: bytes) -> TemplateRecord:
     return TemplateRecord(**json.loads(body))
 
 
+def owned_template(template: TemplateRecord) -> OwnedObject:
+    """Return the ownership of a template. The creator owns the template."""
+    alternative = "store your own under another name"
+    return OwnedObject(f"template {template.name}", (template.user,), alternative)
+
+
 def load_template(table: StateTable, name: str) -> TemplateRecord | None:
-    """Load the template of this name, or None."""
+    """Load a template. Return None if the template does not exist."""
     row = table.get(Key(TEMPLATES, name))
     return None if row is None else decode_template(row.body)
+
+
+def find_owned_template(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
+    """Return the ownership of a template. Empty if the template does not exist."""
+    record = load_template(table, name)
+    return () if record is None else (owned_template(record),)
 
 
 def put_template(
     table: StateTable,
     template: TemplateRecord,
-    is_admin: bool,
+    caller: Principal,
     extra_writes: TemplateExtraWrites,
     *,
     expected_updated_ms: int | None = None,
 ) -> TemplateRecord:
-    """Store a template, whose `masked` need not be given, for its user. What was there before
-    keeps its owner and the time it was made; the same text again changes nothing.
+    """Create a template or replace the text; return the stored template.
+
+    An existing template keeps its owner and its time of creation. The same text again does not
+    change `updated_ms`.
+
+    Args:
+        table: the state table.
+        template: the new template; `masked` and `masking` are ignored.
+        caller: the user.
+        extra_writes: returns further writes of the commit.
+        expected_updated_ms: the `updated_ms` that the caller read, or 0 if the template must not
+            exist. None skips the check.
 
     Raises:
-        ConfigInvalid: it is no part of a configuration.
-        RequestError: forbidden, for another's template unless `is_admin`; conflict, if it was last
-            changed at another time than expected, 0 where there is none.
+        ConfigInvalid: the text is not a part of a configuration.
+        RequestError: forbidden, if another user owns the template and the caller is not an admin;
+            conflict, if `updated_ms` is not the expected one; unavailable, if other requests keep
+            changing the template.
     """
+    check_masks(template.config)
     masked = masked_template(template.config)
-    new = replace(template, masked="" if masked == template.config else masked)
+    masked = "" if masked == template.config else masked
+    new = replace(template, masked=masked, masking=MASKING)
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
         stored, revision = new, 0
         if row is not None:
             former, revision = decode_template(row.body), row.revision
-            _check_owner(former, new.user, is_admin)
-            # A later time than before, whatever the clock says: clients tell versions by it.
+            check_may_change(caller, owned_template(former))
+            # The time always increases, even if the clock goes back, because clients use the time
+            # as the template's version.
             updated_ms = max(new.updated_ms, former.updated_ms + 1)
             stored = replace(
                 new, created_ms=former.created_ms, updated_ms=updated_ms, user=former.user
             )
             if stored.config == former.config:
-                stored = former
+                stored = replace(former, masked=stored.masked, masking=MASKING)
         _check_time(new.name, row, expected_updated_ms)
         body = json.dumps(asdict(stored), ensure_ascii=False).encode()
         put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision or Expect.ABSENT)
@@ -88,30 +131,36 @@ def put_template(
 
 
 def delete_template(
-    table: StateTable, name: str, user: str, is_admin: bool, extra_writes: TemplateExtraWrites
+    table: StateTable, name: str, caller: Principal, extra_writes: TemplateExtraWrites
 ) -> TemplateRecord:
-    """Delete a template and return it as it was.
+    """Delete a template; return the deleted template.
 
     Raises:
-        RequestError: not_found; forbidden, for another's unless `is_admin`.
+        RequestError: not_found, if the template does not exist; forbidden, if another user owns the
+            template and the caller is not an admin; unavailable, if other requests keep changing
+            the template.
     """
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
         if row is None:
             raise missing_template_error(name)
         template = decode_template(row.body)
-        _check_owner(template, user, is_admin)
+        check_may_change(caller, owned_template(template), Action.DELETE)
         return template, (Delete(row.key, row.revision), *extra_writes(template))
 
     return change_row(table, Key(TEMPLATES, name), change, f"template {name}")
 
 
 def missing_template_error(name: str) -> RequestError:
-    """The error for a name that no template has."""
+    """Return RequestError not_found for a template that does not exist."""
     return RequestError(Code.NOT_FOUND, f"there is no template {name}")
 
 
 def _check_time(name: str, row: Row | None, expected: int | None) -> None:
+    """Check that the template was last changed at the expected time; RequestError conflict.
+
+    0 expects that the template does not exist. None skips the check.
+    """
     known = 0 if row is None else decode_template(row.body).updated_ms
     if expected is None or known == expected:
         return
@@ -121,10 +170,3 @@ def _check_time(name: str, row: Row | None, expected: int | None) -> None:
         raise RequestError(Code.CONFLICT, f"there is a template {name} already")
     text = f"template {name} was changed in the meantime; read it again and retry"
     raise RequestError(Code.CONFLICT, text)
-
-
-def _check_owner(template: TemplateRecord, user: str, is_admin: bool) -> None:
-    if user != template.user and not is_admin:
-        owner = f"template {template.name} is {template.user}'s"
-        text = f"{owner}; use another name, or ask an admin"
-        raise RequestError(Code.FORBIDDEN, text)

@@ -1,6 +1,6 @@
-"""Tokens created by users: who may create which token, their records, and their revocation.
+"""Tokens created by users: the permission to create a token, records of tokens, and revocation.
 
-A record never holds the token itself.
+A record contains the digest of a token, never the token itself.
 """
 
 import hmac
@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from control_plane.access.ownership import OwnedObject
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import find_revoked, token_digest, token_put
 from control_plane.actors.agent.token_rows import TOKENS
@@ -35,57 +36,70 @@ DAY_MS = 24 * 3600 * 1000
 
 _COUNTER = Key(COUNTERS, "token")
 _TRIES_MAX = 50
-# Each of them is looked up with every request.
+# The most makers of a token. Every request with the token looks up all makers.
 MAKERS_MAX = 8
 
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """A token's row. `digest` names the token; `made_by` and `revoked_by` are users; `subject` is
-    the pool that a token of the role join lets agents into, and `makers` as a Principal's.
-    """
+    """The stored record of a token."""
 
     id: int
     user: str
+    """The user for whom the token is valid."""
     role: Role
     description: str
     created_ms: int
     expires_ms: int | None
+    """The end of the token; None if the token does not expire."""
     digest: str
+    """The digest of the token, which is the key of its row among the valid tokens."""
     made_by: str
+    """The user who created the token."""
     revoked_by: str | None = None
+    """The user who revoked the token; None if it is not revoked."""
     subject: str = ""
+    """The pool of a join token; "" for other roles."""
     makers: tuple[str, ...] = ()
+    """The digests of the tokens that created this token, directly or through other tokens.
+
+    Revoking any of them also ends this token.
+    """
 
 
 @dataclass(frozen=True)
 class MintedToken:
-    """A new token's id, and the token encrypted with its maker's own token."""
+    """A new token, encrypted."""
 
     id: int
     sealed: str
+    """The token in hexadecimal, encrypted with the token of the user who created it."""
 
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """A token as a user asks for it: without a user it is the caller's own, and without
-    `expires_days` it ends with the caller's token.
-    """
+    """A user's request for a new token."""
 
     user: str | None
+    """The user of the new token; None for the caller."""
     role: Role
     resource_pool: str | None
+    """The pool of a join token; None for other roles."""
     description: str
     expires_days: int | None
+    """The lifetime in days; None lets the new token end with the caller's token."""
 
 
 def draft_record(services: Services, request: TokenRequest, caller: Principal) -> TokenRecord:
-    """The record of a token that the caller may make, without id and digest. It does not outlive
-    the caller's own token.
+    """Check that the caller may create the token; return the record without id and digest.
+
+    The token ends no later than the caller's own token. Only admins may create tokens for other
+    users, tokens of the role admin, and join tokens.
 
     Raises:
-        RequestError: forbidden; invalid, for a join token without a pool, and for any other with
-            one; not_found, for a pool that does not exist.
+        RequestError: forbidden, for a token that the caller may not create; invalid, for a join
+            token without a pool, or another token with a pool; not_found, if the pool does not
+            exist.
     """
     user = caller.user if request.user is None else request.user
     is_admin = caller.role is Role.ADMIN
@@ -112,7 +126,10 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
 
 
 def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> None:
-    """Check that a join token, and no other, names the pool whose agents it is for."""
+    """Check that a join token names an existing pool and other tokens name no pool.
+
+    Raises as `draft_record`.
+    """
     if (request.role is Role.JOIN) is (request.resource_pool is None):
         raise invalid(
             "resource_pool", "is required for tokens with the role join, and for these only"
@@ -124,11 +141,14 @@ def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> No
     pools.get_pool(services, request.resource_pool)
 
 
-def check_owner(record: TokenRecord, caller: Principal) -> None:
-    """Raise RequestError forbidden unless the caller may see and revoke the token."""
-    if caller.role is not Role.ADMIN and record.user != caller.user:
-        text = f"token {record.id} is not yours; an admin can revoke it"
-        raise RequestError(Code.FORBIDDEN, text)
+def owned_token(record: TokenRecord) -> OwnedObject:
+    """Return the ownership of a token. The token's user owns the token."""
+    return OwnedObject(f"token {record.id}", (record.user,))
+
+
+def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...]:
+    """Return the ownership of a token; RequestError not_found if the token does not exist."""
+    return (owned_token(load_record(table, token_id)),)
 
 
 def decode_record(body: bytes) -> TokenRecord:
@@ -139,7 +159,10 @@ def decode_record(body: bytes) -> TokenRecord:
 
 
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
-    """The ids of those of the records whose tokens were revoked, themselves or with a maker."""
+    """Return the ids of the records with revoked tokens.
+
+    A token is revoked by itself or together with a maker. Expired tokens are not included.
+    """
     revoked = find_revoked(table, [digest for record in records for digest in record.makers])
     return {
         record.id
@@ -152,7 +175,7 @@ def load_record(table: StateTable, token_id: int) -> TokenRecord:
     """Load the record of a token.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the token does not exist.
     """
     row = table.get(_record_key(token_id))
     if row is None:
@@ -163,15 +186,22 @@ def load_record(table: StateTable, token_id: int) -> TokenRecord:
 def create_token(
     table: StateTable, draft: TokenRecord, bearer: str, extra_writes: ExtraWrites
 ) -> MintedToken:
-    """Make the token that `draft` describes, with a new id and digest, in one commit.
+    """Create the token that `draft` describes, with a new id, in a single commit.
 
-    `bearer` is the token of the user who asks: a repeated request brings it again, and nothing else
-    decrypts the new token that is stored for that. Unless it is one of the cluster's own, which
-    nobody can revoke, the new token ends with it.
+    The returned token is encrypted with `bearer`, because the answer is stored for repetitions of
+    the request. Only a request with the same bearer can decrypt it.
+
+    Args:
+        table: the state table.
+        draft: the result of `draft_record`.
+        bearer: the caller's own token. Revoking it also ends the new token, unless it is a token of
+            the cluster itself, which cannot be revoked.
+        extra_writes: returns further writes of the commit, given the result as plain JSON.
 
     Raises:
-        RequestError: unauthenticated, if `bearer` was revoked meanwhile; conflict, for a token that
-            was made by too many others.
+        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if the new
+            token would have more than MAKERS_MAX makers; unavailable, if too many tokens are
+            created at the same time.
     """
     token = mint_token()
     bearer_key = Key(TOKENS, token_digest(bearer))
@@ -213,41 +243,55 @@ def create_token(
 
 
 def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tuple[str, ...]:
-    """The makers of what a token makes whose own are `makers`: the token too, unless it is one of
-    the cluster's own, which nobody can revoke.
+    """Return the makers of a token that the token `bearer` creates.
+
+    These are `makers`, the makers of `bearer`, and the digest of `bearer`. The digest is left out
+    for a token of the cluster itself, which cannot be revoked.
 
     Raises:
-        RequestError: conflict, where they would be too many.
+        RequestError: conflict, if the result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
     if table.get(Key(TOKENS, digest)) is None:
         return makers
     if len(makers) >= MAKERS_MAX:
-        text = f"a token that {MAKERS_MAX} others made one after the other makes no further one"
-        raise RequestError(Code.CONFLICT, f"{text}; use the first of them")
+        text = f"this token is the end of a chain of {MAKERS_MAX} tokens, each created by the last"
+        raise RequestError(Code.CONFLICT, f"{text}; use the first token of the chain")
     return (*makers, digest)
 
 
 def encrypt_token(content: bytes, bearer: str, token_id: int) -> bytes:
-    """Encrypt up to 64 bytes with a pad derived from `bearer`, for this id only; encrypting the
-    result again decrypts it.
+    """Encrypt or decrypt up to 64 bytes with a pad derived from `bearer` and `token_id`.
+
+    The operation is its own inverse. Bytes after the 64th are dropped.
     """
     pad = hmac.digest(bearer.encode(), b"token %d" % token_id, "sha512")
-    return bytes(one ^ other for one, other in zip(content, pad, strict=False))
+    return bytes(byte ^ pad_byte for byte, pad_byte in zip(content, pad, strict=False))
 
 
 def decrypt_token(minted: MintedToken, record: TokenRecord, bearer: str) -> str | None:
-    """Decrypt the token; None where `bearer` is not the token of the user who made it."""
+    """Decrypt a new token. Return None if `bearer` is not the token that created the new token."""
     token = encrypt_token(bytes.fromhex(minted.sealed), bearer, minted.id).decode(errors="replace")
     return token if token_digest(token) == record.digest else None
 
 
 def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraWrites) -> int:
-    """Revoke a token and all that were made with it; its record stays, as does one that is
-    revoked already.
+    """Revoke a token and all tokens created with this token, directly or through other tokens.
+
+    The record is kept and names the user who revoked the token first.
+
+    Args:
+        table: the state table.
+        token_id: the token.
+        by: the user who revokes the token.
+        extra_writes: returns further writes of the commit, given the id.
+
+    Returns:
+        The id.
 
     Raises:
-        RequestError: not_found.
+        RequestError: not_found, if the token does not exist; unavailable, if other requests keep
+            changing the token.
     """
 
     def change(row: Row | None) -> tuple[int, tuple[Write, ...]]:

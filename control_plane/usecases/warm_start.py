@@ -1,4 +1,4 @@
-"""The checkpoint that an experiment's trials start from, as its configuration names it."""
+"""Warm start: find the checkpoint that an experiment's configuration names as the start."""
 
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
@@ -17,12 +17,15 @@ _TRIAL, _CHECKPOINT = "searcher.source_trial_id", "searcher.source_checkpoint_uu
 
 
 def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointRef | None:
-    """Return the latest checkpoint of the source trial or else the source checkpoint, None for
-    neither.
+    """Return the checkpoint that the experiment's trials start from.
+
+    Returns:
+        The latest checkpoint of `source_trial_id`, if configured; otherwise the checkpoint
+        `source_checkpoint_uuid`; None if neither is configured.
 
     Raises:
-        RequestError: invalid, naming the field; there is no such checkpoint, or it lies in another
-            store than this experiment's.
+        RequestError: invalid, naming the field, if the checkpoint does not exist, is damaged or
+            deleted, or is in another checkpoint store than the experiment's.
     """
     searcher = config.searcher
     if searcher.source_trial_id is not None:
@@ -39,6 +42,11 @@ def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointR
 
 
 def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
+    """Return the trial's complete checkpoint of most steps; checkpoints of users do not count.
+
+    Raises:
+        RequestError: invalid, if the trial or a complete checkpoint does not exist.
+    """
     try:
         trials.get_trial(services, trial_id)
     except RequestError as error:
@@ -55,6 +63,7 @@ def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
 
 
 def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
+    """Return the complete checkpoint with this prefix of the UUID; RequestError invalid."""
     try:
         record, _ = checkpoints.get_checkpoint(services, prefix)
     except RequestError as error:
@@ -72,18 +81,23 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
 def _check_store(
     services: Services, config: ExperimentConfig, record: CheckpointRecord, field: str
 ) -> None:
-    """Check that the checkpoint is in the store that the trials write to: they read it there."""
+    """Check that the checkpoint is in the experiment's own store, the only store that trials read.
+
+    Raises:
+        RequestError: invalid, naming the configuration's `field`.
+    """
     trial = trials.get_trial(services, record.checkpoint.trial_id)
     _, definition = experiments.get_experiment(services, trial.experiment_id)
-    theirs = _store_name(parse_stored_config(definition), services.checkpoints)
-    ours = _store_name(config, services.checkpoints)
-    if theirs != ours:
+    source_store = _store_name(parse_stored_config(definition), services.checkpoints)
+    own_store = _store_name(config, services.checkpoints)
+    if source_store != own_store:
         text = (
-            f"checkpoint {record.checkpoint.uuid} is in the store {theirs}, but "
-            f"this experiment's store is {ours}"
+            f"checkpoint {record.checkpoint.uuid} is in the store {source_store}, but "
+            f"this experiment's store is {own_store}"
         )
         raise invalid(field, text, "use the same checkpoint_storage for both")
 
 
 def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:
+    """Return a name of the configured store; `checkpoints` is the cluster's default store."""
     return display_storage(storage_fields(config.checkpoint_storage, checkpoints))

@@ -1,1 +1,1 @@
-"""The agent actor: the epoch of an agent's session and the allocations that belong on it."""
+"""The agent actor: the epoch of an agent's session, and the desired allocations of the agent."""

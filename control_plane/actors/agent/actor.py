@@ -1,4 +1,6 @@
-"""The step of the agent actor: its session's epoch and the allocations that belong on it."""
+"""The step of the agent actor, which owns the session epoch and the desired allocations of an
+agent.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -24,54 +26,76 @@ from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 
 AGENTS = "agents"
+"""The partition with the pool of each agent, by the agent's id."""
 SESSIONS = "sessions"
+"""The partition with the session of each agent, by the agent's id."""
 
 
 def leases_partition(pool: str) -> str:
-    """The partition of a pool's leases, one row for each agent."""
+    """Return the partition with the leases of a pool's agents."""
     return f"leases#{pool}"
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredAllocation:
-    """An allocation that belongs on the agent, as node `node_rank` of `nodes`."""
+    """An allocation that should run on the agent."""
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     slots: tuple[int, ...]
+    """The ids of the agent's slots that the allocation holds."""
     node_rank: int = 0
+    """The number of this agent among the allocation's nodes."""
     nodes: int = 1
+    """The number of the allocation's nodes."""
 
 
 @dataclass(frozen=True)
 class AgentState:
-    """The head of an agent. `revision` grows with every change of `desired`; `slots`, `address` and
-    `runtime` as in AgentEnrolled.
-
-    `availability` is as users set it last: it outlives sessions and losses, as does `ends_ms`, when
-    the machine is taken away, where the cluster was told of that.
-    """
+    """The head of an agent."""
 
     agent: str
+    """The id of the agent."""
     pool: str
     epoch: int
+    """The number of the agent's session."""
     slots: tuple[tuple[int, str, str, str], ...]
+    """The id, type, UUID and name of each slot."""
     enrolled_ms: int
+    """The start of the session, in epoch ms."""
     version: str = ""
+    """The version of the agent's software."""
     lost: bool = False
+    """Whether the agent's session was declared lost."""
     revision: int = 1
+    """A number that grows with every change of `desired`."""
     desired: tuple[DesiredAllocation, ...] = ()
+    """The allocations that should run on the agent."""
     availability: Availability = OPEN
+    """The availability that users set last. New sessions and losses do not change it."""
     label: str = ""
+    """The label of the agent. Only jobs with this label run here."""
     address: str = LOOPBACK
+    """The address at which trials on other agents reach trials on this agent."""
     ends_ms: int | None = None
+    """The time at which the cloud takes the machine away, in epoch ms. None: no announcement. New
+    sessions do not change it.
+    """
     runtime: str = ""
+    """The way in which the agent runs trials: `process` or `docker`. "": an older agent that does
+    not report it.
+    """
 
 
 def step(
     state: AgentState | None, message: AgentMessage, context: StepContext
 ) -> AgentState | None:
-    """Apply one message."""
+    """Apply one message to the state of an agent.
+
+    An agent that never enrolled has no state. Return None for every message to such an agent except
+    an enrollment.
+    """
     if isinstance(message, AgentEnrolled):
         return _enroll(state, message, context)
     if state is None:
@@ -96,14 +120,19 @@ def step(
 
 
 def fallback(state: AgentState | None, message: object, context: StepContext) -> AgentState | None:
-    """Drop a message that the agent cannot process; the pool's audit finds what is missing."""
+    """Drop a message that the agent cannot process, and record the drop in the journal.
+
+    The pool's audit repairs the consequences.
+    """
     context.add_reason(f"{message_name(message)} could not be processed")
     return state
 
 
 def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepContext) -> AgentState:
-    """Begin a new session. Allocations of the session before still belong on the agent, unless it
-    was given up.
+    """Begin a new session, and send the pool an AgentJoined.
+
+    The reply is the session's epoch. The desired allocations of the previous session stay, unless
+    that session was declared lost.
     """
     epoch = 1 if state is None else state.epoch + 1
     availability = OPEN if state is None else state.availability
@@ -133,8 +162,11 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
 
 
 def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None:
-    """Remove the rows by which others find the agent and its session. The head stays, for an agent
-    that enrolls again.
+    """Remove the rows of a lost session: the agent's pool, the session, and the token of the same
+    epoch.
+
+    Nothing is removed unless the session of this epoch was declared lost. The reply is whether that
+    session is over. The head stays, so that the agent can enroll again.
     """
     context.reply = state.lost or state.epoch != epoch
     if not state.lost or state.epoch != epoch:
@@ -149,8 +181,9 @@ def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None
 
 
 def _fence(partition: str, agent: str, fields: dict[str, int], context: StepContext) -> None:
-    """Write the new epoch into a row of the agent, so that a conditional write of an older session
-    fails.
+    """Update `fields` of an agent's row with the new epoch.
+
+    Conditional writes of an older session then fail.
     """
     row = context.row(partition, agent)
     before = json.loads(row.body or b"{}")
@@ -160,7 +193,14 @@ def _fence(partition: str, agent: str, fields: dict[str, int], context: StepCont
 def _apply_command(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested, context: StepContext
 ) -> AgentState:
-    """Enable or disable the agent, or one of its slots; the reply is the agent's name."""
+    """Enable or disable the agent, or a single slot.
+
+    The reply is the agent's id.
+
+    Raises:
+        CommandRefused: not_found, if the agent does not have the slot.
+        CommandRefused: conflict, if a lost agent is to be disabled.
+    """
     context.reply = state.agent
     known = [slot[0] for slot in state.slots]
     if message.slot is not None and message.slot not in known:
@@ -184,7 +224,10 @@ def _apply_command(
 def _changed_end(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested
 ) -> int | None:
-    """The time at which the machine is taken away; enabling the whole agent clears it."""
+    """Return the time at which the machine is taken away, in epoch ms, after a command.
+
+    Enabling the whole agent resets the time to None.
+    """
     if isinstance(message, AgentEnableRequested):
         return state.ends_ms if message.slot is not None else None
     return state.ends_ms if message.ends_ms is None else message.ends_ms
@@ -193,6 +236,7 @@ def _changed_end(
 def _changed_availability(
     before: Availability, message: AgentEnableRequested | AgentDisableRequested
 ) -> Availability:
+    """Return the availability after a command to enable or disable the agent or a slot."""
     slot = message.slot
     match message:
         case AgentEnableRequested() if slot is None:
@@ -207,6 +251,7 @@ def _changed_availability(
 
 
 def _render_availability(availability: Availability) -> str:
+    """Return a sentence for the journal that describes the availability."""
     words = "enabled" if availability.enabled else "disabled"
     if availability.draining:
         words = "draining"
@@ -215,6 +260,7 @@ def _render_availability(availability: Availability) -> str:
 
 
 def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> AgentState:
+    """Replace the desired allocations. A change increases the revision."""
     if desired == state.desired:
         return state
     return evolve(state, desired=desired, revision=state.revision + 1)
@@ -223,6 +269,7 @@ def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> A
 def _without_allocation(
     state: AgentState, trial_id: int, epoch: int
 ) -> tuple[DesiredAllocation, ...]:
+    """Return the desired allocations without the allocation of this trial and epoch."""
     return tuple(
         desired
         for desired in state.desired

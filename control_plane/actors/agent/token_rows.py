@@ -1,5 +1,9 @@
-"""The partitions of tokens, apart from the actor: checking a token needs nothing else of it."""
+"""The partitions of agents' tokens.
 
-# Tokens by their digest, and the agents that hold one by name, each with its digest and epoch.
+It is a module of its own so that the check of a token does not import the agent actor.
+"""
+
 TOKENS = "tokens"
+"""The partition of tokens. The sort key is the token's digest."""
 TOKEN_HOLDERS = "token-holders"
+"""The partition of agents with a token, by name. A row has the token's digest and epoch."""

@@ -1,1 +1,1 @@
-"""The experiment actor: a search, the summaries of its trials and its best metric."""
+"""The experiment actor: a search, the summaries of the trials, and the best metric."""

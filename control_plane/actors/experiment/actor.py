@@ -1,14 +1,14 @@
-"""The step of the experiment actor, which owns a search, its trials' summaries and the best metric.
+"""The step of the experiment actor, which owns a search, the trials' summaries and the best metric.
 
-While the experiment is stopping, the search counts events and asks for nothing. A trial that ends
-twice counts once: its summary says that it has ended. Most commands are in other modules here:
-continuation.py, deletion.py, job.py, settings.py and cost_limit.py.
+While the experiment is stopping, the search only counts events. A trial's end counts once, since
+the summary records it. Most commands are in other modules of this folder: continuation.py,
+deletion.py, job.py, settings.py and cost_limit.py.
 """
 
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.continuation import continue_experiment
+from control_plane.actors.experiment.continuation import continue_after_end, continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message, check_affordable
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
 from control_plane.actors.experiment.job import (
@@ -19,7 +19,7 @@ from control_plane.actors.experiment.job import (
     write_job_row,
 )
 from control_plane.actors.experiment.listing import update_figures, write_listing_row
-from control_plane.actors.experiment.refusals import tell_of_refusals
+from control_plane.actors.experiment.refusals import update_refusal_message
 from control_plane.actors.experiment.search import (
     apply_event,
     apply_operations,
@@ -38,6 +38,8 @@ from control_plane.actors.experiment.status import change_status, finish_if_no_t
 from control_plane.actors.experiment.trial_summaries import (
     open_summary,
     replace_summary,
+    summaries,
+    summary_of,
 )
 from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.messages.experiment import (
@@ -64,6 +66,7 @@ from control_plane.actors.messages.experiment import (
     TrialEnded,
     TrialLengthReached,
     TrialMetered,
+    TrialMetricsDiscarded,
     TrialProgressReported,
     TrialValidationReported,
     UnarchiveRequested,
@@ -86,20 +89,28 @@ from control_plane.searchers.randomness import Generator
 def step(
     state: ExperimentState | None, message: ExperimentMessage, context: StepContext
 ) -> ExperimentState | None:
-    """Apply one message."""
+    """Apply one message to the state of an experiment, and update the listing row's figures.
+
+    An experiment that was never submitted has no state. Return None for every message to such an
+    experiment except the submission.
+    """
     return update_figures(state, _apply_message(state, message, context), context)
 
 
 def fallback(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Stop an experiment in ERROR, with its trials, that cannot process a message."""
+    """Stop an experiment that cannot process a message, with the status STOPPING_ERROR.
+
+    A deletion becomes DELETE_FAILED, and an ended experiment stays unchanged.
+    """
     return update_figures(state, _stop_after_error(state, message, context), context)
 
 
 def _apply_message(
     state: ExperimentState | None, message: ExperimentMessage, context: StepContext
 ) -> ExperimentState | None:
+    """Apply one message, without updating the listing row's figures."""
     if isinstance(message, ExperimentSubmitted):
         context.reply = message.experiment_id
         return _submit(message, context) if state is None else state
@@ -108,6 +119,8 @@ def _apply_message(
     match message:
         case TrialValidationReported() | TrialProgressReported() | TrialLengthReached():
             return _apply_trial_report(state, message, context)
+        case TrialMetricsDiscarded():
+            return _apply_discarded_metrics(state, message, context)
         case TrialEnded():
             return _apply_trial_end(state, message, context)
         case TrialMetered() | CostCheckDue() | NoticeEnded() | WaitEnded():
@@ -125,6 +138,10 @@ def _apply_message(
 def _stop_after_error(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
+    """Stop the experiment with STOPPING_ERROR. A deletion becomes DELETE_FAILED instead.
+
+    An experiment that has ended, or does not exist, stays unchanged.
+    """
     if state is None:
         return None
     if state.status is Status.DELETING:
@@ -133,13 +150,14 @@ def _stop_after_error(
     if state.status.is_final:
         return state
     if isinstance(message, TrialEnded):
-        # The trial sends this once, and the experiment cannot end while the trial counts as open.
+        # The trial sends its end once. An experiment with a trial that counts as open cannot end.
         state = _count_trial_end(state, message, context)
     text = f"internal error: {message_name(message)} could not be processed"
     return change_status(evolve(state, message=text), Status.STOPPING_ERROR, context)
 
 
 def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentState:
+    """Create the experiment's state and parts, and the first trials of the search."""
     if message.warm_start is not None:
         add_pin(message.warm_start.uuid, message.experiment_id, context)
     begun = search.begin_search(message.plan, SearchParts(context))
@@ -185,7 +203,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
     state = apply_operations(state, begun, context)
     if begun.more:
         state = expand_backlog(state, context)
-    # Written after all trials, so that the pool may learn of their requests at once.
+    # The job row follows the trials, so that the pool can read their requests immediately.
     write_job_row(state, context)
     return write_listing_row(state, context)
 
@@ -195,7 +213,7 @@ def _apply_resource_message(
     message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about what trials run on: its cost, its notices, and the pool of the job."""
+    """Apply a message about the cost, the interruption notices or the pool of the experiment."""
     match message:
         case NoticeEnded(outcome=outcome):
             counts = {**state.notices, outcome: state.notices.get(outcome, 0) + 1}
@@ -211,7 +229,7 @@ def _apply_housekeeping(
     message: CollectionEnded | DeletionContinued | JobAudited | ClusterRestored,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about what the experiment keeps outside its parts: checkpoints, rows, ids."""
+    """Apply a message about checkpoints, rows or reserved ids outside the experiment's parts."""
     match message:
         case CollectionEnded():
             return finish_collection(state, message, context)
@@ -226,6 +244,7 @@ def _apply_housekeeping(
 def _apply_command(
     state: ExperimentState, message: ExperimentCommand, context: StepContext
 ) -> ExperimentState:
+    """Apply a user's command. A deleted experiment refuses every command as not found."""
     if state.status is Status.DELETED:
         raise CommandRefused("not_found", f"experiment {state.experiment_id} was deleted")
     match message:
@@ -265,13 +284,18 @@ def _apply_status_command(
     message: ActivateRequested | PauseRequested | CancelRequested,
     context: StepContext,
 ) -> ExperimentState:
+    """Activate, pause or cancel the experiment. The reply is the experiment's id.
+
+    Raises:
+        CommandRefused: conflict; the status, the kind or the cost limit does not allow the command.
+    """
     status, verb = _STATUS_COMMANDS[type(message)]
     context.reply = state.experiment_id
     if status is state.status:
         return state
     if status is Status.PAUSED and state.kind is not JobKind.EXPERIMENT:
         raise CommandRefused(
-            "conflict", f"{state.title} cannot be paused: it saves nothing to go on from; kill it"
+            "conflict", f"{state.title} cannot be paused: it saves no checkpoints; kill it"
         )
     if not (state.status.is_stopping or state.status.is_final):
         if status is Status.ACTIVE:
@@ -286,18 +310,23 @@ def _apply_status_command(
 
 
 def _kill(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Immediately stop what runs. Where the era has no status for that, every kill is sent
+    """End the experiment immediately. The reply is the experiment's id.
+
+    Step-era experiments have no separate status for kills, so a repeated kill notifies the trials
     again.
+
+    Raises:
+        CommandRefused: not_found; a step-era experiment has ended.
     """
     context.reply = state.experiment_id
     rules = definition_of(context).rules
     if state.status.is_final:
         if rules.kill_needs_live:
             text = f"experiment {state.experiment_id} has ended ({state.status})"
-            raise CommandRefused("not_found", f"{text}: nothing of it is left to kill")
+            raise CommandRefused("not_found", f"{text}: nothing is left to kill")
         return state
-    worse = not state.status.is_stopping or state.status is Status.STOPPING_CANCELED
-    status = rules.killed if worse else state.status
+    is_more_severe = not state.status.is_stopping or state.status is Status.STOPPING_CANCELED
+    status = rules.killed if is_more_severe else state.status
     forced = rules.killed is not Status.STOPPING_KILLED
     if status is state.status and not forced:
         return state
@@ -309,6 +338,7 @@ def _apply_trial_report(
     message: TrialValidationReported | TrialProgressReported | TrialLengthReached,
     context: StepContext,
 ) -> ExperimentState:
+    """Apply a report of a trial. The report also shows that the job has run in its pool."""
     state = begin_new_round(state, context)
     match message:
         case TrialValidationReported():
@@ -322,6 +352,7 @@ def _apply_trial_report(
 def _apply_validation(
     state: ExperimentState, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:
+    """Record a validation in the summary and the best metric, and pass events to the search."""
     summary = open_summary(message.number, state.life, context)
     if summary is None:
         return state
@@ -348,9 +379,40 @@ def _apply_validation(
     return apply_event(state, event, context)
 
 
+def _apply_discarded_metrics(
+    state: ExperimentState, message: TrialMetricsDiscarded, context: StepContext
+) -> ExperimentState:
+    """Replace a trial's best metric.
+
+    If the trial was the experiment's best, compare all trials again.
+    """
+    summary = summary_of(message.number, context)
+    if summary is None or summary.metric == message.best:
+        return state
+    replace_summary(message.number, summary._replace(metric=message.best), context)
+    if state.best_trial != summary.trial_id:
+        return state
+    sign = 1 if state.smaller_is_better else -1
+    measured = (
+        (sign * trial.metric, trial)
+        for trial in summaries(state.trials, context)
+        if trial.metric is not None
+    )
+    _, best = min(measured, key=lambda pair: pair[0], default=(0.0, None))
+    return evolve(
+        state,
+        best_metric=best.metric if best else None,
+        best_trial=best.trial_id if best else None,
+    )
+
+
 def _apply_progress(
     state: ExperimentState, message: TrialProgressReported, context: StepContext
 ) -> ExperimentState:
+    """Record a trial's progress.
+
+    Pass the progress to the search if batches do not measure the training.
+    """
     summary = open_summary(message.number, state.life, context)
     units = message.share if message.units is None else message.units
     is_used = state.is_open_ended or state.counts_epochs
@@ -364,6 +426,7 @@ def _apply_progress(
 def _apply_length_reached(
     state: ExperimentState, message: TrialLengthReached, context: StepContext
 ) -> ExperimentState:
+    """Pass a reached length to the search. Tell a trial without further work to wait."""
     summary = open_summary(message.number, state.life, context)
     if summary is None:
         return state
@@ -375,13 +438,16 @@ def _apply_length_reached(
     state = apply_event(state, event, context)
     to = addresses.trial(summary.trial_id)
     if not message.closed and all(send.to != to for send in context.sends):
-        # The trial waits for an answer: it has nothing to do for now.
+        # The search assigned no work, so the trial is told to wait.
         context.send(to, WorkAssigned(None, False))
     return state
 
 
 def _end_without_metric(state: ExperimentState, text: str, context: StepContext) -> ExperimentState:
-    """End an experiment in ERROR whose search lacks its metric, unless it is ending already."""
+    """Stop the experiment with STOPPING_ERROR because the search has no metric.
+
+    An experiment that is stopping or has ended stays unchanged.
+    """
     if state.status.is_stopping or state.status.is_final:
         return state
     return change_status(evolve(state, message=text), Status.STOPPING_ERROR, context)
@@ -390,6 +456,7 @@ def _end_without_metric(state: ExperimentState, text: str, context: StepContext)
 def _apply_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
+    """Count a trial's end, pass it to the search, and end the experiment if no trial is open."""
     summary = open_summary(message.number, state.life, context)
     if summary is None or message.life != state.life:
         return state
@@ -401,7 +468,9 @@ def _apply_trial_end(
     else:
         event = method.TrialClosed(message.number, summary.units)
     before = state.status
-    after = tell_of_refusals(apply_event(state, event, context), context)
+    is_limited = state.held_from >= 0 and not (before.is_stopping or before.is_final)
+    after = (continue_after_end if is_limited else apply_event)(state, event, context)
+    after = update_refusal_message(after, context)
     after = finish_if_no_trial_open(after, context)
     return after if after.status is before else write_listing_row(after, context)
 
@@ -409,13 +478,13 @@ def _apply_trial_end(
 def _count_trial_end(
     state: ExperimentState, message: TrialEnded, context: StepContext
 ) -> ExperimentState:
-    """Count the end of a trial in its summary and the head, once."""
+    """Count a trial's end in the summary and the head. A repeated end changes nothing."""
     summary = open_summary(message.number, state.life, context)
     if summary is None or message.life != state.life:
         return state
     ended = summary._replace(status=message.status, life=state.life)
     replace_summary(message.number, ended, context)
-    # The message of a trial that is being stopped does not hide what stopped the experiment.
+    # The message of a stopped trial does not replace the reason that stopped the experiment.
     reason = state.message if state.status is Status.STOPPING_ERROR else ""
     return evolve(
         state,
@@ -427,4 +496,5 @@ def _count_trial_end(
 
 
 def _is_better(state: ExperimentState, metric: float, than: float) -> bool:
+    """Return whether `metric` is better than `than`."""
     return metric < than if state.smaller_is_better else metric > than

@@ -1,7 +1,7 @@
-"""The bill of an experiment: its cost so far, its present rate, and how long it held slots.
+"""The bill of an experiment: the cost so far, the present rate, and how long trials held slots.
 
-Each trial's meter is kept in parts, which experiments without prices or deadlines do not have; the
-head has their sums. Amounts and rates as in cost.py.
+Each trial has a meter. Meters are stored in parts, which experiments without prices or deadlines do
+not have. The head contains the sums of the meters. Amounts and rates are as in cost.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from control_plane.actors.step import StepContext
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The latest TrialMetered of a trial."""
+    """The latest TrialMetered of a trial. The fields are those of the message."""
 
     epoch: int
     cost_micros: int
@@ -26,45 +26,54 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """Part `meters/K`: the meters of the trials numbered from K * SUMMARIES_PER_PART on."""
+    """The part `meters/K`: the meters of the trials from number K * SUMMARIES_PER_PART on."""
 
     trials: Mapping[int, Meter] = field(default_factory=dict)
+    """The meters by the trial's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The sums of an experiment's meters. `cost_micros` leaves out running allocations, which cost
-    `rate_micros` in all: that is `rate_micros` times the time, less `offset`, the sum of each rate
-    times its beginning.
+    """The sums of an experiment's meters.
 
-    `holding` trials have slots now; any trial had slots for `worked_ms` before `worked_since_ms`.
-    `look_ms`: when the limit is checked next, 0 for never. `is_limited`: the limit was reached.
+    At the time `now`, held slots have cost `(rate_micros * now - offset) / MS_PER_HOUR`.
     """
 
     cost_micros: int = 0
+    """The cost of released slots, in micro-dollars."""
     rate_micros: int = 0
+    """The rate of all held slots, in micro-dollars per hour."""
     offset: int = 0
+    """The sum over all meters of the rate times the start of the rate in epoch ms."""
     holding: int = 0
+    """The number of trials that hold slots."""
     worked_ms: int = 0
+    """How long at least one trial held slots, in ms, up to `worked_since_ms`."""
     worked_since_ms: int = 0
+    """The time since which at least one trial holds slots, in epoch ms, if `holding` is not 0."""
     look_ms: int = 0
+    """The time of the next check of the cost limit, in epoch ms. 0: no check is due."""
     is_limited: bool = False
+    """Whether the cost limit was reached."""
 
     def spent_micros(self, now_ms: int) -> int:
-        """The cost up to now, running allocations included."""
+        """Return the cost up to now in micro-dollars, with that of held slots."""
         return self.cost_micros + max(0, self.rate_micros * now_ms - self.offset) // MS_PER_HOUR
 
     def worked_time_ms(self, now_ms: int) -> int:
-        """How long any trial held slots up to now, in ms."""
+        """Return how long at least one trial has held slots up to now, in ms."""
         since_ms = now_ms - self.worked_since_ms if self.holding else 0
         return self.worked_ms + max(0, since_ms)
 
 
 def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bill:
-    """The bill after a trial's meter changed; a repeated or late message changes nothing."""
+    """Write a trial's changed meter. Return the updated bill.
+
+    A repeated or late message changes nothing and returns the same bill object.
+    """
     part = _part_name(message.number)
-    known = context.part(part, Meters) or Meters()
-    before = known.trials.get(message.number)
+    meters = context.part(part, Meters) or Meters()
+    before = meters.trials.get(message.number)
     if before is not None and not _is_later(before, message):
         return bill
     after = Meter(
@@ -74,24 +83,24 @@ def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bi
         message.since_ms,
         message.holds_slots,
     )
-    context.write_part(part, Meters({**known.trials, message.number: after}))
-    was = before or Meter(0, 0, 0, 0, False)
-    holding = bill.holding + after.holds_slots - was.holds_slots
+    context.write_part(part, Meters({**meters.trials, message.number: after}))
+    old = before or Meter(0, 0, 0, 0, False)
+    holding = bill.holding + after.holds_slots - old.holds_slots
     if bill.holding and not holding:
         bill = replace(bill, worked_ms=bill.worked_time_ms(context.now_ms))
     elif holding and not bill.holding:
         bill = replace(bill, worked_since_ms=context.now_ms)
     return replace(
         bill,
-        cost_micros=bill.cost_micros + after.cost_micros - was.cost_micros,
-        rate_micros=bill.rate_micros + after.rate_micros - was.rate_micros,
-        offset=bill.offset + _offset(after) - _offset(was),
+        cost_micros=bill.cost_micros + after.cost_micros - old.cost_micros,
+        rate_micros=bill.rate_micros + after.rate_micros - old.rate_micros,
+        offset=bill.offset + _offset(after) - _offset(old),
         holding=holding,
     )
 
 
 def running_meters(trials: int, context: StepContext) -> Iterator[tuple[int, Meter]]:
-    """The meters of trials that cost something now, each with the trial's number."""
+    """Iterate over the meters with a rate above 0, each with the trial's number."""
     for index in range(-(-trials // SUMMARIES_PER_PART)):
         part = context.part(f"meters/{index}", Meters)
         for number, meter in (part.trials if part else {}).items():
@@ -99,20 +108,24 @@ def running_meters(trials: int, context: StepContext) -> Iterator[tuple[int, Met
                 yield number, meter
 
 
-def _is_later(known: Meter, message: TrialMetered) -> bool:
-    """Whether a message is later than the meter: within an epoch a trial first holds its slots,
-    then loses some of them, then holds none.
+def _is_later(meter: Meter, message: TrialMetered) -> bool:
+    """Return whether the message is later than the meter.
+
+    Within an epoch, a trial first holds all slots, then loses some of them, then holds none. So the
+    rate decreases.
     """
-    if message.epoch != known.epoch:
-        return message.epoch > known.epoch
-    if not (known.holds_slots and message.holds_slots):
-        return known.holds_slots
-    return message.rate_micros < known.rate_micros
+    if message.epoch != meter.epoch:
+        return message.epoch > meter.epoch
+    if not (meter.holds_slots and message.holds_slots):
+        return meter.holds_slots
+    return message.rate_micros < meter.rate_micros
 
 
 def _offset(meter: Meter) -> int:
+    """Return the rate times the start of the rate."""
     return meter.rate_micros * meter.since_ms
 
 
 def _part_name(number: int) -> str:
+    """Return the name of the part with the meter of a trial."""
     return f"meters/{number // SUMMARIES_PER_PART}"

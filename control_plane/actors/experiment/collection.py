@@ -1,7 +1,8 @@
 """Requests to the checkpoint collector.
 
-A row in `collections` requests a collection. It is written in the commit that makes it necessary,
-and counted by `generation`, so that a late answer to an earlier request changes nothing.
+A row in `collections` requests a collection. The row is written in the commit that makes the
+collection necessary. `generation` numbers the requests, so that a late answer to an earlier request
+changes nothing.
 """
 
 import json
@@ -15,8 +16,11 @@ from control_plane.evolve import evolve
 def request_collection(
     state: ExperimentState, context: StepContext, *, delete: bool = False
 ) -> ExperimentState:
-    """Request that the experiment's checkpoints are collected as its settings say, or that all it
-    made is deleted.
+    """Write the row that requests a collection of the experiment's checkpoints by the retention
+    settings.
+
+    With `delete`, the row requests the deletion of everything that the experiment made. Return the
+    state with the next `generation`.
     """
     retention = settings_of(context).retention
     limits = [

@@ -1,70 +1,65 @@
-"""Continuing an ended experiment: its trials that did not complete are open again.
+"""The continuation of an ended experiment: trials that did not complete are open again.
 
-The search counts them as open, as if they had never ended; the trials themselves go on from their
-latest checkpoints. A new run generation of the experiment begins (`life`): messages of an earlier
-one are late.
+The search counts the reopened trials as if they had never ended. The trials continue from their
+latest checkpoints. The experiment begins a new run generation (`life`), and ignores messages of
+earlier generations.
+
+If the search limits the number of open trials, the other trials wait in their final status. When a
+trial ends, the next waiting trial continues. After the last waiting trial, the search creates new
+trials.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.job import current_trial_settings
+from control_plane.actors.experiment.search import create_max, run_search
 from control_plane.actors.experiment.state import Definition, ExperimentState, definition_of
-from control_plane.actors.experiment.trial_summaries import TrialSummary, replace_summary, summaries
+from control_plane.actors.experiment.trial_summaries import replace_summary, summaries
+from control_plane.actors.experiment.waiting_trials import EndedTrial, exit_reason, waiting_trials
 from control_plane.actors.messages.experiment import ContinueRequested
-from control_plane.actors.messages.trial import TrialContinued
+from control_plane.actors.messages.trial import ExperimentStatusChanged, TrialContinued
 from control_plane.actors.records import JobKind, Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 from control_plane.searchers import search
-from control_plane.searchers.method import ExitReason, Tally
-from control_plane.searchers.search import ReopenedTrial
+from control_plane.searchers.blob_store import BlobStore
+from control_plane.searchers.method import Event
+from control_plane.searchers.randomness import Generator
+from control_plane.searchers.registry import can_continue, searcher_specs
+from control_plane.searchers.search import ReopenedTrial, SearchPlan, SearchStep
+from detcloud.shared.plurals import count_text
 
-# Searches whose trials do not depend on each other's results.
-CONTINUABLE = ("single", "random", "grid")
 _ENDED = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
-
-
-class _Trial(NamedTuple):
-    number: int
-    summary: TrialSummary
 
 
 def continue_experiment(
     state: ExperimentState, message: ContinueRequested, context: StepContext
 ) -> ExperimentState:
-    """Begin the next run generation and tell the trials; the search may have trials to create.
+    """Begin the next run generation, and send the reopened trials a TrialContinued.
+
+    The reply is the experiment's id. The caller lets the search create trials of its backlog.
 
     Raises:
-        CommandRefused: conflict, if the experiment cannot go on or has nothing left to do.
+        CommandRefused: conflict; the experiment cannot be continued, or has nothing left to do.
     """
     context.reply = state.experiment_id
+    before = state.status
     _check_continuable(state)
     definition = _update_definition(message, context)
-    # Where its code decides how long a single trial trains, it may find that there is more to do.
+    # Code that decides how long to train may want to train on, so the trial is reopened.
     lengthened = message.plan is not None or (state.is_open_ended and state.searcher == "single")
     trials = _trials_to_reopen(state, lengthened, context)
-    reasons = [_exit_reason(trial.summary, state.search.tally) for trial in trials]
     reopened = search.reopen_trials(
-        definition.plan,
-        state.search,
-        [ReopenedTrial(why, item.summary.units) for why, item in zip(reasons, trials, strict=True)],
-        lengthened=lengthened,
+        definition.plan, state.search, _reopened_trials(trials, state), lengthened=lengthened
     )
     if not trials and not reopened.more:
         raise _nothing_left_error(state)
-    life = state.life + 1
-    length = definition.plan.method.max_length if message.plan else None
-    settings = current_trial_settings(state, context)
-    for trial in trials:
-        if trial.summary.status == Status.COMPLETED:
-            replace_summary(trial.number, trial.summary._replace(status="", life=life), context)
-        to = addresses.trial(trial.summary.trial_id)
-        context.send(to, TrialContinued(life, settings, length))
-    context.add_reason(f"{state.status} to {Status.ACTIVE}: {len(trials)} trials go on")
+    places = search.places_at_once(definition.plan, state.search) if message.limited else None
+    first, waiting = trials[:places], trials[len(trials[:places]) :]
     ends = [trial.summary.status for trial in trials]
-    return evolve(
+    state = evolve(
         state,
         status=Status.ACTIVE,
         search=reopened.state,
@@ -74,14 +69,71 @@ def continue_experiment(
         progress=search.completed_share(definition.plan, reopened.state),
         ended_ms=None,
         message="",
-        life=life,
+        life=state.life + 1,
+        held_from=_first_waiting_number(waiting, state) if message.limited else -1,
     )
+    continued = count_text(len(first), "trial")
+    later = f"; {count_text(len(waiting), 'trial')} waiting for a place" if waiting else ""
+    context.add_reason(f"{before} to {Status.ACTIVE}: {continued} continued{later}")
+    length = definition.plan.method.max_length if message.plan else None
+    for trial in first:
+        if trial.summary.status == Status.COMPLETED:
+            ended = trial.summary._replace(status="", life=state.life)
+            replace_summary(trial.number, ended, context)
+        _send_continued(trial, state, length, context)
+    return state
+
+
+def continue_after_end(
+    state: ExperimentState, event: Event, context: StepContext
+) -> ExperimentState:
+    """Pass a trial's end to a continued search, and let the next waiting trial continue."""
+
+    def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
+        return search.handle_end_of_continued(
+            plan, state.search, generator, event, create_max(context)
+        )
+
+    after = run_search(state, context, handle)
+    trial = next(waiting_trials(state, context), None)
+    if trial is None:
+        return after
+    context.add_reason(f"trial {trial.summary.trial_id} continues: a place is free")
+    _send_continued(trial, after, None, context)
+    return evolve(after, held_from=trial.number + 1)
+
+
+def _first_waiting_number(waiting: Sequence[EndedTrial], state: ExperimentState) -> int:
+    """Return the number of the first waiting trial, or the number of trials if none waits."""
+    return waiting[0].number if waiting else state.trials
+
+
+def _reopened_trials(trials: Sequence[EndedTrial], state: ExperimentState) -> list[ReopenedTrial]:
+    """Convert ended trials to the search's form."""
+    return [
+        ReopenedTrial(exit_reason(trial.summary, state.search.tally), trial.summary.units)
+        for trial in trials
+    ]
+
+
+def _send_continued(
+    trial: EndedTrial, state: ExperimentState, length: int | None, context: StepContext
+) -> None:
+    """Send a trial a TrialContinued, and the experiment's status if that is not ACTIVE."""
+    to = addresses.trial(trial.summary.trial_id)
+    settings = current_trial_settings(state, context)
+    context.send(to, TrialContinued(state.life, settings, length))
+    if state.status is not Status.ACTIVE:
+        context.send(to, ExperimentStatusChanged(state.status))
 
 
 def _check_continuable(state: ExperimentState) -> None:
+    """Refuse a continuation that the experiment's kind, status, archive or searcher does
+    not allow.
+    """
     name = state.title
     if state.kind is not JobKind.EXPERIMENT:
-        text = f"{name} cannot be continued: it saves nothing to go on from; start another one"
+        text = f"{name} cannot be continued: it saves no checkpoints; start another one"
         raise CommandRefused("conflict", text)
     if state.status not in _ENDED:
         text = (
@@ -91,8 +143,8 @@ def _check_continuable(state: ExperimentState) -> None:
         raise CommandRefused("conflict", text)
     if state.archived:
         raise CommandRefused("conflict", f"{name} is archived; unarchive it first")
-    if state.searcher not in CONTINUABLE:
-        known = ", ".join(CONTINUABLE)
+    if not can_continue(state.searcher):
+        known = ", ".join(spec.name for spec in searcher_specs() if spec.can_continue)
         text = (
             f"{name} is a search by {state.searcher}, which cannot be continued; these searchers "
             f"can: {known}"
@@ -101,6 +153,7 @@ def _check_continuable(state: ExperimentState) -> None:
 
 
 def _update_definition(message: ContinueRequested, context: StepContext) -> Definition:
+    """Return the definition with the message's changes, and write the part if anything changed."""
     before = after = definition_of(context)
     if message.plan is not None:
         after = replace(after, plan=message.plan)
@@ -116,28 +169,17 @@ def _update_definition(message: ContinueRequested, context: StepContext) -> Defi
 
 def _trials_to_reopen(
     state: ExperimentState, lengthened: bool, context: StepContext
-) -> list[_Trial]:
+) -> list[EndedTrial]:
+    """Return the trials that did not complete. If the search was lengthened, return all trials."""
     return [
-        _Trial(number, summary)
+        EndedTrial(number, summary)
         for number, summary in enumerate(summaries(state.trials, context))
         if lengthened or summary.status != Status.COMPLETED
     ]
 
 
-def _exit_reason(summary: TrialSummary, tally: Tally) -> ExitReason | None:
-    """The exit reason by which the search counted the trial's end, None for an ordinary end. A
-    completed trial is the only one of its search, whose tally has the reason.
-    """
-    if summary.status == Status.ERROR:
-        return ExitReason.ERRORED
-    if summary.status == Status.CANCELED:
-        return ExitReason.USER_CANCELED
-    if tally.invalid:
-        return ExitReason.INVALID_HP
-    return ExitReason.USER_REQUESTED_STOP if tally.exited else None
-
-
 def _nothing_left_error(state: ExperimentState) -> CommandRefused:
+    """Return the refusal of a continuation without anything left to train."""
     text = (
         f"all trials of experiment {state.experiment_id} completed: there is nothing left to "
         "continue"

@@ -1,9 +1,9 @@
 """The limit of an experiment's cost, `max_cost`.
 
-The rate of what runs is known, and so is the time at which the limit would be reached. STOP_MS
-before that the experiment is paused, which lets its trials save their work and starts no other;
-what still runs shortly before the limit is stopped. Where the limit lasts for less than four times
-STOP_MS, the pause comes a quarter of that time before it.
+The present rate determines the time at which the limit will be reached. STOP_MS before that time,
+the experiment is paused: trials save their work, and no other trial starts. A quarter of STOP_MS
+before that time, trials that still run are stopped. If the whole limit lasts for less than four
+times STOP_MS, a quarter of that duration replaces STOP_MS.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 
-# The time before the limit at which trials are asked to stop; at a quarter of it, they are killed.
+# Trials are asked to stop this long before the limit. At a quarter of this time, they are killed.
 STOP_MS = 60_000
 QUARTER = 4
 
@@ -28,11 +28,14 @@ QUARTER = 4
 def apply_cost_message(
     state: ExperimentState, message: TrialMetered | CostCheckDue, context: StepContext
 ) -> ExperimentState:
-    """Record what a trial costs, and enforce the limit."""
+    """Record the cost of a trial, or handle a due check. Then enforce the limit.
+
+    An experiment that is being deleted ignores the message.
+    """
     if state.status.is_deleting:
         return state
     if isinstance(message, CostCheckDue):
-        # A timer that comes before the next check leaves that check where it is.
+        # A timer that arrives before the next check does not cancel that check.
         is_next = state.bill.look_ms <= context.now_ms
         bill = replace(state.bill, look_ms=0) if is_next else state.bill
         return enforce_limit(evolve(state, bill=bill), context)
@@ -41,7 +44,12 @@ def apply_cost_message(
 
 
 def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Stop what would exceed the limit, or set a timer to check it again in time."""
+    """Pause the experiment or kill trials if the limit is near.
+
+    Otherwise set a timer for the next check.
+
+    Without a limit, and after the end of the experiment, nothing happens.
+    """
     limit = settings_of(context).max_cost_micros
     if limit is None or state.status.is_final:
         return state
@@ -61,7 +69,11 @@ def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentSta
 
 
 def apply_changed_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Enforce a changed limit; an experiment below it may be activated again."""
+    """Enforce the cost limit after a user changed it. Return the updated state.
+
+    If the cost is now below the limit, the message about the old limit is removed. An experiment
+    that the old limit paused stays paused until a user activates it.
+    """
     was_limited = state.bill.is_limited
     bill = replace(state.bill, is_limited=False, look_ms=0)
     state = enforce_limit(evolve(state, bill=bill), context)
@@ -69,7 +81,11 @@ def apply_changed_limit(state: ExperimentState, context: StepContext) -> Experim
 
 
 def check_affordable(state: ExperimentState, context: StepContext) -> None:
-    """Raise CommandRefused, conflict, for an experiment that has reached its limit."""
+    """Check that the experiment has not reached the limit.
+
+    Raises:
+        CommandRefused: conflict; the limit was reached.
+    """
     limit = settings_of(context).max_cost_micros
     if limit is not None and (
         state.bill.is_limited or state.bill.spent_micros(context.now_ms) >= limit
@@ -78,7 +94,9 @@ def check_affordable(state: ExperimentState, context: StepContext) -> None:
 
 
 def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) -> ExperimentState:
-    """Set a timer for the next check, unless one comes earlier, which then sets the next."""
+    """Set a timer for the next check, unless an earlier check is scheduled, which schedules the
+    next.
+    """
     if 0 < state.bill.look_ms <= next_ms:
         return state
     context.set_timer(next_ms, CostCheckDue())
@@ -86,6 +104,7 @@ def _schedule_check(state: ExperimentState, next_ms: int, context: StepContext) 
 
 
 def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) -> ExperimentState:
+    """Pause an active experiment at the limit, with a message for users."""
     if not state.bill.is_limited:
         state = evolve(state, bill=replace(state.bill, is_limited=True))
     if state.status is not Status.ACTIVE:
@@ -96,7 +115,7 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
 
 
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Immediately stop the trials that still run; they can continue later."""
+    """Stop the running trials immediately. They can continue later."""
     reason = "the experiment has come to its max_cost"
     for number, meter in running_meters(state.trials, context):
         summary = summary_of(number, context)
@@ -107,6 +126,7 @@ def _kill_running_trials(state: ExperimentState, context: StepContext) -> Experi
 
 
 def _limit_text(state: ExperimentState, limit: int, context: StepContext) -> str:
+    """Render the message about a reached limit, with the command that raises the limit."""
     spent = render_dollars(state.bill.spent_micros(context.now_ms))
     number = state.experiment_id
     return (

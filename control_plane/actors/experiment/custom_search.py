@@ -1,4 +1,4 @@
-"""Checks for commands to a custom search, whose method is a process of the user."""
+"""Checks for commands to a custom search. The search method is a process of the user."""
 
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.lengths import Lengths
@@ -8,30 +8,40 @@ from control_plane.searchers.posted_operations import CreateRequest, PostedOpera
 
 
 def custom_state(state: ExperimentState) -> CustomState:
-    """The state of a custom search; CommandRefused, conflict, for any other search."""
+    """Return the state of a custom search.
+
+    Raises:
+        CommandRefused: conflict; the experiment has another search.
+    """
     method = state.search.method
     if isinstance(method, CustomState):
         return method
-    what = "a test run" if state.searcher == "custom" else f"a search by {state.searcher}"
+    kind = "a test run" if state.searcher == "custom" else f"a search by {state.searcher}"
     raise CommandRefused(
         "conflict",
-        f"experiment {state.experiment_id} is {what}: it is not driven by a search method of yours",
+        f"experiment {state.experiment_id} is {kind}: it is not driven by a search method of yours",
     )
 
 
 def check_search_open(state: ExperimentState) -> None:
-    """Raise CommandRefused, conflict, for an experiment that is ending or has ended."""
+    """Check that the experiment is neither stopping nor ended.
+
+    Raises:
+        CommandRefused: conflict; the search is over.
+    """
     if state.status.is_stopping or state.status.is_final:
         raise CommandRefused(
             "conflict",
-            f"experiment {state.experiment_id} is {state.status}: its search is over and takes no "
-            "more operations",
+            f"experiment {state.experiment_id} is {state.status}: its search is over and accepts "
+            "no more operations",
         )
 
 
 def check_batch_sizes(posted: PostedOperations, lengths: Lengths) -> None:
-    """Raise CommandRefused, invalid, for a new trial whose lengths cannot be counted in batches, if
-    they are.
+    """Check that every new trial has a batch size, if lengths in records or epochs become batches.
+
+    Raises:
+        CommandRefused: invalid; `global_batch_size` of a trial is no positive integer.
     """
     if lengths.unit not in ("records", "epochs") or lengths.counts_epochs:
         return

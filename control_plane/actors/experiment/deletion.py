@@ -1,7 +1,7 @@
 """The deletion of an experiment.
 
-The collector first deletes everything that the experiment made (collection.py). The experiment then
-removes its own parts, some in each commit, and leaves a head that says that it existed.
+First the collector deletes the experiment's checkpoints and trials (collection.py). Then the
+experiment removes its own parts, some in each commit. Only a head with the status DELETED remains.
 """
 
 from control_plane.actors.collection_rows import COLLECTIONS
@@ -23,12 +23,18 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 
-# Trial parts removed in one commit, which holds 100 operations with the mail that it folds.
+# The most trial parts that a commit removes. A commit has 100 operations, messages included.
 REMOVED_MAX = 32
 
 
 def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Begin to delete an ended experiment, again after a failure; CommandRefused for any other."""
+    """Begin to delete an ended experiment, also after a failed deletion. The reply is its id.
+
+    A deletion that has begun already changes nothing.
+
+    Raises:
+        CommandRefused: conflict; the experiment has not ended.
+    """
     context.reply = state.experiment_id
     if state.status is Status.DELETING:
         return state
@@ -46,8 +52,10 @@ def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentSt
 def finish_collection(
     state: ExperimentState, message: CollectionEnded, context: StepContext
 ) -> ExperimentState:
-    """Remove the request that the collector has processed, unless there is a newer one, and go on
-    with a deletion.
+    """Remove the request that the collector has processed, and continue a deletion.
+
+    An answer to an earlier request changes nothing. If the collector failed, the deletion ends with
+    the status DELETE_FAILED.
     """
     if message.generation != state.generation:
         return state
@@ -63,7 +71,12 @@ def finish_collection(
 
 
 def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Remove the experiment's parts, those of the last trials first, and last its listing row."""
+    """Remove the experiment's parts, the parts of the last trials first, and the listing row in the
+    end.
+
+    If more parts remain than a commit can remove, send a DeletionContinued. The last commit also
+    removes the metadata rows and the pin of the warm start.
+    """
     if state.status is not Status.DELETING:
         return state
     parts = -(-state.trials // SUMMARIES_PER_PART)
@@ -75,7 +88,7 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
     state = evolve(state, trials=min(state.trials, first * SUMMARIES_PER_PART))
     metadata = settings_of(context).metadata
     if first or (parts and metadata):
-        # The rows of metadata have a commit of their own.
+        # The metadata rows need a separate commit.
         context.send(context.address, DeletionContinued())
         return state
     warm_start = definition_of(context).warm_start

@@ -1,4 +1,4 @@
-"""The experiment's job: its row in the partition of its pool, which the experiment alone writes."""
+"""The experiment's job row in the partition of the pool. Only the experiment writes the row."""
 
 from dataclasses import replace
 
@@ -20,11 +20,15 @@ from control_plane.evolve import evolve
 from control_plane.scheduling.pool_choice import next_pool, round_number
 
 JOB_IDS = "job-ids"
-"""The partition with the experiment of each job, by the job's UUID, while it is in a queue."""
+"""The partition with the experiment's id of each queued job, by the job's UUID."""
 
 
 def write_job_row(state: ExperimentState, context: StepContext) -> None:
-    """Write the job row of the experiment, or remove it where it has ended, and tell its pool."""
+    """Write the job row of the experiment, and send the pool a JobChanged.
+
+    An experiment that has ended removes the row instead. The row in JOB_IDS is written and removed
+    together with the job row.
+    """
     body = None if state.status.is_final else encode_job(current_job(state, context))
     context.write_row(jobs_partition(state.pool), job_sort_key(state.experiment_id), body)
     if job_id := definition_of(context).job_id:
@@ -33,7 +37,7 @@ def write_job_row(state: ExperimentState, context: StepContext) -> None:
 
 
 def current_job(state: ExperimentState, context: StepContext) -> JobRow:
-    """The experiment's job with its present settings, in the pool that it is in."""
+    """Return the experiment's job row with the present settings, for the present pool."""
     definition = definition_of(context)
     job = effective_job(definition.job, definition.settings, settings_of(context))
     moves, pools = state.pool_moves, definition.pools
@@ -49,7 +53,7 @@ def current_job(state: ExperimentState, context: StepContext) -> JobRow:
 
 
 def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
-    """The job with the settings in force, given the job as it was submitted."""
+    """Return the submitted job with the settings in force."""
     return replace(
         job,
         submitted_ms=trials.submitted_ms,
@@ -62,19 +66,21 @@ def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> Job
 
 
 def current_trial_settings(state: ExperimentState, context: StepContext) -> TrialSettings:
-    """The settings for trials that begin or are continued now."""
+    """Return the settings for trials that are created or continued now."""
     return replace(definition_of(context).settings, pool=state.pool)
 
 
 def move_to_pool(
     state: ExperimentState, message: PoolChanged, context: StepContext
 ) -> ExperimentState:
-    """Move to another pool: queued trials request slots there immediately, running ones once they
-    have saved their work.
+    """Move the experiment to another pool, at a user's command. The reply is the experiment's id.
+
+    Queued trials request slots there immediately, and running trials after they have saved their
+    work. The job then no longer moves between preferred pools.
 
     Raises:
-        CommandRefused: conflict for one that has ended and for the pool that it is in; invalid for
-            no pool.
+        CommandRefused: conflict, if the experiment has ended or is in that pool already.
+        CommandRefused: invalid, if the pool's name is empty.
     """
     context.reply = state.experiment_id
     if state.status.is_final:
@@ -90,8 +96,10 @@ def move_to_pool(
 
 
 def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext) -> ExperimentState:
-    """Go on to the next pool that the job prefers, if it still waits as the present one says. What
-    has got slots meanwhile keeps them.
+    """Move the job to the next preferred pool that exists, after a pool has released the job.
+
+    Nothing changes if the message is about another pool or stay, or if the experiment is not
+    ACTIVE. Trials that have slots keep them.
     """
     moves, pools = state.pool_moves, definition_of(context).pools
     if moves is None or pools is None or moves.is_over or state.status is not Status.ACTIVE:
@@ -115,7 +123,11 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
 
 
 def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Restart the wait of a job after it ran, in the pool that it is in."""
+    """End the present round of moves, since a trial of the job has run.
+
+    The job's wait in the present pool starts again, and the job row is written. Nothing changes if
+    the job does not move between pools, or has not moved since it last ran.
+    """
     moves = state.pool_moves
     if moves is None or moves.is_over or moves.waits_since_ms is None:
         return state
@@ -127,6 +139,7 @@ def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentS
 def _change_pool(
     state: ExperimentState, message: TrialMoved, context: StepContext
 ) -> ExperimentState:
+    """Move the job row to another pool, and send every open trial the move."""
     context.add_reason(f"resource pool {state.pool} to {message.pool}")
     _remove_job_row(state, state.pool, context)
     state = evolve(state, pool=message.pool)
@@ -141,7 +154,7 @@ def _change_pool(
 def repair_job_row(
     state: ExperimentState, message: JobAudited, context: StepContext
 ) -> ExperimentState:
-    """Write or remove again a job row that the audit found to be wrong."""
+    """Write the job row again, or remove a row in a wrong pool that the audit found."""
     if message.pool == state.pool:
         write_job_row(state, context)
     else:
@@ -150,5 +163,6 @@ def repair_job_row(
 
 
 def _remove_job_row(state: ExperimentState, pool: str, context: StepContext) -> None:
+    """Remove the experiment's job row from a pool, and send that pool a JobChanged."""
     context.write_row(jobs_partition(pool), job_sort_key(state.experiment_id), None)
     context.send(addresses.pool(pool), JobChanged(state.experiment_id))

@@ -1,8 +1,8 @@
-"""The row of an experiment in the cluster's list: what the list is filtered by, and the figures by
-which it is sorted.
+"""The listing row of an experiment: the values by which lists of experiments are filtered and
+sorted.
 
-The figures are a function of the state, and the row is written with every change of them. While an
-experiment runs they would change with each report, so that its row has none: its state has them.
+The figures are computed from the state, and the row is written when they change. The figures of a
+running experiment change with each report, so its row has none. Readers take them from the state.
 """
 
 import json
@@ -21,20 +21,23 @@ from control_plane.actors.step import StepContext
 
 
 class Figures(NamedTuple):
-    """The figures by which the list is sorted."""
+    """The figures by which lists of experiments are sorted."""
 
     metric: float | None
+    """The best searcher metric, or None."""
     progress: float | None
+    """The progress of the search, from 0 to 1, or None."""
     cost_micros: int
+    """The cost of ended allocations, in micro-dollars."""
 
 
 class ListingRow(NamedTuple):
-    """An experiment's row in the cluster's list. Without `figures` its state has them: it runs, or
-    a release created it whose rows had none.
-    """
+    """An experiment's row in the list of all experiments."""
 
     state: str
+    """The status of the experiment."""
     user: str
+    """The name of the owner."""
     name: str = ""
     labels: tuple[str, ...] = ()
     archived: bool = False
@@ -42,17 +45,26 @@ class ListingRow(NamedTuple):
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
     figures: Figures | None = None
+    """The figures. None: the experiment's state has them, since the experiment runs or was created
+    by an older release.
+    """
 
 
 def figures_of(state: ExperimentState) -> Figures | None:
-    """The figures of an experiment that has ended or not begun, None for any other."""
+    """Return the figures of an experiment that has ended or not begun.
+
+    Return None for a running experiment, and while a trial still costs money.
+    """
     figures = Figures(state.best_metric, state.progress, state.bill.cost_micros)
     is_settled = state.status.is_final or not any(figures)
     return figures if is_settled and not state.bill.rate_micros else None
 
 
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Write the experiment's listing row; to be called when something in it has changed."""
+    """Write the experiment's listing row. Return the state unchanged.
+
+    Callers call this after every change of a value in the row.
+    """
     settings = settings_of(context)
     row: dict[str, object] = {
         "state": state.status,
@@ -61,7 +73,7 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
         "labels": settings.labels,
         "archived": state.archived,
     }
-    # Left out where they are the default, as in the rows of releases that have none.
+    # Default names are left out, as in the rows of older releases.
     groups = {"workspace": settings.workspace, "project": settings.project}
     row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
     if state.kind is not JobKind.EXPERIMENT:
@@ -75,7 +87,7 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
 def update_figures(
     before: ExperimentState | None, after: ExperimentState | None, context: StepContext
 ) -> ExperimentState | None:
-    """Write the listing row again if a step has changed the figures; returns the state after it."""
+    """Write the listing row again if a step has changed the figures. Return the state `after`."""
     if before is None or after is None or not after.lists_figures:
         return after
     if after.status is Status.DELETED or figures_of(before) == figures_of(after):
@@ -84,24 +96,28 @@ def update_figures(
 
 
 def decode_listing(body: bytes) -> ListingRow:
-    """Decode a listing row; old ones are two lines, state and user."""
+    """Decode a listing row. Rows of old releases have two lines: status and user."""
     return decode_listings([body])[0]
 
 
 def decode_listings(bodies: Iterable[bytes]) -> list[ListingRow]:
-    """Decode listing rows, in their order; thousands take a fraction of the time that they take one
-    by one.
-    """
+    """Decode listing rows, in order. Decoding thousands in a single call is many times faster."""
     texts = [body if body.startswith(b"{") else _encode_old_row(body) for body in bodies]
     return [_listing_row(fields) for fields in json.loads(b"[%s]" % b",".join(texts))]
 
 
 def _encode_old_row(body: bytes) -> bytes:
+    """Convert a row of an old release to JSON."""
     state, _, user = body.decode().partition("\n")
     return json.dumps({"state": state, "user": user}).encode()
 
 
 def _listing_row(fields: Mapping[str, Any]) -> ListingRow:
+    """Build a listing row from decoded JSON.
+
+    `state` and `user` are required: without them KeyError is raised. Other missing keys get
+    defaults, and unknown keys are ignored.
+    """
     get = fields.get
     kind, figures = get("kind"), get("figures")
     return ListingRow(

@@ -1,4 +1,4 @@
-"""The rows by which an experiment is found by its metadata, one for each term of it."""
+"""The rows by which searches find an experiment: a row for each term of the metadata."""
 
 from collections.abc import Mapping
 
@@ -13,8 +13,10 @@ def write_metadata_rows(
     after: Mapping[str, object],
     context: StepContext,
 ) -> None:
-    """Write the rows by which the experiment is found by its metadata, and remove those of terms
-    that it no longer has; CommandRefused invalid for too many terms.
+    """Write the rows of new metadata terms, and remove the rows of terms that no longer exist.
+
+    Raises:
+        CommandRefused: invalid; the new metadata has more than TERMS_MAX terms.
     """
     old, new = metadata_terms(before), metadata_terms(after)
     if len(new) > TERMS_MAX:

@@ -1,6 +1,6 @@
-"""The experiment's search: passing it events and input, and applying its operations.
+"""The experiment's search: events and inputs go to the search, and operations go to the trials.
 
-While the experiment is stopping, the search counts events and asks for nothing.
+While the experiment is stopping, the search only counts events and returns no operations.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,46 +44,53 @@ from control_plane.searchers.posted_operations import PostedOperations, PostRefu
 from control_plane.searchers.randomness import Generator
 from control_plane.searchers.search import SearchPlan, SearchStep, TrialOperation
 
-# The most trials created in one commit: each is a message row, and a commit holds 100 operations.
+# The most trials created in a commit. Each is a message row, and a commit has 100 operations.
 CREATE_MAX = 48
-# Bytes of hyperparameters in one commit, which each trial is created with a copy of.
+# The most bytes of hyperparameters in a commit. Each new trial gets a copy of the hyperparameters.
 CREATE_BYTES_MAX = 2_200_000
 
 SearchCall = Callable[[SearchPlan, Generator, BlobStore], SearchStep]
+"""A function that calls the search with a plan, a random generator and a blob store."""
 
 
 def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Create the next trials of the search's backlog, or close the next ones it has decided on."""
+    """Create the next trials of the search's backlog, or close trials that the search has
+    to close.
+    """
     if state.status.is_stopping or state.status.is_final:
         return state
 
     def expand(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
-        result = search.expand_creates(plan, state.search, generator, _create_max(context), parts)
+        result = search.expand_creates(plan, state.search, generator, create_max(context), parts)
         created = sum(isinstance(operation, CreateTrial) for operation in result.operations)
         closed = sum(isinstance(operation, Close) for operation in result.operations)
         context.add_reason(f"trials created: {created}" if created else f"trials closed: {closed}")
         return result
 
-    return _run_search(state, context, expand, is_continued=False)
+    return run_search(state, context, expand, is_continued=False)
 
 
 def apply_event(state: ExperimentState, event: Event, context: StepContext) -> ExperimentState:
-    """Pass an event to the search, and apply the operations that it answers with."""
+    """Pass an event to the search, and apply the operations that the search returns.
+
+    While the experiment is stopping or after its end, the search only counts the event.
+    """
     if state.status.is_stopping or state.status.is_final:
         return evolve(state, search=search.count_event(state.search, event))
 
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
-        return search.handle_event(
-            plan, state.search, generator, event, _create_max(context), parts
-        )
+        return search.handle_event(plan, state.search, generator, event, create_max(context), parts)
 
-    return _run_search(state, context, handle)
+    return run_search(state, context, handle)
 
 
 def apply_suggestion(
     state: ExperimentState, message: SuggestedPoints | SuggestionFailed, context: StepContext
 ) -> ExperimentState:
-    """Pass suggested points to the search, if it still awaits them."""
+    """Pass suggested points to the search, unless the search no longer waits for them.
+
+    After a failed suggestion, the search draws at random, and the experiment's message says so.
+    """
     if awaited_suggestion(state) != message.first:
         return state
     if isinstance(message, SuggestionFailed):
@@ -94,7 +101,13 @@ def apply_suggestion(
 def apply_post(
     state: ExperimentState, posted: PostedOperations, context: StepContext
 ) -> ExperimentState:
-    """Apply a post of the user's search method; the reply has the numbers of posts and events."""
+    """Apply a post of the user's search method. The reply has the numbers of posts and events.
+
+    A repeated post is not applied again.
+
+    Raises:
+        CommandRefused: the search is not a custom search, is over, or refuses the post.
+    """
     if not is_repeated(custom_state(state), posted):
         check_search_open(state)
         check_batch_sizes(posted, definition_of(context).settings.lengths)
@@ -103,7 +116,7 @@ def apply_post(
         except PostRefused as error:
             raise CommandRefused(error.code, str(error)) from None
         if not state.search.shutdown:
-            # The progress of a custom search is what its method says, and may go back.
+            # The method of a custom search sets the progress, which may decrease.
             progress = search.completed_share(definition_of(context).plan, state.search)
             state = evolve(state, progress=progress)
     context.reply = post_status(custom_state(state))
@@ -113,11 +126,15 @@ def apply_post(
 def apply_operations(
     state: ExperimentState, result: SearchStep, context: StepContext
 ) -> ExperimentState:
-    """Take the search's next state, and send its operations to trials as messages."""
+    """Store the search's next state, and send the operations to trials.
+
+    Create operations create trials, and a shutdown begins the end of the experiment. The progress
+    never decreases here.
+    """
     definition = definition_of(context)
     progress = state.progress
     if not result.state.shutdown:
-        # A search that was shut down may have failed, so its progress stays where it was.
+        # A search that was shut down may have failed, so the progress is not set to 1.
         progress = max(progress or 0.0, search.completed_share(definition.plan, result.state))
     after = evolve(state, search=result.state, progress=progress)
     state = update_suggestion_row(state, after, context)
@@ -139,19 +156,23 @@ def _apply_external_input(
     external: SuggestedPoints | SuggestionFailed | PostedOperations,
     context: StepContext,
 ) -> ExperimentState:
+    """Pass suggested points or a post to the search, and apply the operations."""
+
     def handle(plan: SearchPlan, generator: Generator, parts: BlobStore) -> SearchStep:
         return search.handle_external_input(
-            plan, state.search, generator, external, _create_max(context), parts
+            plan, state.search, generator, external, create_max(context), parts
         )
 
-    return _run_search(state, context, handle)
+    return run_search(state, context, handle)
 
 
-def _run_search(
+def run_search(
     state: ExperimentState, context: StepContext, call: SearchCall, *, is_continued: bool = True
 ) -> ExperimentState:
-    """Call the search and apply its operations. `is_continued`: where there was a backlog before,
-    a message that continues it is on the way already.
+    """Call the search, store the new state and generator, and apply the operations.
+
+    If the search has more to do than fits into the commit, send a SearchContinued. `is_continued`:
+    such a message was sent already if the search had a backlog before.
     """
     key = context.part("generator", bytes)
     assert key is not None
@@ -160,22 +181,23 @@ def _run_search(
     result = call(definition_of(context).plan, generator, SearchParts(context))
     if result.more and not is_continued:
         context.send(context.address, SearchContinued())
-    # The 2,496 bytes of the generator change once in 624 draws; its position is in the head.
+    # The generator's 2,496 bytes change only every 624 draws. The position is in the head.
     if generator.key != key:
         context.write_part("generator", generator.key)
     return apply_operations(state, result, context)
 
 
-def _create_max(context: StepContext) -> int:
-    """The most trials to create in one commit. A trial's hyperparameters are no longer than the
-    configuration that they are drawn from.
+def create_max(context: StepContext) -> int:
+    """Return the most trials that a commit may create.
+
+    The estimate assumes that a trial's hyperparameters are no longer than the configuration.
     """
     config_bytes = len(definition_of(context).config.encode())
     return max(1, min(CREATE_MAX, CREATE_BYTES_MAX // max(1, config_bytes)))
 
 
 def _work_by_trial(operations: Iterable[TrialOperation]) -> dict[int, WorkAssigned]:
-    """The work that the operations assign to trials, by the trial's number."""
+    """Return the work that the operations assign to each trial, by the trial's number."""
     work: dict[int, WorkAssigned] = {}
     for operation in operations:
         match operation:
@@ -197,6 +219,7 @@ def _explain_empty_search(state: ExperimentState) -> ExperimentState:
 
 
 def _stopping_status(shutdown: Shutdown) -> Status:
+    """Return the status with which an experiment stops after a shutdown of the search."""
     if shutdown.failure:
         return Status.STOPPING_ERROR
     return Status.STOPPING_CANCELED if shutdown.cancel else Status.STOPPING_COMPLETED
@@ -205,6 +228,7 @@ def _stopping_status(shutdown: Shutdown) -> Status:
 def _create_trials(
     state: ExperimentState, creates: list[CreateTrial], context: StepContext
 ) -> ExperimentState:
+    """Create the requested trials with new ids and summaries. Return the updated state."""
     settings = current_trial_settings(state, context)
     size = block_size(state.trials) if state.grows_id_blocks else BLOCK_MAX
     ids, trial_ids = take_ids("trial", state.ids, len(creates), context, size)
@@ -234,5 +258,9 @@ def _create_trials(
 
 
 def _trial_id(number: int | None, context: StepContext) -> int | None:
+    """Return the cluster-wide id of the trial with a number.
+
+    Return None for None or an unknown number.
+    """
     summary = None if number is None else summary_of(number, context)
     return None if summary is None else summary.trial_id

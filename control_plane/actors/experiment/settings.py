@@ -1,4 +1,4 @@
-"""Changing the settings of an experiment that a user may change at any time."""
+"""Changes of an experiment's settings that users may make at any time."""
 
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -22,9 +22,9 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 
-# 1 is served first.
+# Priority 1 is the most urgent.
 PRIORITY_MIN, PRIORITY_MAX = 1, 99
-# Settings that replace those before where they are given.
+# Settings that the message replaces as a whole.
 _PLAIN_SETTINGS = ("retention", "description", "labels", "workspace", "project", "metadata")
 _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
 
@@ -32,12 +32,16 @@ _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
 def change_settings(
     state: ExperimentState, message: SettingsChanged, context: StepContext
 ) -> ExperimentState:
-    """Change settings; those that concern running trials take effect immediately.
+    """Change settings of an experiment. The reply is the experiment's id.
+
+    Changes that concern running trials take effect immediately. A message with a retention requests
+    a checkpoint collection, even if the numbers are unchanged.
 
     Raises:
-        CommandRefused: conflict for an experiment that is being deleted, or of another revision
-            than the message has; invalid for a limit of
-            slots below what one trial needs, and for values that no job can have.
+        CommandRefused: conflict, if the experiment is being deleted or has another revision than
+            the message names.
+        CommandRefused: invalid, if a value is out of range, or if `max_slots` is below the slots of
+            a single trial.
     """
     context.reply = state.experiment_id
     if state.status is Status.DELETING:
@@ -71,19 +75,27 @@ def change_settings(
     if after.max_cost_micros != before.max_cost_micros:
         state = apply_changed_limit(state, context)
     if message.retention is not None:
-        # Also where the numbers are the same: checkpoints beyond them are collected at once.
+        # Unchanged numbers also request a collection: users delete excess checkpoints this way.
         state = request_collection(state, context)
     return state
 
 
 def remarks_revision(state: ExperimentState, settings: Settings) -> str:
-    """The revision of what people say of an experiment and edit."""
-    said = (settings.description, settings.labels, settings.metadata)
-    return content_revision([state.name, *said, settings.workspace, settings.project])
+    """Return the revision of the texts that users edit.
+
+    The texts are the name, the description, the labels, the metadata, the workspace and the
+    project.
+    """
+    texts = (settings.description, settings.labels, settings.metadata)
+    return content_revision([state.name, *texts, settings.workspace, settings.project])
 
 
 def set_archived(state: ExperimentState, archived: bool, context: StepContext) -> ExperimentState:
-    """Leave an ended experiment out of the list, or list it again; CommandRefused for any other."""
+    """Archive an ended experiment, or undo that. The reply is the experiment's id.
+
+    Raises:
+        CommandRefused: conflict; the experiment has not ended, or is being deleted.
+    """
     context.reply = state.experiment_id
     if state.status not in _ARCHIVABLE:
         verb = "archived" if archived else "unarchived"
@@ -98,11 +110,12 @@ def set_archived(state: ExperimentState, archived: bool, context: StepContext) -
 
 
 def _listing_settings(settings: Settings) -> tuple[object, ...]:
-    """The settings that the listing row has."""
+    """Return the settings that the listing row contains."""
     return settings.labels, settings.workspace, settings.project
 
 
 def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
+    """Return the settings with the changes of the message."""
     values = {name: getattr(message, name) for name in _PLAIN_SETTINGS}
     changes = {name: value for name, value in values.items() if value is not None}
     if message.max_slots_given:
@@ -111,8 +124,10 @@ def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
 
 
 def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Settings:
-    """Merge the settings for schedulers and the cost limit. With another priority the job goes back
-    to its place by submission.
+    """Return the settings with the message's changes of the job and the cost limit.
+
+    Another priority resets the position to the time of submission, unless the message keeps or sets
+    the position.
     """
     if message.max_cost_given:
         limit = None if message.max_cost is None else to_micros(message.max_cost)
@@ -128,19 +143,22 @@ def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Setting
 
 
 def _check_cost(message: SettingsChanged) -> None:
+    """Refuse a cost limit that is not a positive finite amount."""
     limit = message.max_cost
     if limit is not None and not 0 < limit < float("inf"):
         raise CommandRefused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
 
 
 def _check_groups(message: SettingsChanged) -> None:
+    """Refuse an invalid name of a workspace or project."""
     for kind, name in (("workspace", message.workspace), ("project", message.project)):
         if name is not None and (problem := find_name_problem(name)):
             raise CommandRefused("invalid", f"{kind} {name!a:.140} {problem}")
 
 
 def _check_job(settings: Settings) -> None:
-    # Also refuses a NaN.
+    """Refuse an invalid weight, priority or position."""
+    # The comparison also refuses NaN.
     if not 0 < settings.weight < float("inf"):
         raise CommandRefused("invalid", f"weight must be greater than 0, not {settings.weight}")
     priority = settings.priority
@@ -153,6 +171,7 @@ def _check_job(settings: Settings) -> None:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether the text is a finite decimal number."""
     try:
         return Decimal(text).is_finite()
     except InvalidOperation:
@@ -160,6 +179,7 @@ def _is_number(text: str) -> bool:
 
 
 def _check_limit(settings: Settings, context: StepContext) -> None:
+    """Refuse a limit of slots that is below the slots of a single trial."""
     slots = definition_of(context).settings.slots
     if settings.max_slots is not None and settings.max_slots < slots:
         raise CommandRefused(

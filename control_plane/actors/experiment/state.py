@@ -1,4 +1,4 @@
-"""The state of an experiment: its head, its definition, its changed settings."""
+"""The state of an experiment: the head, the definition, and the changed settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,47 +21,62 @@ from control_plane.actors.step import StepContext
 from control_plane.searchers.search import SearchPlan, SearchState
 
 LISTING = "experiments"
+"""The partition of listing rows, one for each experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Part `definition`, written at the start and when the experiment is continued with changes.
-    The description, the labels, the retention, the job, the settings' pool, the workspace and the
-    project are the initial ones.
-    `pools`: those that the job may move between, None for one alone.
+    """The part `definition`: the experiment as submitted.
+
+    A continuation with changes replaces the part.
+
+    Settings that have changed since are in the part `settings`, and the present pool is in the
+    head.
     """
 
     plan: SearchPlan
+    """The settings of the search."""
     settings: TrialSettings
+    """The settings of the trials."""
     config: str
+    """The stored configuration."""
     code_sha256: str
+    """The SHA-256 digest of the model code."""
     description: str
     labels: tuple[str, ...]
     job_id: str
+    """The UUID of the experiment's job."""
     test_mode: bool
+    """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
     warm_start: CheckpointRef | None = None
+    """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
     job: JobRow = field(default_factory=JobRow)
+    """The settings for the scheduler."""
     pools: PoolPreferences | None = None
+    """The pools between which the job may move. None: the job stays in its pool."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Part `settings`, absent until a user changes one of them. `weight`, `priority` and
-    `position` as in JobRow.
-    """
+    """The part `settings`, which exists once a user has changed a setting."""
 
     description: str
     labels: tuple[str, ...]
     max_slots: int | None
+    """The most slots of the job. None: no limit."""
     retention: Retention
     weight: float = 1.0
+    """The value of `JobRow.weight`."""
     priority: int | None = None
+    """The value of `JobRow.priority`."""
     position: str | None = None
+    """The value of `JobRow.position`."""
     max_cost_micros: int | None = None
+    """The most that the experiment may cost, in micro-dollars. None: no limit."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     metadata: Mapping[str, object] = field(default_factory=dict)
@@ -69,72 +84,99 @@ class Settings:
 
 @dataclass(frozen=True)
 class ExperimentState:
-    """The head of an experiment. `trials` were created, of which `trials_open` have not ended.
+    """The head of an experiment.
 
-    `life` is the run generation: it counts how often the experiment was continued. `generation`
-    counts the collections of checkpoints that it requested.
-    `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
-    search has none. `is_open_ended`: the trials' code decides how long to train, and reports the
-    share that is done. `counts_epochs`: only the trials know how many batches an epoch has; they
-    report the share of their length that is done. `notices` counts interruption notices by their
-    outcome. `pool_moves` are the moves of its job between its preferred pools, None if it has only
-    one pool. `lists_figures`: its listing row has the figures of listing.py.
-    `grows_id_blocks`: it reserves trial ids in blocks that grow with the number of its trials.
+    A trial that waits for a place after a continuation counts as open and keeps the status with
+    which it ended.
     """
 
     experiment_id: int
     owner: str
+    """The name of the user who submitted the experiment."""
     name: str
     metric: str
+    """The name of the searcher metric."""
     smaller_is_better: bool
     searcher: str
+    """The name of the searcher."""
     pool: str
     created_ms: int
+    """The time of the creation, in epoch ms."""
     status: Status
     search: SearchState
+    """The state of the search."""
     ids: IdBlock = field(default_factory=IdBlock)
+    """The reserved trial ids that are not used yet."""
     trials: int = 0
+    """The number of trials that were created. A deletion counts down to 0."""
     trials_open: int = 0
+    """The number of trials that have not ended."""
     trials_completed: int = 0
     trials_errored: int = 0
     progress: float | None = 0.0
+    """The progress of the search, from 0 to 1. None: an ended experiment without a progress."""
     best_metric: float | None = None
+    """The best searcher metric of all trials, or None."""
     best_trial: int | None = None
+    """The id of the trial with the best metric, or None."""
     ended_ms: int | None = None
+    """The time of the end, in epoch ms. None: the experiment has not ended."""
     message: str = ""
+    """A text for users about the experiment's condition, "" if everything is normal."""
     life: int = 0
+    """The run generation: the number of times that the experiment was continued."""
     archived: bool = False
+    """Whether lists leave the experiment out."""
     generation: int = 0
+    """The number of checkpoint collections that the experiment has requested."""
     time_metric: str = ""
+    """The name of the search's time metric. "": the search has none."""
     bill: Bill = field(default_factory=Bill)
+    """The cost of the experiment."""
     is_open_ended: bool = False
+    """Whether the trials' code decides how long to train. Trials then report the share that is
+    done.
+    """
     notices: Mapping[str, int] = field(default_factory=dict)
+    """The number of interruption notices, by notice outcome."""
     pool_moves: PoolMoves | None = None
+    """The moves of the job between its preferred pools. None: the job has only one pool."""
     kind: JobKind = JobKind.EXPERIMENT
     counts_epochs: bool = False
+    """Whether only the trials know how many batches an epoch has. Trials then report the share of
+    their length that is done.
+    """
     lists_figures: bool = False
+    """Whether the listing row contains figures (listing.py)."""
     grows_id_blocks: bool = False
+    """Whether the blocks of reserved trial ids grow with the number of trials."""
+    held_from: int = -1
+    """The number of the first trial that may wait for a place after a continuation. -1: the
+    experiment was not continued, or without a limit.
+    """
 
     @property
     def title(self) -> str:
-        """The name in sentences to users: `experiment 7`."""
+        """Return the kind and id for sentences to users, for example `experiment 7` or `notebook
+        8`.
+        """
         return f"{self.kind} {self.experiment_id}"
 
 
 def definition_of(context: StepContext) -> Definition:
-    """The experiment's definition."""
-    found = context.part("definition", Definition)
-    assert found is not None
-    return found
+    """Return the experiment's definition."""
+    definition = context.part("definition", Definition)
+    assert definition is not None
+    return definition
 
 
 def settings_of(context: StepContext) -> Settings:
-    """The experiment's settings in force."""
+    """Return the experiment's settings in force."""
     return effective_settings(definition_of(context), context.part("settings", Settings))
 
 
 def effective_settings(definition: Definition, changed: Settings | None) -> Settings:
-    """The settings in force, given the part `settings`, None where it is absent."""
+    """Return the changed settings, or the submitted settings if `changed` is None."""
     if changed is not None:
         return changed
     limit = definition.settings.max_cost
@@ -152,20 +194,20 @@ def effective_settings(definition: Definition, changed: Settings | None) -> Sett
 
 
 class SearchParts:
-    """The parts of a search, kept as parts of its experiment."""
+    """The blob store of a search, in parts `search/NAME` of the experiment."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
 
     def read(self, name: str) -> bytes | None:
-        """The piece of the search with this name, None if there is none."""
+        """Return a blob of the search. Return None if the blob does not exist."""
         return self._context.part(f"search/{name}", bytes)
 
     def write(self, name: str, piece: bytes) -> None:
-        """Replace the piece of the search with this name."""
+        """Replace a blob of the search."""
         self._context.write_part(f"search/{name}", piece)
 
 
 def listing_sort_key(experiment_id: int) -> str:
-    """The sort key of an experiment's listing row."""
+    """Return the sort key of an experiment's listing row."""
     return f"{experiment_id:012d}"

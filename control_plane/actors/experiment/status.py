@@ -1,6 +1,6 @@
 """Changes of an experiment's status.
 
-ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is open.
+ACTIVE and PAUSED change into each other. STOPPING_x becomes x when no trial is open.
 """
 
 from control_plane.actors import addresses
@@ -10,6 +10,7 @@ from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.state import ExperimentState, definition_of
 from control_plane.actors.experiment.suggestions import update_suggestion_row
 from control_plane.actors.experiment.trial_summaries import summaries
+from control_plane.actors.experiment.waiting_trials import close_waiting
 from control_plane.actors.messages.trial import ExperimentStatusChanged
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
@@ -26,8 +27,14 @@ _FINAL = {
 def change_status(
     state: ExperimentState, status: Status, context: StepContext, *, forced: bool = False
 ) -> ExperimentState:
-    """Change the status, tell every open trial, and end immediately if there is none."""
+    """Change the status, and send the new status to every open trial.
+
+    A stopping status also ends trials that wait for a place. If no trial is open, the experiment
+    ends immediately. The listing row and the suggestion row are updated.
+    """
     context.add_reason(f"{state.status} to {status}")
+    if status.is_stopping:
+        state = close_waiting(state, context)
     if state.trials_open:
         for summary in summaries(state.trials, context):
             if summary.is_open(state.life):
@@ -38,7 +45,10 @@ def change_status(
 
 
 def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """End an experiment that is stopping, if no trial is open."""
+    """End an experiment that is stopping, if no trial is open.
+
+    The end removes the job row and requests a checkpoint collection.
+    """
     final = _FINAL.get(state.status)
     if final is None or state.trials_open:
         return state

@@ -1,7 +1,7 @@
-"""Requests for suggested points of an experiment's search, which the suggester answers.
+"""Requests for suggested points of an experiment's search, for the suggester.
 
-While suggestions are awaited, a row in `suggestions` names the first of them. The row is written in
-the commit that makes it necessary, and removed with the answer or the end of the search.
+While the search waits for suggestions, a row in `suggestions` has the number of the first. The row
+is written in the commit that makes it necessary. The answer or the end of the search removes it.
 """
 
 import json
@@ -15,7 +15,10 @@ from control_plane.searchers.methods.bayesian import BayesianState
 def update_suggestion_row(
     before: ExperimentState, after: ExperimentState, context: StepContext
 ) -> ExperimentState:
-    """Write or remove the row as `after` needs it; returns `after`, the experiment's new state."""
+    """Write, change or remove the suggestion row if the awaited suggestion has changed.
+
+    Return `after`.
+    """
     was, now = awaited_suggestion(before), awaited_suggestion(after)
     if was != now:
         body = None if now is None else json.dumps({"first": now}).encode()
@@ -24,7 +27,10 @@ def update_suggestion_row(
 
 
 def awaited_suggestion(state: ExperimentState) -> int | None:
-    """The number of the first suggestion that the search awaits, None if it awaits none."""
+    """Return the number of the first suggestion that the search waits for.
+
+    Return None if the search waits for no suggestion, and while the experiment is stopping.
+    """
     method = state.search.method
     if not isinstance(method, BayesianState) or not method.awaits_external_input:
         return None

@@ -1,4 +1,4 @@
-"""Summaries of an experiment's trials, kept in parts of 64."""
+"""Summaries of an experiment's trials, in parts of 64."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,21 +11,25 @@ SUMMARIES_PER_PART = 64
 
 
 class TrialSummary(NamedTuple):
-    """The summary of a trial. `status` is its final one in the run generation `life` of the
-    experiment, "" where it never ended; `units` are as last reported, `reached` is the latest
-    length of the search at which it validated.
-    """
+    """The experiment's summary of a trial."""
 
     trial_id: int
     status: str
+    """The final status in the run generation `life`. "": the trial has never ended."""
     units: float
+    """The latest reported length of training, in the configured unit."""
     metric: float | None
+    """The best searcher metric, or None."""
     life: int = 0
+    """The run generation in which the trial ended."""
     reached: int = 0
+    """The latest assigned length at which the trial validated, in the configured unit."""
 
     def is_open(self, life: int) -> bool:
-        """Whether the trial has not ended in run generation `life`: in a later one every trial that
-        did not complete is open again, without a change of its summary.
+        """Return whether the trial has not ended in the run generation `life`.
+
+        In a later generation than that of its end, every trial that did not complete is open again,
+        without a change of the summary.
         """
         if not self.status:
             return True
@@ -34,34 +38,37 @@ class TrialSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """Part `trials/K`: the summaries of the trials numbered from K * SUMMARIES_PER_PART on."""
+    """The part `trials/K`: the summaries of the trials from number K * SUMMARIES_PER_PART on."""
 
     trials: tuple[TrialSummary, ...] = ()
 
 
 def part_name(number: int) -> str:
-    """The part that holds the summary of a trial."""
+    """Return the name of the part with the summary of a trial."""
     return f"trials/{number // SUMMARIES_PER_PART}"
 
 
 def summary_of(number: int, context: StepContext) -> TrialSummary | None:
-    """The summary of the trial with this number, None if there is none."""
+    """Return the summary of the trial with this number. Return None for an unknown number."""
     part = context.part(part_name(number), Summaries)
     place = number % SUMMARIES_PER_PART
     return part.trials[place] if part and 0 <= place < len(part.trials) else None
 
 
 def open_summary(number: int, life: int, context: StepContext) -> TrialSummary | None:
-    """The summary of a trial that is open in run generation `life`, None for any other."""
+    """Return the summary of a trial that is open in the run generation `life`.
+
+    Return None for any other.
+    """
     summary = summary_of(number, context)
     return summary if summary is not None and summary.is_open(life) else None
 
 
 def add_summary(number: int, trial_id: int, context: StepContext) -> None:
     """Add the summary of the next trial."""
-    known = context.part(part_name(number), Summaries) or Summaries()
+    before = context.part(part_name(number), Summaries) or Summaries()
     summary = TrialSummary(trial_id, "", 0.0, None)
-    context.write_part(part_name(number), Summaries((*known.trials, summary)))
+    context.write_part(part_name(number), Summaries((*before.trials, summary)))
 
 
 def replace_summary(number: int, summary: TrialSummary, context: StepContext) -> None:
@@ -74,7 +81,7 @@ def replace_summary(number: int, summary: TrialSummary, context: StepContext) ->
 
 
 def summaries(count: int, context: StepContext) -> Iterator[TrialSummary]:
-    """The summaries of the first `count` trials, by number."""
+    """Iterate over the summaries of the first `count` trials, by number."""
     for first in range(0, count, SUMMARIES_PER_PART):
         part = context.part(part_name(first), Summaries)
         yield from part.trials if part else ()

@@ -1,1 +1,4 @@
-"""The messages between actors and the commands of the API, named as facts in the past tense."""
+"""The messages between actors, and the commands of the API.
+
+Their names are facts in the past tense.
+"""

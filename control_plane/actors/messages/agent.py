@@ -3,76 +3,98 @@
 from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
+"""The address of agents that report none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEnrolled:
-    """A new session of the agent; the first one creates the actor. `slots`: (id, type, uuid, name)
-    of each. Only jobs of its `label` run on it. `address`: where trials on other agents reach those
-    on this one. `runtime`: `process` or `docker`, "" from an agent that does not say.
-    """
+    """An agent began a new session. The first session creates the actor."""
 
     agent: str
+    """The id of the agent."""
     pool: str
     slots: tuple[tuple[int, str, str, str], ...]
+    """The id, type, UUID and name of each slot."""
     version: str = ""
+    """The version of the agent's software."""
     label: str = ""
+    """The agent's label. Only jobs with this label run on the agent."""
     address: str = LOOPBACK
+    """The address at which trials on other agents reach trials on this agent."""
     runtime: str = ""
+    """The way in which the agent runs trials: `process` or `docker`. "": an older agent that does
+    not report it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationPlaced:
-    """The pool placed an allocation on the agent, as node `node_rank` of `nodes`."""
+    """The pool placed an allocation on the agent."""
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     slots: tuple[int, ...]
+    """The ids of the agent's slots that the allocation holds."""
     node_rank: int = 0
+    """The number of this agent among the allocation's nodes."""
     nodes: int = 1
+    """The number of the allocation's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRemoved:
-    """The allocation has ended on this agent, and does not belong there any more."""
+    """The allocation has ended on this agent and should no longer run here."""
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDeclaredLost:
-    """The pool has given up the agent's session of this epoch."""
+    """The pool declared the agent's session lost."""
 
     epoch: int
+    """The number of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentForgotten:
-    """Command: the session of this epoch was given up long ago, and its rows are to be removed. The
-    reply is whether that session is over.
+    """Command: remove the rows of a session that was declared lost long ago.
+
+    The reply is whether the session is over.
     """
 
     epoch: int
+    """The number of the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEnableRequested:
-    """Command: the agent, or its slot `slot`, takes work again."""
+    """Command: accept work again on the agent, or on a single slot."""
 
     slot: int | None = None
+    """The id of the slot. None: the whole agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDisableRequested:
-    """Command: the agent, or its slot `slot`, takes no work. What runs on the agent is stopped now,
-    or with `drain` may finish; what runs on a slot is stopped now. `ends_ms`: its machine is taken
-    away then (epoch ms), as only the cluster may have been told.
+    """Command: accept no work on the agent, or on a single slot.
+
+    The allocations there are stopped immediately, unless `drain`.
     """
 
     slot: int | None = None
+    """The id of the slot. None: the whole agent."""
     drain: bool = False
+    """Whether the allocations on the agent may finish. It has no effect on the command for one
+    slot.
+    """
     ends_ms: int | None = None
+    """The time at which the cloud takes the machine away, in epoch ms, if the cluster received that
+    notice. None: no notice.
+    """
 
 
 AgentMessage = (

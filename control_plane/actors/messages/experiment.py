@@ -1,11 +1,12 @@
 """The messages to an experiment, and the API's commands.
 
-For the messages of all actors: names are in the past tense; each message is plain JSON-able data,
-versioned by its fields. A field added later has a default, so that a message written by older code
-still loads. Trials are named by their cluster-wide id in addresses, and by their number (order of
-creation, from 0) within their experiment. `life` is a run generation of the experiment: it counts
-how often it was continued. `lack` says why a validation lacks the searcher's metric, "" where it
-has it.
+The messages of all actors follow the same rules:
+- Names are in the past tense, and fields are JSON values.
+- A new field has a default, so that a message of an older release can still be decoded.
+- Addresses contain the cluster-wide id of a trial. Messages contain its number within the
+  experiment: the order of creation, from 0.
+- `life` is the run generation of the experiment.
+- `lack` is the reason why a validation has no searcher metric, "" if the validation has one.
 """
 
 from collections.abc import Mapping
@@ -29,39 +30,50 @@ from control_plane.searchers.search import SearchPlan
 
 @dataclass(frozen=True, slots=True)
 class ExperimentSubmitted:
-    """The experiment was submitted, which creates the actor. `config` is the stored configuration,
-    `code_sha256` names the model code, `warm_start` the checkpoint that its trials start from,
-    `job` its settings for schedulers, `pools` those that it may move between, None for one alone;
-    `kind` says what it is to its users. `lists_figures`: its row of the list has figures, and
-    `grows_id_blocks`: it reserves few trial ids at first; neither is so of experiments that an
-    older release created.
-    """
+    """The experiment was submitted. This message creates the actor."""
 
     experiment_id: int
     owner: str
     name: str
     config: str
+    """The stored configuration."""
     code_sha256: str
+    """The SHA-256 digest of the model code."""
     plan: SearchPlan
+    """The settings of the search."""
     settings: TrialSettings
     metric: str
+    """The name of the searcher metric."""
     searcher: str
+    """The name of the searcher."""
     paused: bool
     description: str = ""
     labels: tuple[str, ...] = ()
     job_id: str = ""
+    """The UUID of the experiment's job."""
     test_mode: bool = False
+    """Whether the experiment is a short test run of the code."""
     retention: Retention = field(default_factory=Retention)
     warm_start: CheckpointRef | None = None
+    """The checkpoint from which the trials start. None: the trials start without a checkpoint."""
     rules: LifecycleRules = LENGTH_ERA
     time_metric: str = ""
+    """The name of the search's time metric. "": the search has none."""
     job: JobRow = field(default_factory=JobRow)
+    """The settings for the scheduler."""
     pools: PoolPreferences | None = None
+    """The pools between which the job may move. None: the job stays in its pool."""
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
     lists_figures: bool = False
+    """Whether the experiment's listing row contains figures (experiment/listing.py). False for
+    experiments of older releases.
+    """
     grows_id_blocks: bool = False
+    """Whether the blocks of reserved trial ids grow with the number of trials. False for
+    experiments of older releases.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,217 +83,261 @@ class ActivateRequested:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
-    """Command: let the experiment's trials checkpoint and release their slots."""
+    """Command: let the experiment's trials save checkpoints and release the slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Command: end the experiment gracefully."""
+    """Command: end the experiment after the trials have saved checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillRequested:
-    """Command: end the experiment now."""
+    """Command: end the experiment immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Command: new values of settings that may change at any time; None keeps the present value.
-    `max_slots` and `max_cost` (dollars) count if `..._given`, since None lifts these limits.
-    Another `priority` without a `position` (job_row.py) puts the job back at its time of
-    submission, unless `keep_position`. `metadata` replaces all of it. With `revision`
-    (settings.py), nothing changes where what people say of the experiment is of another.
+    """Command: change settings that may change at any time.
+
+    A value of None keeps the present value.
     """
 
     name: str | None = None
     description: str | None = None
     labels: tuple[str, ...] | None = None
     max_slots: int | None = None
+    """The most slots of the job. None removes the limit. It has no effect unless
+    `max_slots_given`.
+    """
     max_slots_given: bool = False
     retention: Retention | None = None
     weight: float | None = None
     priority: int | None = None
+    """The new priority. Another priority resets the job's position to its time of submission,
+    unless `position` or `keep_position` is set.
+    """
     position: str | None = None
+    """The position in the queue in us, as a decimal number (job_row.py)."""
     keep_position: bool = False
+    """Whether the job keeps its position when its priority changes."""
     max_cost: float | None = None
+    """The most that the experiment may cost, in dollars. None removes the limit. It has no effect
+    unless `max_cost_given`.
+    """
     max_cost_given: bool = False
     workspace: str | None = None
     project: str | None = None
     metadata: Mapping[str, object] | None = None
+    """The new metadata, which replaces all present metadata."""
     revision: str | None = None
+    """The revision of the texts that the user has read (`remarks_revision` in
+    experiment/settings.py). The command is refused if the texts have another revision. None: no
+    condition.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PoolChanged:
-    """Command: run in another resource pool."""
+    """Command: move the experiment to another resource pool."""
 
     pool: str
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """The pool released the experiment to the next of its preferred pools, for a reason.
+    """The pool released the job to the next preferred pool.
 
-    Since `since_ms` the experiment has waited for slots there and nothing of it has run. `stay` is
-    that of its job row.
+    None of the job's trials has run in the pool since `since_ms`, although the job requested slots.
     """
 
     pool: str
+    """The name of the pool that releases the job."""
     stay: int
+    """The number of the job's stay, as in its job row."""
     since_ms: int
+    """The start of the wait, in epoch ms."""
     reason: str
+    """The reason for the release."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobAudited:
-    """The audit found that the job row in this pool is not what it should be."""
+    """The audit found a wrong job row of the experiment."""
 
     pool: str
+    """The pool of the wrong row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRequested:
-    """Command: leave the experiment out of the list."""
+    """Command: leave the ended experiment out of lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnarchiveRequested:
-    """Command: list the experiment again."""
+    """Command: include the experiment in lists again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRequested:
-    """Command: delete the experiment with all it made."""
+    """Command: delete the experiment with all checkpoints, trials and other data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContinueRequested:
-    """Command: continue an ended experiment with the trials that did not complete. None keeps a
-    value; `config` is the stored configuration with the changes, `plan` the lengthened search of a
-    single trial.
+    """Command: continue an ended experiment with the trials that did not complete.
+
+    A value of None keeps the present value.
     """
 
     config: str | None = None
+    """The stored configuration with the user's changes."""
     plan: SearchPlan | None = None
+    """The plan of a search with a single trial and a greater length."""
     max_restarts: int | None = None
+    limited: bool = False
+    """Whether the trials that train at the same time are limited to max_concurrent_trials. False
+    for commands of earlier versions.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OperationsPosted:
-    """Command: apply the operations of the user's search method, all of them or none."""
+    """Command: apply the operations of the user's search method.
+
+    Either all operations are applied, or none.
+    """
 
     posted: PostedOperations
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionEnded:
-    """The collector has processed the collections row of this generation. `failure`: why it could
-    not do all of it, "" where it did.
-    """
+    """The collector processed the experiment's row in `collections`."""
 
     generation: int
+    """The generation of the processed row."""
     failure: str = ""
+    """Why the collector could not do everything. "": it did everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionContinued:
-    """The experiment's message to itself: more parts are to be removed than one commit holds."""
+    """The experiment's own message: remove more parts than the last commit could remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRestored:
-    """The cluster's state is an older copy from now on. Ids that were reserved for the experiment's
-    trials may have been used after the copy was made.
+    """The cluster's state was replaced by an older copy.
+
+    Reserved trial ids may have been used after the copy was made.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SearchContinued:
-    """The experiment's message to itself: more trials are to be created than one commit holds."""
+    """The experiment's own message: create or close more trials than the last commit could."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialValidationReported:
-    """The trial reported a validation; `units` is its training so far. `time` as in
-    ValidationReported.
-    """
+    """The trial reported a validation."""
 
     number: int
     units: float
+    """The length that the trial had trained, in the configured unit."""
     metric: float | None
+    """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
+    """The time metric, if the search has one."""
     lack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMetricsDiscarded:
+    """The trial discarded validations of lost work, or validations that a later run repeated."""
+
+    number: int
+    best: float | None
+    """The best remaining metric of the trial, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProgressReported:
-    """The trial, whose code decides how long it trains, reported the share in [0, 1] done; or of a
-    length in epochs, which it alone can convert, and has trained `units` epochs.
-    """
+    """The trial reported progress, in a training without a known number of batches."""
 
     number: int
     share: float
+    """The share of the training that is done, from 0 to 1. If lengths are in epochs, the share of
+    the assigned length.
+    """
     units: float | None = None
+    """The number of epochs done, if lengths are in epochs that only the trial can convert. Else
+    None.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TrialLengthReached:
-    """The trial trained to `length` (configured unit) and validated there.
-
-    `closed`: it expects no further length, so it needs no answer.
-    `value` is what a custom search gets in the place of the metric, as JSON.
-    """
+    """The trial trained to a length and validated at that length."""
 
     number: int
     length: int
+    """The length, in the configured unit."""
     metric: float
     closed: bool
+    """Whether the trial expects no further length, so that it needs no answer."""
     lack: str = ""
     value: str = ""
+    """The value that a custom search gets in place of the metric, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """The trial has ended, with a final status. `early_exit` is an ExitReason, or "" for an
-    ordinary end; `life` is the one in which the trial ran.
-    """
+    """The trial has ended."""
 
     number: int
     status: Status
+    """The final status of the trial."""
     early_exit: str
+    """The ExitReason of an early end. "": an ordinary end."""
     message: str = ""
     life: int = 0
+    """The run generation in which the trial ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMetered:
-    """The trial's meter changed: it has cost `cost_micros` for all that has ended, and costs
-    `rate_micros` an hour since `since_ms` for what runs of its allocation `epoch`, while that
-    `holds_slots`.
-    """
+    """The cost or the rate of a trial changed."""
 
     number: int
     epoch: int
+    """The epoch of the trial's latest allocation."""
     cost_micros: int
+    """The cost of slots that the trial no longer holds, in micro-dollars."""
     rate_micros: int
+    """The rate of the slots that the trial holds, in micro-dollars per hour."""
     since_ms: int
+    """The time from which the rate counts, in epoch ms."""
     holds_slots: bool
+    """Whether the allocation still holds slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeEnded:
-    """A notice that the machine of the trial's allocation `epoch` ends has had its outcome, one of
-    NOTICE_OUTCOMES.
-    """
+    """An allocation has ended after an interruption notice for the machine."""
 
     number: int
     epoch: int
+    """The epoch of the allocation."""
     outcome: str
+    """The reaction of the trial, one of NOTICE_OUTCOMES."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostCheckDue:
-    """Timer: the experiment may reach its `max_cost` soon."""
+    """Timer: the cost of the experiment may soon reach `max_cost`."""
 
 
 ExperimentCommand = (
@@ -310,6 +366,7 @@ ExperimentMessage = (
     | SuggestionFailed
     | TrialValidationReported
     | TrialProgressReported
+    | TrialMetricsDiscarded
     | TrialLengthReached
     | TrialEnded
     | TrialMetered

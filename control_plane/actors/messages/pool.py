@@ -1,4 +1,4 @@
-"""The messages to a resource pool, and its settings."""
+"""The messages to a resource pool, and the pool's settings."""
 
 from dataclasses import dataclass, field
 
@@ -12,141 +12,163 @@ from control_plane.scheduling.model import (
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """The settings of a pool: its part `settings`.
-
-    `default_priority`: of jobs without one. `aux_per_agent`: allocations without slots that an
-    agent takes. `provider` says where its machines come from, as JSON that only the provisioner
-    reads. `draining`: nothing starts any more. `over_budget`: nothing starts, since the budget of
-    `budget_micros` micro-dollars a month (UTC) is used up; None for any amount. `reserve_after_ms`:
-    the wait after which slots are held for a job; None: they never are. `idle_apart`: jobs that
-    neither request nor hold slots are kept apart from the others; releases after 0.1.0 set it.
-    """
+    """The settings of a pool, stored in the part `settings` of the pool."""
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
     default_priority: int = PRIORITY_DEFAULT
+    """The priority of jobs whose own priority is not set."""
     aux_per_agent: int = AUX_PER_AGENT_DEFAULT
+    """The most allocations without slots on an agent."""
     provider: str = ""
+    """The source of the pool's machines, as JSON that only the provisioner reads."""
     draining: bool = False
+    """Whether the pool starts no more allocations."""
     over_budget: bool = False
+    """Whether the budget of the month is used up, so that the pool starts no more allocations."""
     description: str = ""
     budget_micros: int | None = None
+    """The budget of a calendar month (UTC), in micro-dollars. None: no limit."""
     reserve_after_ms: int | None = None
+    """How long a job waits before the pool reserves slots for it, in ms. None: the pool reserves
+    none.
+    """
     idle_apart: bool = False
+    """Whether jobs that neither request nor hold slots are stored apart from the others. Set by
+    releases after 0.1.0.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfigured:
-    """The pool was created, or its settings changed; None keeps them, or means the defaults."""
+    """The pool was created, or the settings of the pool were changed."""
 
     name: str
     settings: PoolSettings | None = None
+    """The new settings. None: keep the present settings, or create the pool with the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRemoved:
-    """Command: remove the pool; refused while it has jobs or agents."""
+    """Command: remove the pool. Refused while the pool has jobs or agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsRequested:
-    """A trial requests `slots` slots for its allocation `epoch`; `ticket` orders the queue of its
-    `group`, the id of its experiment.
-    """
+    """A trial requested slots for an allocation."""
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     slots: int
+    """The number of slots."""
     ticket: str
+    """A text by which the requests of a job sort in the queue."""
     group: int = 0
+    """The id of the experiment, which is the job's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job's row was written or removed (job_row.py)."""
+    """The row of a job was written or removed (job_row.py)."""
 
     group: int
+    """The id of the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsReleased:
-    """A trial releases the slots of its allocation, or its place in the queue. `agents`: those of
-    its slots as far as the sender knows, none while queued; `group` as in the request.
-    """
+    """A trial released the slots of an allocation, or withdrew a request from the queue."""
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     ticket: str
+    """The ticket of the request."""
     agents: tuple[str, ...]
+    """The agents of the released slots, as far as the sender knows. Empty for a queued request."""
     group: int = 0
+    """The group of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent enrolled, with the ids of its slots. Only jobs of its `label` run there."""
+    """An agent enrolled."""
 
     agent: str
     epoch: int
+    """The number of the agent's session."""
     slots: tuple[int, ...]
+    """The ids of the agent's slots."""
     availability: Availability = OPEN
     label: str = ""
+    """The agent's label. Only jobs with this label run on the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAvailabilityChanged:
-    """A user changed which slots of the agent take work."""
+    """A user changed which slots of the agent accept work."""
 
     agent: str
     epoch: int
+    """The number of the agent's session."""
     availability: Availability
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """The agent's lease, last renewed at `heard_ms`, has lapsed: all that ran there is lost."""
+    """The agent's lease has lapsed, so all allocations on the agent are lost."""
 
     agent: str
     epoch: int
+    """The number of the agent's session."""
     reason: str
     heard_ms: int | None = None
+    """The time of the lease's last renewal, in epoch ms. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaleAllocationsFound:
-    """The audit found allocations that the pool still holds though their trials released them."""
+    """The audit found allocations in the pool that the trials have released."""
 
     stale: tuple[SlotsReleased, ...]
+    """The releases that the pool is to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetChecked:
-    """The budget was checked; `over_budget`: it is used up."""
+    """The maintenance checked the pool's budget."""
 
     over_budget: bool
+    """Whether the budget is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupplyChecked:
-    """The provisioner found that no offering of the pool may be launched before `until_ms`, for a
-    lack of capacity or quota, and that no instance is on its way: `closed` says why. "": it is not
-    so.
-    """
+    """The provisioner checked whether instances can be launched for the pool."""
 
     closed: str
+    """Why no offering can be launched, for want of capacity or quota, while no instance is
+    starting. "": the provisioner can launch instances.
+    """
     until_ms: int
+    """The time until which `closed` is true, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatienceEnded:
-    """Timer: the job of this group may have waited for long enough since `since_ms`."""
+    """Timer: the job may have waited long enough to leave this pool."""
 
     group: int
+    """The id of the experiment."""
     since_ms: int
+    """The start of the wait, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingContinued:
-    """The pool's message to itself: more could start than one commit holds, or what started on held
-    slots may be preempted from now on.
+    """The pool's own message: run the scheduler again.
+
+    The last commit could not contain all starts, or a protection from preemption has ended.
     """
 
 

@@ -1,13 +1,13 @@
-"""Names under which messages are stored, where a class has another name by now.
+"""Stored names of messages with renamed classes.
 
-Mailboxes, timers and journals hold a message under the name its class had in release 0.1.0. A
-class that is renamed keeps that name here, so that what is stored stays readable and unchanged.
+Mailboxes, timers and journals store a message under the name that its class had in release 0.1.0. A
+renamed class keeps its stored name here, so that stored messages stay readable and unchanged.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# By the name of the class: a process imports the messages of the actors that it meets.
+# The keys are names rather than classes, so that a process does not import all message modules.
 STORED_NAMES: Mapping[str, str] = {
     "StaleAllocationsFound": "AuditFound",
     "CheckpointDeletionRequested": "CheckpointsUnwanted",
@@ -21,17 +21,20 @@ STORED_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class UndecodableMessage:
-    """A message whose stored fields are not those of any message: all that is known is its name."""
+    """A stored message that cannot be decoded into any message class.
+
+    Only the stored name is known.
+    """
 
     name: str
 
 
 def message_name(message: object) -> str:
-    """The stored name of a message, for users."""
+    """Return the stored name of a message, for texts to users."""
     return message.name if isinstance(message, UndecodableMessage) else stored_name(type(message))
 
 
 def stored_name(message_type: type) -> str:
-    """The name under which messages of a class are stored."""
+    """Return the name that STORED_NAMES lists for the class, or else the class's own name."""
     name = message_type.__name__
     return STORED_NAMES.get(name, name)

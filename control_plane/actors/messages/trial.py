@@ -1,4 +1,4 @@
-"""The messages to a trial; messages/experiment.py says what holds for those of all actors."""
+"""The messages to a trial. messages/experiment.py has the rules for the messages of all actors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,124 +9,150 @@ from control_plane.actors.records import CheckpointRef, Place, Status, TrialSett
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
-    """The experiment created the trial, which creates the actor. `length` is in the configured
-    unit; None: nothing to train yet. Trial `parent_id` hands over the checkpoint to start from.
-    """
+    """The experiment created the trial. This message creates the actor."""
 
     trial_id: int
     experiment_id: int
     number: int
+    """The number of the trial within its experiment."""
     request_id: str
+    """The id that the search gave to the request for this trial."""
     hparams: Mapping[str, object]
     seed: int
     length: int | None
+    """The length to train to, in the configured unit. None: no training yet."""
     closed: bool
+    """Whether the search will assign no further length."""
     experiment_status: Status
     settings: TrialSettings
     life: int = 0
+    """The run generation of the experiment."""
     parent_id: int | None = None
+    """The id of the trial whose checkpoint this trial starts from. None: no such trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Trial `by`, a copy of this one, requests its latest checkpoint to start from."""
+    """A copy of this trial requested this trial's latest checkpoint, as a start."""
 
     by: int
+    """The id of the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHandedOver:
-    """Trial `by` handed over the checkpoint to start from; None: it has none."""
+    """The parent trial answered the request for the latest checkpoint."""
 
     by: int
+    """The id of the parent trial."""
     checkpoint: CheckpointRef | None
+    """The checkpoint from which this trial starts. None: the parent trial has no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialContinued:
-    """The experiment was continued, and this trial with it, from its latest checkpoint and with no
-    restart counted. `length` as in TrialCreated; None: as before.
+    """The experiment and this trial were continued.
+
+    The trial starts from its latest checkpoint, with its restarts counted from 0.
     """
 
     life: int
+    """The new run generation of the experiment."""
     settings: TrialSettings
     length: int | None = None
+    """The new length to train to, in the configured unit. None: the present length."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialKillRequested:
-    """Command: end this trial alone, now."""
+    """Command: end only this trial, immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMoved:
-    """The experiment was moved to another resource pool. `keeps_slots`: a trial that has slots
-    keeps them, and asks there only for its next ones.
-    """
+    """The experiment moved to another resource pool."""
 
     pool: str
     keeps_slots: bool = False
+    """Whether a trial with slots keeps them. Its next request then goes to the new pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminationOverdue:
-    """Timer: the allocation of this epoch should have ended by now, after a request to stop or
-    having nothing left to do.
+    """Timer: an allocation should have ended by now.
+
+    The allocation was asked to stop, or its code refused the hyperparameters.
     """
 
     epoch: int
+    """The epoch of the allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDue:
-    """Timer: the delay is over after the allocation of this epoch could not be started."""
+    """Timer: the delay after a failed start of an allocation is over."""
 
     epoch: int
+    """The epoch of the allocation."""
 
 
-# The most checkpoints in one message of the collector: each takes a part and two rows of a commit,
-# which holds 100 operations with the mail that it folds.
 COLLECTED_MAX = 12
+"""The most checkpoints in one message of the collector.
+
+Each checkpoint is a part and two rows of a commit. A commit has at most 100 operations, including
+those for the messages that it folds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDeletionRequested:
-    """Command of the collector: mark these checkpoints as DELETING, at most COLLECTED_MAX. The
-    reply is the tuple of those that are so now; pinned ones and the newest of a trial that has not
-    ended stay. `instead`: the newest one that is left, "" if there is none. `whole`: the experiment
-    is deleted with all it made.
+    """Command of the collector: mark checkpoints as DELETING.
+
+    Pinned checkpoints are skipped, and so is the latest checkpoint of a trial that has not ended.
+    The reply is the tuple of the checkpoints that are DELETING now.
     """
 
     uuids: tuple[str, ...]
+    """The UUIDs of at most COLLECTED_MAX checkpoints."""
     instead: str = ""
+    """The UUID of the latest checkpoint that remains. "": no checkpoint remains."""
     whole: bool = False
+    """Whether the whole experiment is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFilesDeleted:
-    """The collector removed the files of these checkpoints, at most COLLECTED_MAX."""
+    """The collector removed the files of checkpoints."""
 
     uuids: tuple[str, ...]
+    """The UUIDs of at most COLLECTED_MAX checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialDeletionRequested:
-    """Command: delete the files of a checkpoint that `patterns` choose, of which `earlier` ones
-    were given before. `files` and `size_bytes`: what is left after it. `instead` as in
-    CheckpointDeletionRequested. The reply is whether they are being deleted.
+    """Command: delete the files of a checkpoint that match patterns.
+
+    The reply is whether the checkpoint was marked as PARTIALLY_DELETED.
     """
 
     uuid: str
     patterns: tuple[str, ...]
+    """The new patterns of files to delete."""
     earlier: tuple[str, ...]
+    """The patterns of earlier deletions, as the sender knows them. The command has no effect if the
+    checkpoint's record has others.
+    """
     files: int
+    """The number of files that remain."""
     size_bytes: int
+    """The size of the files that remain."""
     instead: str = ""
+    """The UUID of the latest other checkpoint. "": no other checkpoint exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialDeletionEnded:
-    """The collector removed the files of a checkpoint that these patterns choose."""
+    """The collector removed the files of a checkpoint that match patterns."""
 
     uuid: str
     patterns: tuple[str, ...]
@@ -134,143 +160,180 @@ class PartialDeletionEnded:
 
 @dataclass(frozen=True, slots=True)
 class TrialDeleted:
-    """The trial was deleted with its experiment, and everything it left is gone."""
+    """The data of the trial was deleted with the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkAssigned:
-    """The search decided on the latest length reached: train to `length`, or wait for now (None).
-    `closed`: no further length will come. `stopped`: the trial is to save its work and end
-    immediately.
-    """
+    """The search decided on the latest length that the trial reached."""
 
     length: int | None
+    """The next length to train to, in the configured unit. None: wait for now."""
     closed: bool
+    """Whether the search will assign no further length."""
     stopped: bool = False
+    """Whether the trial is to save its work and end immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatusChanged:
-    """The experiment has a new status. `forced`: what runs is to be stopped immediately."""
+    """The experiment has a new status."""
 
     status: Status
     forced: bool = False
+    """Whether the trial's allocation is to be stopped immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsAssigned:
-    """The pool assigned slots to the allocation of this epoch: one place for each of its nodes."""
+    """The pool assigned slots to the trial's allocation."""
 
     epoch: int
+    """The epoch of the allocation."""
     places: tuple[Place, ...]
+    """One place for each node, in the order of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequested:
-    """The pool wants the slots of this epoch's allocation back; `forced`: immediately."""
+    """The pool or the experiment asked for the slots of an allocation."""
 
     epoch: int
+    """The epoch of the allocation."""
     reason: str
     forced: bool = False
+    """Whether the allocation is stopped immediately, without saving its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationLost:
-    """Agent `agent` of the allocation was lost, "": all of them. This is no failure of the trial.
-    `heard_ms`: when the agent was last heard of, None if unknown.
-    """
+    """An agent of the allocation was lost. The loss is no failure of the trial."""
 
     epoch: int
+    """The epoch of the allocation."""
     reason: str
     agent: str = ""
+    """The id of the lost agent. "": all agents of the allocation."""
     heard_ms: int | None = None
+    """The time of the agent's last sign of life, in epoch ms. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStateReported:
-    """The container on node `node_rank` of `nodes` is PULLING, STARTING or RUNNING."""
+    """An agent reported the state of a node's container."""
 
     epoch: int
+    """The epoch of the allocation."""
     state: str
+    """PULLING, STARTING or RUNNING. Other states are ignored."""
     node_rank: int = 0
+    """The rank of the node."""
     nodes: int = 1
+    """The number of the allocation's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReported:
-    """A validation at `steps` batches with the searcher's metric; None: no finite number. `time`
-    is its time metric, where the search has one; `lack` says why a search that needs both cannot
-    go on. Each of the `nodes` nodes may report it.
+    """The training code reported a validation.
+
+    Each node of a gang may report the same validation.
     """
 
     epoch: int
+    """The epoch of the allocation."""
     steps: int
+    """The number of batches that the trial had trained."""
     metric: float | None
+    """The searcher metric. None: the metric is missing or is not a finite number."""
     time: float | None = None
+    """The time metric, if the search has one."""
     lack: str = ""
+    """Why the validation lacks a metric that the search needs to continue. "": the search can
+    continue.
+    """
     nodes: int = 1
+    """The number of the allocation's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReported:
-    """The training code reported the share in [0, 1] of its training that is done; of the assigned
-    length, where the trial `counts_epochs`.
-    """
+    """The training code reported the progress of the training."""
 
     epoch: int
+    """The epoch of the allocation."""
     share: float
+    """The share of the training that is done, from 0 to 1. If the trial `counts_epochs`, the share
+    of the assigned length.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LengthReached:
-    """The trial trained to the assigned `length` in batches, or in epochs where it `counts_epochs`.
-    A metric of None is the worst there is. With a `lack` there is no metric, for that reason, and
-    the search cannot go on.
-    `value` is what a custom search gets in the place of the metric, as JSON.
-    """
+    """The trial trained to the assigned length and validated at that length."""
 
     epoch: int
+    """The epoch of the allocation."""
     length: int
+    """The length in batches, or in epochs if the trial `counts_epochs`."""
     metric: float | None
+    """The searcher metric. None: replaced by the worst possible metric."""
     lack: str = ""
+    """Why the validation has no metric, so that the search cannot continue. "": the search can
+    continue.
+    """
     value: str = ""
+    """The value that a custom search gets in place of the metric, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReported:
-    """The allocation of this epoch has written a complete checkpoint. `metric`: that of its own
-    validation, where that came before and others may have come since.
-    """
+    """The allocation wrote a complete checkpoint."""
 
     epoch: int
+    """The epoch of the allocation."""
     checkpoint: CheckpointRef
     size_bytes: int
     files: int
+    """The number of files."""
     metadata: Mapping[str, object] = field(default_factory=dict)
     metric: float | None = None
+    """The metric of the validation at the checkpoint's batch, if that validation came before the
+    checkpoint. Else None.
+    """
 
 
 FALLBACKS_MAX = 12
+"""The most fallbacks in one report of damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDamageReported:
-    """The allocation of this epoch could not restore checkpoint `uuid`, whose stored files are not
-    those that were written. `fallbacks`: at most FALLBACKS_MAX complete checkpoints of the trial,
-    when the report was accepted, in the order in which it would go on from them.
+    """The allocation could not restore the checkpoint from which it started.
+
+    The stored files differ from the written ones, unless `is_load_failure`.
     """
 
     epoch: int
+    """The epoch of the allocation."""
     uuid: str
+    """The UUID of the checkpoint."""
     cause: str
     fallbacks: tuple[str, ...] = ()
+    """At most FALLBACKS_MAX complete checkpoints of the trial from which it could start instead,
+    the best choice first. The list is from the time when the report was accepted.
+    """
+    is_load_failure: bool = False
+    """Whether the files are unchanged, and the trial's code raised an exception while it loaded
+    them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointVerified:
-    """Command: the owner or an admin read all stored files of checkpoint `uuid`, and they are those
-    that were written, so that it is not damaged. The reply is the state of its record, "" if it has
-    none.
+    """Command: withdraw the damage of a checkpoint. All stored files are as they were written.
+
+    The owner or an admin has had all files read. The reply is the state of the checkpoint's record,
+    "" if the trial has no such record.
     """
 
     uuid: str
@@ -278,47 +341,68 @@ class CheckpointVerified:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUploaded:
-    """Command: record a complete checkpoint that `user` uploaded for this trial. The reply is the
-    state of its record, "" if another trial has its UUID.
+    """Command: record a complete checkpoint that a user uploaded for this trial.
+
+    The reply is the state of the checkpoint's record, "" if another trial has the checkpoint's
+    UUID.
     """
 
     checkpoint: CheckpointRef
     size_bytes: int
     files: int
+    """The number of files."""
     user: str
+    """The name of the user."""
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitReported:
-    """The training code asked to end: INVALID_HP or USER_REQUESTED_STOP."""
+    """The training code announced an early exit."""
 
     epoch: int
+    """The epoch of the allocation."""
     reason: str
+    """An ExitReason: refused hyperparameters, or USER_REQUESTED_STOP."""
 
 
 CUT: Final = "cut"
+"""The notice outcome of a trial that ended before it could react."""
 NOTICE_OUTCOMES: Final = ("saved", "finished", "kept", CUT)
-"""How the notice of a machine's end went for a trial: in a checkpoint begun after it, in one begun
-before it, in neither because there was no need or no time, or in an end before the trial left."""
+"""The reactions of trials to an interruption notice:
+- saved: the trial saved a checkpoint that it began after the notice.
+- finished: the trial finished a checkpoint that it had begun before the notice.
+- kept: the trial exited and kept its last checkpoint, for lack of need or time.
+- cut: the trial ended before it could exit by itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationExited:
-    """The processes of node `node_rank` of `nodes` have exited, after all of their reports were
-    delivered. `notice`: why its machine was about to end, "" if it was not. `notice_outcome`: how
-    that went, one of NOTICE_OUTCOMES, "" unless the trial or its agent has said so.
-    """
+    """The processes of a node have exited. All reports of the node were delivered before."""
 
     epoch: int
+    """The epoch of the allocation."""
     reason: str
+    """The reason of the exit, such as `completed`, `preempted`, `errored` or `killed`."""
     code: int | None = None
+    """The exit code, if known."""
     directive_revision: int = 0
+    """The revision of the last directive that the trial received."""
     message: str = ""
+    """The text for users about a failure."""
     node_rank: int = 0
+    """The rank of the node."""
     nodes: int = 1
+    """The number of the allocation's nodes."""
     notice: str = ""
+    """The text of an interruption notice for the machine. "": no notice."""
     notice_outcome: str = ""
+    """The reaction to the notice, one of NOTICE_OUTCOMES. "": neither the trial nor its agent
+    reported it.
+    """
+    lasting: bool = False
+    """Whether the trial's code cannot be loaded, so that a restart would fail in the same way."""
 
 
 AllocationMessage = (

@@ -1,1 +1,3 @@
-"""The resource pool actor: its agents, the jobs that request slots, and their allocations."""
+"""The resource pool actor: the agents of a pool, the jobs that request slots, and the
+allocations.
+"""

@@ -1,7 +1,7 @@
-"""The step of the pool actor: its settings, the jobs that request slots, the agents, and their use.
+"""The step of the pool actor, which owns settings, jobs with requests, agents and allocations.
 
-Jobs, their requests and the agents are ordered maps in parts, so that a decision writes as much
-for a queue of ten thousand as for one of ten. Messages only record what changed; the scheduler
+Jobs, requests and agents are ordered maps in parts, so that a decision writes as much for a queue
+of ten thousand requests as for a queue of ten. Messages only record what changed. The scheduler
 runs once at the end of a fold.
 """
 
@@ -43,6 +43,7 @@ from control_plane.actors.pool.state import (
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 from control_plane.scheduling.model import AllocationRequest
+from detcloud.shared.plurals import count_text
 
 __all__ = [
     "PoolState",
@@ -57,7 +58,11 @@ __all__ = [
 
 
 def step(state: PoolState | None, message: PoolMessage, context: StepContext) -> PoolState | None:
-    """Apply one message."""
+    """Apply one message to the state of a pool.
+
+    A pool that does not exist, or was removed, only accepts a PoolConfigured, which creates the
+    pool.
+    """
     if isinstance(message, PoolConfigured):
         return _configure_pool(state, message, context)
     if state is None or state.removed:
@@ -83,8 +88,9 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
 
 
 def finish_fold(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler if something changed that concerns a queued or running allocation, and let
-    jobs go on to other pools that this one has nothing for.
+    """Run the scheduler, and release jobs to other pools, if the fold changed anything relevant.
+
+    The scheduler runs if requests are queued, or if settings changed and allocations run.
     """
     if not state.unscheduled:
         return state
@@ -95,8 +101,9 @@ def finish_fold(state: PoolState, context: StepContext) -> PoolState:
 
 
 def fallback(state: PoolState | None, message: object, context: StepContext) -> PoolState | None:
-    """Drop a message that the pool cannot process; its audit repairs what that leaves. A request
-    for slots is denied, so that the trial tries again as often as after a failure.
+    """Drop a message that the pool cannot process. The pool's audit repairs the consequences.
+
+    A request for slots is denied, so that the trial retries as often as after a failed start.
     """
     text = f"{message_name(message)} could not be processed"
     context.add_reason(text)
@@ -108,6 +115,7 @@ def fallback(state: PoolState | None, message: object, context: StepContext) -> 
 def _configure_pool(
     state: PoolState | None, message: PoolConfigured, context: StepContext
 ) -> PoolState:
+    """Create the pool or change the settings. The reply is the pool's name."""
     context.reply = message.name
     if state is None or state.removed:
         context.write_row(POOLS, message.name, b"")
@@ -124,6 +132,7 @@ def _apply_check(
     message: StaleAllocationsFound | BudgetChecked | SupplyChecked,
     context: StepContext,
 ) -> PoolState:
+    """Apply the result of an audit or of a check of the budget or the supply."""
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
     if isinstance(message, SupplyChecked):
@@ -139,6 +148,9 @@ def _apply_check(
 def _apply_timer(
     state: PoolState, message: SchedulingContinued | PatienceEnded, context: StepContext
 ) -> PoolState:
+    """Apply a timer's message: the end of a job's patience, or a reason to run the
+    scheduler again.
+    """
     if isinstance(message, PatienceEnded):
         return end_patience(state, message, context)
     return expire_kept_allocations(state, context)
@@ -147,8 +159,9 @@ def _apply_timer(
 def _answer_without_pool(
     state: PoolState | None, message: PoolMessage, context: StepContext
 ) -> PoolState | None:
-    """Answer a message to a pool that does not exist or was removed: a request for slots is denied,
-    since the trial would wait for ever.
+    """Answer a message to a pool that does not exist or was removed.
+
+    A removed pool denies a request for slots, since the trial would wait forever.
     """
     if state is not None and isinstance(message, SlotsRequested):
         _deny_slots(message, f"resource pool {state.name} was removed", context)
@@ -158,15 +171,22 @@ def _answer_without_pool(
 
 
 def _deny_slots(message: SlotsRequested, text: str, context: StepContext) -> None:
+    """Send the trial an AllocationExited, as after a failure of the allocation."""
     failed = AllocationExited(message.epoch, "errored", message=f"the pool: {text}")
     context.send(addresses.trial(message.trial_id), failed)
 
 
 def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
+    """Remove the pool. The reply is the pool's name.
+
+    Raises:
+        CommandRefused: conflict; the pool has jobs or agents.
+    """
     context.reply = state.name
     jobs = [number for number, _ in job_queue_of(context).groups()]
     if jobs or state.agents:
-        text = f"resource pool {state.name} has {len(jobs)} jobs and {state.agents} agents"
+        have = f"{count_text(len(jobs), 'job')} and {count_text(state.agents, 'agent')}"
+        text = f"resource pool {state.name} has {have}"
         raise CommandRefused(
             "conflict", f"{text}: drain it, move or end the jobs and stop the agents first"
         )
@@ -176,7 +196,7 @@ def _remove_pool(state: PoolState, context: StepContext) -> PoolState:
 
 
 def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepContext) -> PoolState:
-    """Add a request to the queue; a repeated one changes nothing."""
+    """Add a request to the queue. A repeated request changes nothing."""
     allocation = f"{message.trial_id}.{message.epoch}"
     request = AllocationRequest(allocation, message.slots, message.ticket, message.group)
     if agents_of(context).find_agent(allocation) or not job_queue_of(context).add(request):
@@ -185,9 +205,10 @@ def _enqueue_request(state: PoolState, message: SlotsRequested, context: StepCon
 
 
 def _release_slots(state: PoolState, message: SlotsReleased, context: StepContext) -> PoolState:
-    """Remove the allocation from its agents or from the queue; a repeat changes nothing.
+    """Remove an allocation from agents or from the queue. A repeated release changes nothing.
 
-    A trial that withdraws may not know yet that it was placed: its release names no agent.
+    A trial that withdraws a request may not yet know that the allocation was placed, so a release
+    without agents also removes a placed allocation.
     """
     allocation = f"{message.trial_id}.{message.epoch}"
     agents, queue = agents_of(context), job_queue_of(context)
@@ -196,24 +217,29 @@ def _release_slots(state: PoolState, message: SlotsReleased, context: StepContex
         return evolve(state, queued=state.queued - 1, unscheduled=True)
     named = message.agents or _agents_of_allocation(allocation, context)
     for name in named:
-        found = agents.get(name)
-        if found is not None and allocation in found.parts:
+        agent = agents.get(name)
+        if agent is not None and allocation in agent.parts:
             state = release_part(state, name, allocation, context)
     return state
 
 
 def _agents_of_allocation(allocation: str, context: StepContext) -> tuple[str, ...]:
+    """Return the names of the agents with parts of an allocation.
+
+    Return () for an unknown allocation.
+    """
     agents = agents_of(context)
-    holder = agents.find_agent(allocation)
-    found = agents.get(holder) if holder else None
-    if found is None:
+    name = agents.find_agent(allocation)
+    agent = agents.get(name) if name else None
+    if agent is None:
         return ()
-    return tuple(place.agent for place in found.parts[allocation].places) or (holder,)
+    return tuple(place.agent for place in agent.parts[allocation].places) or (name,)
 
 
 def _release_stale(
     state: PoolState, message: StaleAllocationsFound, context: StepContext
 ) -> PoolState:
+    """Release the allocations that the audit found. The trials released them before."""
     for released in message.stale:
         context.add_reason(f"the audit frees {released.trial_id}.{released.epoch}")
         state = _release_slots(state, released, context)

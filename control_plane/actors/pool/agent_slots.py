@@ -1,4 +1,4 @@
-"""The agents of a pool: the slots of each, and the allocations that hold them."""
+"""The agents of a pool: each agent's slots, and the allocations that hold slots."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,50 +9,56 @@ from control_plane.actors.records import OPEN, Availability
 from control_plane.scheduling.model import AgentCapacity, Placement, RunningAllocation
 
 AGENTS_PER_PART = 8
-# The number of fields of an encoded agent that takes all work and has no label.
+# The number of fields of an encoded agent that is open and has no label.
 _PLAIN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationPart:
-    """The part of an allocation on one agent: the ids of the slots that it holds there.
-
-    `group`: its job. `start`: its number among the starts of the pool. `leaving`: it was asked to
-    release its slots. `places`: all agents that it holds slots of, with how many, if these are
-    several; this agent is number `rank` of them.
-    """
+    """The part of an allocation on one agent."""
 
     slots: tuple[int, ...]
+    """The ids of the held slots of this agent. Empty for a zero-slot request."""
     group: int = 0
+    """The number of the allocation's job."""
     start: int = 0
+    """The number of the allocation among all starts of the pool."""
     leaving: bool = False
+    """Whether the allocation was asked to release its slots."""
     rank: int = 0
+    """The number of this agent among `places`."""
     places: tuple[Placement, ...] = ()
+    """All agents of an allocation on several agents, with the number of slots on each. Empty for an
+    allocation on one agent.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSlots:
-    """The slots of an agent in its session `epoch`, and the parts of allocations that hold them."""
+    """The slots of an agent, and the parts of allocations that hold slots."""
 
     epoch: int
+    """The number of the agent's session."""
     slots: tuple[int, ...]
+    """The ids of the slots."""
     parts: Mapping[str, AllocationPart] = field(default_factory=dict)
+    """The parts of allocations on this agent, by the allocation's name."""
     availability: Availability = OPEN
     label: str = ""
 
     @property
     def slots_by_allocation(self) -> dict[str, tuple[int, ...]]:
-        """The slots of each allocation."""
+        """Return the ids of the slots of each allocation, by the allocation's name."""
         return {name: part.slots for name, part in self.parts.items()}
 
     @property
     def first_rank_count(self) -> int:
-        """The number of allocations whose first rank is here."""
+        """Return the number of allocations whose first rank is on this agent."""
         return sum(part.rank == 0 for part in self.parts.values())
 
     @property
     def free_slots(self) -> tuple[int, ...]:
-        """The ids of slots that are not held and take work, in order."""
+        """Return the ids of the slots that accept work and that no allocation holds, in order."""
         held = {slot for part in self.parts.values() for slot in part.slots}
         if self.availability is OPEN:
             return tuple([slot for slot in self.slots if slot not in held])
@@ -61,25 +67,26 @@ class AgentSlots:
 
     @property
     def held_count(self) -> int:
-        """The number of slots that are held."""
+        """Return the number of held slots."""
         return sum([len(part.slots) for part in self.parts.values()])
 
     @property
     def free_count(self) -> int:
-        """The number of `free_slots`."""
+        """Return the number of `free_slots`."""
         if self.availability is OPEN:
             return len(self.slots) - self.held_count
         return len(self.free_slots)
 
     @property
     def usable_count(self) -> int:
-        """The number of slots that count for the pool: free ones and held ones."""
+        """Return the number of slots that count for the pool: free slots and held slots."""
         return self.free_count + self.held_count
 
     @property
     def can_take_work(self) -> bool:
-        """Whether any slot may be given to an allocation once it is free; for an agent without
-        slots, whether it takes allocations that need none.
+        """Return whether any slot accepts work, now or after its release.
+
+        For an agent without slots, return whether the agent accepts zero-slot requests.
         """
         if not self.slots:
             return self.availability.enabled
@@ -87,12 +94,12 @@ class AgentSlots:
 
     @property
     def aux_count(self) -> int:
-        """The number of allocations here that hold no slot."""
+        """Return the number of allocations on this agent that hold no slot."""
         return sum([not part.slots for part in self.parts.values()])
 
     @property
     def allocations_to_stop(self) -> tuple[str, ...]:
-        """Allocations that are to be stopped, by name: their slots are closed and not draining."""
+        """Return the sorted names of the allocations on slots that are closed and not draining."""
         if self.availability.draining:
             return ()
         is_open = self.availability.is_slot_open
@@ -104,37 +111,42 @@ class AgentSlots:
         return tuple(sorted(stopped))
 
     def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
-        """A copy with the given part of the allocation."""
+        """Return a copy with the given part of the allocation."""
         return replace(self, parts={**self.parts, allocation: part})
 
     def with_allocation_leaving(self, allocation: str) -> "AgentSlots":
-        """A copy in which the allocation was asked to release its slots."""
+        """Return a copy in which the allocation was asked to release its slots.
+
+        The allocation must have a part on this agent.
+        """
         return self.with_allocation(allocation, replace(self.parts[allocation], leaving=True))
 
     def without_allocation(self, allocation: str) -> "AgentSlots":
-        """A copy without the allocation."""
+        """Return a copy without the allocation."""
         parts = {name: part for name, part in self.parts.items() if name != allocation}
         return replace(self, parts=parts)
 
 
 class Agents:
-    """The pool's agents by name, an ordered map in parts."""
+    """The pool's agents by name, in an ordered map."""
 
     def __init__(self, ordered: OrderedMap) -> None:
         self._ordered = ordered
 
     def get(self, name: str) -> AgentSlots | None:
-        """The slots of an agent, or None."""
+        """Return the slots of an agent. Return None for an unknown agent."""
         value = self._ordered.get(name)
         return None if value is None else _decode_agent(value)
 
     def items(self) -> list[tuple[str, AgentSlots]]:
-        """All agents, by name."""
+        """Return the name and slots of each agent, by name."""
         return [(name, _decode_agent(value)) for name, value in self._ordered.items()]
 
     def capacities(self, aux_per_agent: int) -> Iterator[AgentCapacity]:
-        """The capacities of agents that take work or are draining, by name. Computed again only
-        for leaves that changed.
+        """Iterate over the capacities of agents that accept work or are draining, by name.
+
+        The capacities of a leaf are cached until the leaf changes. `aux_per_agent`: the most
+        zero-slot requests on an agent.
         """
         capacities = (
             leaf.compute_once(_agent_capacities, aux_per_agent) for leaf in self._ordered.leaves()
@@ -142,12 +154,17 @@ class Agents:
         return chain.from_iterable(capacities)
 
     def running_allocations(self, group: int) -> Iterator[RunningAllocation]:
-        """The running allocations of a group, by the agent of their first rank."""
+        """Iterate over a job's running allocations, in the order of the agents with the
+        first rank.
+        """
         for leaf in self._ordered.leaves():
             yield from leaf.compute_once(_allocations_by_group, None).get(group, ())
 
     def find_agent(self, allocation: str) -> str:
-        """The name of an agent that has a part of the allocation, "" for none."""
+        """Return the name of an agent with a part of the allocation.
+
+        Return "" if no agent has a part.
+        """
         names = (
             leaf.compute_once(_agents_by_allocation, None).get(allocation)
             for leaf in self._ordered.leaves()
@@ -164,12 +181,16 @@ class Agents:
 
 
 def _agent_capacities(entries: Entries, aux_per_agent: int) -> tuple[AgentCapacity, ...]:
+    """Return the capacities of the agents of a leaf that accept work or are draining."""
     capacities = (_capacity(name, value, aux_per_agent) for name, value in entries)
     return tuple(capacity for capacity in capacities if capacity is not None)
 
 
 def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
-    """The capacity of an encoded agent; None if it takes no work and is not draining."""
+    """Return the capacity of an encoded agent.
+
+    Return None if the agent accepts no work and is not draining.
+    """
     assert isinstance(value, list | tuple)
     if len(value) == _PLAIN:
         _, slots, parts = value
@@ -187,7 +208,11 @@ def _capacity(name: str, value: object, aux: int) -> AgentCapacity | None:
 
 
 def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAllocation]]:
-    found: dict[int, list[RunningAllocation]] = {}
+    """Return the running allocations of a leaf, by job.
+
+    An allocation belongs to its first rank's leaf.
+    """
+    by_group: dict[int, list[RunningAllocation]] = {}
     for agent, value in entries:
         for allocation, part in _decode_agent(value).parts.items():
             if part.rank:
@@ -197,20 +222,21 @@ def _allocations_by_group(entries: Entries, _: None) -> dict[int, list[RunningAl
             holding = RunningAllocation(
                 allocation, slots, part.group, part.start, leaving=part.leaving, placements=places
             )
-            found.setdefault(part.group, []).append(holding)
-    return found
+            by_group.setdefault(part.group, []).append(holding)
+    return by_group
 
 
 def _agents_by_allocation(entries: Entries, _: None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    """Return the name of an agent of the leaf for each allocation there."""
+    by_allocation: dict[str, str] = {}
     for agent, value in entries:
         assert isinstance(value, list | tuple)
-        found |= dict.fromkeys(value[2], agent)
-    return found
+        by_allocation |= dict.fromkeys(value[2], agent)
+    return by_allocation
 
 
 def _encode_agent(slots: AgentSlots) -> list[object]:
-    """Encode an agent without its defaults, since a part of the pool holds several agents."""
+    """Encode an agent without default values, since a part contains several agents."""
     parts = {name: _encode_part(part) for name, part in slots.parts.items()}
     value: list[object] = [slots.epoch, slots.slots, parts]
     availability = slots.availability
@@ -221,6 +247,7 @@ def _encode_agent(slots: AgentSlots) -> list[object]:
 
 
 def _encode_part(part: AllocationPart) -> list[object]:
+    """Encode an allocation's part without default values."""
     value: list[object] = [part.slots, part.group, part.start]
     if part.leaving or part.places:
         value.append(part.leaving)
@@ -230,6 +257,11 @@ def _encode_part(part: AllocationPart) -> list[object]:
 
 
 def _decode_agent(value: object) -> AgentSlots:
+    """Decode an agent from the list `[epoch, slots, parts, availability, label]`.
+
+    The last two values may be missing: the defaults are an open agent and "". Raises ValueError
+    for another number of values, and AssertionError for a value that is no list.
+    """
     assert isinstance(value, list | tuple)
     epoch, slots, parts, *more = value
     availability, label = OPEN, ""
@@ -242,6 +274,7 @@ def _decode_agent(value: object) -> AgentSlots:
 
 
 def _decode_part(value: list[object]) -> AllocationPart:
+    """Decode an allocation's part, with the defaults for missing values."""
     slots, group, start, *more = value
     assert isinstance(slots, list | tuple)
     assert isinstance(group, int)

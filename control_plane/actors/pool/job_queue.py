@@ -1,11 +1,12 @@
-"""The jobs of a pool and their queued requests.
+"""The jobs of a pool and their queued requests, in three ordered maps.
 
-Three ordered maps in parts. `requests` holds the queued requests, by group and ticket; `groups`
-holds for each job its settings as its row has them, and the totals that a scheduler needs: a
-decision reads requests only of jobs that may start, and writes the leaf of one job. `idle` holds
-in the same form the jobs that neither request nor hold slots, such as paused ones, so that a
-decision reads none of them; pools that were configured by releases without it, see
-`PoolSettings.idle_apart`, have those in `groups` too.
+- `requests` contains the queued requests, by group and ticket.
+- `groups` contains each job's settings, as in the job row, and the totals that a scheduler needs. A
+  decision reads only the requests of jobs that may start, and writes the leaf of one job.
+- `idle` contains, in the same form, the jobs that neither request nor hold slots, for example
+  paused jobs. A decision reads none of them.
+
+Pools that older releases configured have idle jobs in `groups` (`PoolSettings.idle_apart`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,10 +20,10 @@ from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
 
-# As many as a write unit of 1 KB holds.
+# A part of this many entries fits into a write unit of 1 KB.
 REQUESTS_PER_PART = 12
 GROUPS_PER_PART = 12
-# Groups whose wait is corrected in one commit: each may be in a part of its own.
+# The most groups whose wait a commit corrects. Each group may be in a different part.
 RESTARTED_WAITS_MAX = 12
 _SUBMITTED_DIGITS = 14
 _DEFAULTS = asdict(JobRow())
@@ -30,39 +31,44 @@ _DEFAULTS = asdict(JobRow())
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A job: its settings, the number of its queued requests by their slots, and what it holds.
-
-    `has_row`: its job row exists. `running` counts allocations, `held` their slots; `leaving`
-    counts those of them whose allocations were asked to release them. `waits_since_ms`: since when
-    it has waited for slots and held none, in a pool that reserves slots. Of a job that prefers
-    several pools: `stays_since_ms`, since when nothing of it has run though it waits; `released`:
-    the pool has told it that it may leave.
-    """
+    """A job: its settings, the counts of queued requests, and the totals of running allocations."""
 
     row: JobRow = field(default_factory=JobRow)
     has_row: bool = False
+    """Whether the job's row exists."""
     pending: Mapping[int, int] = field(default_factory=dict)
+    """The number of queued requests, by the number of slots of a request."""
     running: int = 0
+    """The number of running allocations."""
     held: int = 0
+    """The number of slots that the running allocations hold."""
     leaving: int = 0
+    """The number of held slots whose allocations were asked to release them."""
     waits_since_ms: int | None = None
+    """The time since which the job has waited for slots without holding any, in epoch ms. None: the
+    job does not wait, or the pool reserves no slots.
+    """
     stays_since_ms: int | None = None
+    """The time since which nothing of the job has run although requests are queued, in epoch ms.
+    Only set for a job with several preferred pools.
+    """
     released: bool = False
+    """Whether the pool has told the job's experiment that the job may leave."""
 
     @property
     def waits_for_slots(self) -> bool:
-        """Whether the job holds no slots and waits for some."""
+        """Return whether the job holds no slots and has queued requests for slots."""
         return not self.held and any(self.pending)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the job neither requests slots nor holds an allocation."""
+        """Return whether the job has neither queued requests nor allocations."""
         return not (self.pending or self.running or self.held)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRequests:
-    """The queued requests of a group, read while they are iterated."""
+    """The queued requests of a group. Each iteration reads the requests."""
 
     queue: "JobQueue"
     group: int
@@ -73,19 +79,21 @@ class GroupRequests:
 
 @dataclass(frozen=True, slots=True)
 class GroupAllocations:
-    """The running allocations of a group, read while they are iterated."""
+    """The running allocations of a group. Each iteration reads the allocations."""
 
     running_allocations: Callable[[int], Iterator[RunningAllocation]]
     group: int
     preemptible: bool = True
 
     def __iter__(self) -> Iterator[RunningAllocation]:
-        found = self.running_allocations(self.group)
-        return found if self.preemptible else (replace(one, preemptible=False) for one in found)
+        allocations = self.running_allocations(self.group)
+        if self.preemptible:
+            return allocations
+        return (replace(allocation, preemptible=False) for allocation in allocations)
 
 
 class JobQueue:
-    """The jobs and queued requests of the pool that the context is of."""
+    """The jobs and queued requests of the context's pool."""
 
     def __init__(self, context: StepContext) -> None:
         self._context = context
@@ -94,66 +102,87 @@ class JobQueue:
         self._idle = OrderedMap(context, "idle", GROUPS_PER_PART)
 
     def add(self, request: AllocationRequest) -> bool:
-        """Add a request to the queue; False if it is there already."""
+        """Add a request to the queue.
+
+        Return False if a request with the same ticket is queued already.
+        """
         key = _request_key(request.group, request.ticket)
         if self._requests.get(key) is not None:
             return False
         self._requests.put(key, (request.allocation_id, request.slots))
-        known = self._group_of(request)
-        self._write_group(request.group, _with_pending(known, request.slots, 1))
+        group = self._group_of(request)
+        self._write_group(request.group, _with_pending(group, request.slots, 1))
         return True
 
     def remove(self, request: AllocationRequest) -> bool:
-        """Remove the request of this allocation, ticket and group; whether it was queued."""
+        """Remove a request from the queue. Return whether the request was queued.
+
+        The request is found by group and ticket, and must have the same allocation id.
+        """
         key = _request_key(request.group, request.ticket)
-        found = self._requests.get(key)
-        if not isinstance(found, list | tuple) or found[0] != request.allocation_id:
+        stored = self._requests.get(key)
+        if not isinstance(stored, list | tuple) or stored[0] != request.allocation_id:
             return False
         self._requests.remove(key)
-        self._write_group(request.group, _with_pending(self.group(request.group), found[1], -1))
+        self._write_group(request.group, _with_pending(self.group(request.group), stored[1], -1))
         return True
 
     def start_request(self, request: AllocationRequest) -> None:
-        """Move a request from the queue to its group's running allocations."""
+        """Move a queued request to the running allocations of the request's group.
+
+        The slots of the request count as held. The request must be queued; this is not checked.
+        """
         self._requests.remove(_request_key(request.group, request.ticket))
         group = _with_pending(self.group(request.group), request.slots, -1)
         held = group.held + request.slots
         self._write_group(request.group, replace(group, running=group.running + 1, held=held))
 
     def add_leaving_slots(self, group: int, slots: int) -> None:
-        """Count slots of the group whose allocation was asked to release them."""
-        known = self.group(group)
-        self._write_group(group, replace(known, leaving=known.leaving + slots))
+        """Count `slots` more slots of the group as leaving: the allocations were asked to release
+        slots.
+        """
+        before = self.group(group)
+        self._write_group(group, replace(before, leaving=before.leaving + slots))
 
     def release_slots(self, group: int, slots: int, *, ended: bool, leaving: bool) -> None:
-        """Count slots that the group released; `ended`: the last ones of an allocation."""
-        known = self.group(group)
-        freed = replace(
-            known,
-            running=known.running - ended,
-            held=known.held - slots,
-            leaving=known.leaving - (slots if leaving else 0),
+        """Count `slots` slots of the group as released.
+
+        Args:
+            ended: Whether these were the last slots of an allocation.
+            leaving: Whether the allocation had been asked to release its slots.
+        """
+        before = self.group(group)
+        after = replace(
+            before,
+            running=before.running - ended,
+            held=before.held - slots,
+            leaving=before.leaving - (slots if leaving else 0),
         )
-        self._write_group(group, freed)
+        self._write_group(group, after)
 
     def reload_group(self, group: int) -> bool:
-        """Read the group's job row again; whether the group has changed. One whose row is gone
-        keeps its settings while it requests or holds anything.
+        """Read the group's job row again. Return whether the group has changed.
+
+        Without a job row, a group with requests or allocations keeps its settings, and any other
+        group is removed. A new stay of the job in this pool restarts the wait.
         """
-        known, row = self._read_group(group), self._job_row(group)
-        after = replace(known or Group(), has_row=row is not None)
+        before, row = self._read_group(group), self._job_row(group)
+        after = replace(before or Group(), has_row=row is not None)
         if row is not None:
             after = replace(after, row=row)
-            if row.stay != (known or after).row.stay:
-                # It has been in another pool since, so its wait begins again.
+            if row.stay != (before or after).row.stay:
+                # The job has left this pool and come back, so the wait begins again.
                 after = replace(after, stays_since_ms=None)
-        if known is None and row is None:
+        if before is None and row is None:
             return False
         self._write_group(group, after)
-        return after != known
+        return after != before
 
     def restart_future_waits(self) -> None:
-        """Set the start of waits that were recorded with a future time to now."""
+        """Set the start of waits that were recorded with a future time to the present time.
+
+        At most RESTARTED_WAITS_MAX groups are corrected in a call.
+        """
         now_ms = self._context.now_ms
         future = (
             (number, group)
@@ -164,22 +193,26 @@ class JobQueue:
             self._write_group(number, group)
 
     def mark_released(self, group: int) -> None:
-        """Record that the group was told that it may leave for another pool."""
+        """Record that the group's experiment was told that the job may leave for another pool."""
         self._write_group(group, replace(self.group(group), released=True))
 
     def group(self, group: int) -> Group:
-        """A group by number; an empty one if there is none."""
+        """Return a group by number. Return an empty group for an unknown number."""
         return self._read_group(group) or Group()
 
     def groups(self) -> Iterator[tuple[int, Group]]:
-        """All groups; those that are kept apart since they are idle come first."""
+        """Iterate over all groups with their numbers.
+
+        Idle groups that are stored apart come first.
+        """
         for leaf in self._idle.leaves():
             yield from leaf.compute_once(_decode_groups, None)
         yield from self.groups_at_work()
 
     def groups_at_work(self) -> Iterator[tuple[int, Group]]:
-        """The groups that request or hold slots, by number; a pool that does not keep idle ones
-        apart has them among these.
+        """Iterate over the groups that request or hold slots, with their numbers.
+
+        In a pool that does not store idle groups apart, the idle groups are included.
         """
         for leaf in self._groups.leaves():
             yield from leaf.compute_once(_decode_groups, None)
@@ -187,8 +220,11 @@ class JobQueue:
     def jobs(
         self, priority: int, running_allocations: Callable[[int], Iterator[RunningAllocation]]
     ) -> Iterator[Job]:
-        """The groups that request or hold slots, as the scheduler's jobs. `priority` is that of a
-        job without one.
+        """Iterate over the groups that request or hold slots, as jobs for the scheduler.
+
+        Args:
+            priority: The priority of jobs whose own priority is not set.
+            running_allocations: Iterates over the running allocations of a group.
         """
         for number, group in self.groups_at_work():
             if group.is_idle:
@@ -214,7 +250,7 @@ class JobQueue:
             )
 
     def requests(self, group: int) -> Iterator[AllocationRequest]:
-        """The queued requests of a group, by ticket."""
+        """Iterate over the queued requests of a group, by ticket."""
         row = self.group(group).row
         for key, value in self._requests.items(_request_key(group, "")):
             number, ticket = _parse_request_key(key)
@@ -232,17 +268,21 @@ class JobQueue:
             )
 
     def all_requests(self) -> Iterator[AllocationRequest]:
-        """All queued requests, by group and ticket."""
+        """Iterate over all queued requests, by group and ticket."""
         for key, value in self._requests.items():
             assert isinstance(value, list | tuple)
             group, ticket = _parse_request_key(key)
             yield AllocationRequest(value[0], value[1], ticket, group)
 
     def _group_of(self, request: AllocationRequest) -> Group:
-        """The group of a request, which may be the first that the pool learns of it."""
-        known = self._read_group(request.group)
-        if known is not None:
-            return known
+        """Return the group of a request, a new one if the pool has not stored the group yet.
+
+        A new group gets the settings of the job row. Without a row, the group only gets the time of
+        submission from the request's ticket.
+        """
+        stored = self._read_group(request.group)
+        if stored is not None:
+            return stored
         row = self._job_row(request.group)
         if row is not None:
             return Group(row, has_row=True)
@@ -250,29 +290,36 @@ class JobQueue:
         return Group(JobRow(int(submitted) if submitted.isdigit() else 0))
 
     def _job_row(self, group: int) -> JobRow | None:
+        """Return the job row of a group. Return None if the row does not exist."""
         pool = self._context.address.partition("#")[2]
-        seen = self._context.row(jobs_partition(pool), job_sort_key(group))
-        return decode_job(seen.body) if seen.revision else None
+        row = self._context.row(jobs_partition(pool), job_sort_key(group))
+        return decode_job(row.body) if row.revision else None
 
     def _read_group(self, group: int) -> Group | None:
-        found = self._groups.get(_group_key(group))
-        if found is None and self._settings().idle_apart:
-            found = self._idle.get(_group_key(group))
-        return None if found is None else _decode_group(found)
+        """Return a group by number. Return None for an unknown number."""
+        stored = self._groups.get(_group_key(group))
+        if stored is None and self._settings().idle_apart:
+            stored = self._idle.get(_group_key(group))
+        return None if stored is None else _decode_group(stored)
 
     def _time_of_wait(self, group: Group) -> int | None:
-        """The time since when the group waits from now on, if that concerns the scheduler."""
+        """Return the time since which the group has waited for slots, in epoch ms.
+
+        Return None if the group does not wait, or if the pool reserves no slots.
+        """
         if not group.waits_for_slots or self._reserve_after_ms() is None:
             return None
         return self._recorded_time_or_now(group.waits_since_ms or group.row.waits_since_ms)
 
     def _with_stay(self, number: int, group: Group) -> Group:
-        """The group with the time since when it waits to leave for another pool; a timer tells when
-        that has been for long enough.
+        """Return the group with an updated `stays_since_ms`.
+
+        A new wait sets a timer for the end of the job's patience. A group that does not wait, or
+        that has no patience, gets None and is no longer released.
         """
         if group.row.patience_ms is None or group.running or not group.pending:
-            is_reset = group.stays_since_ms is None and not group.released
-            return group if is_reset else replace(group, stays_since_ms=None, released=False)
+            is_unset = group.stays_since_ms is None and not group.released
+            return group if is_unset else replace(group, stays_since_ms=None, released=False)
         since_ms = self._recorded_time_or_now(group.stays_since_ms)
         if since_ms == group.stays_since_ms:
             return group
@@ -280,19 +327,29 @@ class JobQueue:
         self._context.set_timer(due_ms, PatienceEnded(number, since_ms))
         return replace(group, stays_since_ms=since_ms, released=False)
 
-    def _recorded_time_or_now(self, known_ms: int | None) -> int:
-        """A time that was recorded, or now where none was or it is in the future."""
+    def _recorded_time_or_now(self, recorded_ms: int | None) -> int:
+        """Return a recorded time.
+
+        Return the present time if no time was recorded, or a future time.
+        """
         now_ms = self._context.now_ms
-        return now_ms if known_ms is None or is_from_future(known_ms, now_ms) else known_ms
+        if recorded_ms is None or is_from_future(recorded_ms, now_ms):
+            return now_ms
+        return recorded_ms
 
     def _reserve_after_ms(self) -> int | None:
+        """Return the wait after which the pool reserves slots for a job, in ms, or None."""
         return self._settings().reserve_after_ms
 
     def _settings(self) -> PoolSettings:
+        """Return the pool's settings."""
         return self._context.part("settings", PoolSettings) or PoolSettings()
 
     def _write_group(self, group: int, after: Group) -> None:
-        """Write a group, or remove one that has no row and neither requests nor holds anything."""
+        """Write a group with updated waits.
+
+        A group without a row, requests and allocations is removed.
+        """
         key, idle_apart = _group_key(group), self._settings().idle_apart
         home: OrderedMap | None = None
         if after.has_row or not after.is_idle:
@@ -309,7 +366,7 @@ class JobQueue:
 
 
 def _times(group: Group) -> Iterator[int]:
-    """The recorded start times of a group's waits."""
+    """Iterate over the recorded start times of a group's waits."""
     return (
         since_ms
         for since_ms in (group.waits_since_ms, group.stays_since_ms)
@@ -318,38 +375,51 @@ def _times(group: Group) -> Iterator[int]:
 
 
 def _waits_since_ms(group: Group) -> int | None:
-    """The time since when a group waits; that of its submission where none was recorded."""
+    """Return the time since which a group has waited for slots, in epoch ms.
+
+    Return the time of submission if no time was recorded. Return None if the group does not wait.
+    """
     if not group.waits_for_slots:
         return None
     return group.row.submitted_ms if group.waits_since_ms is None else group.waits_since_ms
 
 
 def _with_pending(group: Group, slots: int, more: int) -> Group:
-    """The group with `more` queued requests of `slots` slots."""
+    """Return the group with `more` more queued requests of `slots` slots."""
     count = group.pending.get(slots, 0) + more
     others = {size: number for size, number in group.pending.items() if size != slots}
     return replace(group, pending={**others, slots: count} if count else others)
 
 
 def _group_key(group: int) -> str:
+    """Return the key of a group in the ordered maps."""
     return f"{group:012d}"
 
 
 def _request_key(group: int, ticket: str) -> str:
+    """Return the key of a request in the ordered map, `GROUP.TICKET`.
+
+    With an empty ticket, the key sorts before all keys of the group.
+    """
     return f"{group:012d}.{ticket}"
 
 
 def _parse_request_key(key: str) -> tuple[int, str]:
+    """Return the group's number and the ticket from the key of a request."""
     group, _, ticket = key.partition(".")
     return int(group), ticket
 
 
 def _decode_groups(entries: Entries, _: None) -> tuple[tuple[int, Group], ...]:
+    """Return the number and the group of each entry of a leaf."""
     return tuple((int(key), _decode_group(value)) for key, value in entries)
 
 
-# Compact, since a part holds several groups: numbers, then the settings that are not defaults.
 def _encode_group(group: Group) -> list[object]:
+    """Encode a group as the numbers, the pending counts, and the settings that are not defaults.
+
+    The form is compact, since a part contains several groups.
+    """
     pending = {str(slots): count for slots, count in group.pending.items()}
     numbers = [int(group.has_row), group.running, group.held, group.leaving]
     fields = ((name, getattr(group.row, name)) for name in _DEFAULTS)
@@ -361,10 +431,11 @@ def _encode_group(group: Group) -> list[object]:
 
 
 def _decode_group(value: object) -> Group:
+    """Decode a group, with the defaults for missing values."""
     assert isinstance(value, list | tuple)
-    (listed, running, held, leaving, *since), pending, settings = value
+    (has_row, running, held, leaving, *times), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
-    waits_since_ms, stays_since_ms, released = (*since, None, None, None)[:3]
+    waits_since_ms, stays_since_ms, released = (*times, None, None, None)[:3]
     row = JobRow(**settings)
     numbers = (running, held, leaving, waits_since_ms, stays_since_ms, bool(released))
-    return Group(row, bool(listed), counts, *numbers)
+    return Group(row, bool(has_row), counts, *numbers)

@@ -1,4 +1,4 @@
-"""The agents of a pool: they join, change their availability, and are lost with what runs there."""
+"""The agents of a pool: enrollment, changes of availability, and losses with all allocations."""
 
 from dataclasses import replace
 from typing import assert_never
@@ -27,7 +27,7 @@ def apply_agent_message(
     message: AgentJoined | AgentAvailabilityChanged | AgentLost,
     context: StepContext,
 ) -> PoolState:
-    """Apply a message about an agent; one about another session changes nothing."""
+    """Apply a message about an agent. A message about an outdated session changes nothing."""
     match message:
         case AgentJoined():
             return _join_agent(state, message, context)
@@ -40,27 +40,31 @@ def apply_agent_message(
 
 
 def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) -> PoolState:
-    """Begin an agent's new session with its slots; what runs on those that remain stays."""
+    """Begin an agent's new session with the slots that the agent reports.
+
+    Allocations whose slots still exist stay. The others are lost. A session that is not newer than
+    the present one changes nothing.
+    """
     agents = agents_of(context)
     before = agents.get(message.agent)
     if before is not None and before.epoch >= message.epoch:
         return state
-    known = before or _NO_SLOTS
-    has = {*message.slots}
-    gone = [name for name, part in known.parts.items() if not {*part.slots} <= has]
+    previous = before or _NO_SLOTS
+    slots = {*message.slots}
+    lost = [name for name, part in previous.parts.items() if not {*part.slots} <= slots]
     after = replace(
-        known,
+        previous,
         epoch=message.epoch,
         slots=message.slots,
-        parts={name: part for name, part in known.parts.items() if name not in gone},
+        parts={name: part for name, part in previous.parts.items() if name not in lost},
         availability=message.availability,
         label=message.label,
     )
     agents.put(message.agent, after)
-    state = update_totals(evolve(state, agents=state.agents + (before is None)), known, after)
-    for name in gone:
-        without = AgentLost(message.agent, message.epoch, "it came back without the slot")
-        state = _lose_part(state, without, name, known.parts[name], context)
+    state = update_totals(evolve(state, agents=state.agents + (before is None)), previous, after)
+    for name in lost:
+        slot_lost = AgentLost(message.agent, message.epoch, "it came back without the slot")
+        state = _lose_part(state, slot_lost, name, previous.parts[name], context)
     _stop_on_closed_slots(message.agent, after, context)
     return state
 
@@ -68,7 +72,7 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
 def _change_availability(
     state: PoolState, message: AgentAvailabilityChanged, context: StepContext
 ) -> PoolState:
-    """Change which slots of an agent take work."""
+    """Change which slots of an agent accept work, and stop allocations on closed slots."""
     agents = agents_of(context)
     before = agents.get(message.agent)
     if before is None or before.epoch != message.epoch:
@@ -80,7 +84,7 @@ def _change_availability(
 
 
 def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) -> None:
-    """Immediately stop what runs on slots that are closed and not draining."""
+    """Immediately stop the allocations on slots that are closed and not draining."""
     for allocation in agent.allocations_to_stop:
         trial_id, epoch = parse_allocation(allocation)
         whole = not agent.availability.enabled
@@ -90,14 +94,15 @@ def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) ->
 
 
 def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> PoolState:
+    """Remove a lost agent from the pool, with all allocations' parts on the agent."""
     agents = agents_of(context)
-    known = agents.get(message.agent)
-    if known is None or known.epoch != message.epoch:
+    lost = agents.get(message.agent)
+    if lost is None or lost.epoch != message.epoch:
         return state
     agents.remove(message.agent)
-    state = update_totals(evolve(state, agents=state.agents - 1), known, _NO_SLOTS)
-    for allocation in sorted(known.parts):
-        part = known.parts[allocation]
+    state = update_totals(evolve(state, agents=state.agents - 1), lost, _NO_SLOTS)
+    for allocation in sorted(lost.parts):
+        part = lost.parts[allocation]
         state = _lose_part(state, message, allocation, part, context)
     context.send(addresses.agent(message.agent), AgentDeclaredLost(message.epoch))
     return state
@@ -110,8 +115,10 @@ def _lose_part(
     part: AllocationPart,
     context: StepContext,
 ) -> PoolState:
-    """Record the loss of an allocation's part on an agent. Its parts on other agents stay until the
-    trial releases them, which it does once they have ended.
+    """Record the loss of an allocation's part on an agent, and notify the trial and the agent.
+
+    The parts on other agents are marked as leaving. They stay until the trial has ended them and
+    releases them.
     """
     trial_id, epoch = parse_allocation(allocation)
     agent, text = message.agent, f"agent {message.agent} was lost: {message.reason}"
@@ -126,11 +133,11 @@ def _lose_part(
         before = agents.get(place.agent)
         if before is None or allocation not in before.parts:
             continue
-        there = before.parts[allocation]
-        if not there.leaving:
-            queue.add_leaving_slots(there.group, len(there.slots))
-        there = replace(there, rank=rank, places=left, leaving=True)
-        after = before.with_allocation(allocation, there)
+        member = before.parts[allocation]
+        if not member.leaving:
+            queue.add_leaving_slots(member.group, len(member.slots))
+        member = replace(member, rank=rank, places=left, leaving=True)
+        after = before.with_allocation(allocation, member)
         agents.put(place.agent, after)
         state = update_totals(state, before, after)
     return state

@@ -1,7 +1,8 @@
-"""Jobs that prefer several pools, and when this one lets them go on to the next.
+"""Jobs with several preferred pools: the pool releases a job that has waited long enough.
 
-The pool says so to the experiment of the job, which alone moves it; scheduling/pool_choice.py has
-the rule. A timer of each wait brings the end of its patience, so that nobody looks for it.
+The pool sends a WaitEnded to the job's experiment, and only the experiment moves the job.
+scheduling/pool_choice.py has the rule. Each wait has a timer for the end of the job's patience, so
+that no pass has to search for such waits.
 """
 
 from itertools import islice
@@ -16,13 +17,16 @@ from control_plane.clock_skew import is_from_future
 from control_plane.evolve import evolve
 from control_plane.scheduling.pool_choice import PoolWait, leave_time_ms
 
-# Jobs that one commit lets go: each may be in a part of its own.
+# The most jobs that a commit releases. Each job may be in a different part.
 RELEASED_MAX = 12
 _SECONDS_MAX = 120
 
 
 def end_patience(state: PoolState, message: PatienceEnded, context: StepContext) -> PoolState:
-    """Release a job that has waited long enough in this pool, or set a timer for that time."""
+    """Release a job that has waited long enough in this pool, or set a timer to check again.
+
+    A timer of an earlier wait changes nothing.
+    """
     group = job_queue_of(context).group(message.group)
     since_ms = group.stays_since_ms
     if since_ms is None or since_ms != message.since_ms:
@@ -41,9 +45,10 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
 
 
 def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
-    """Release, once each, the jobs that need not wait because the pool cannot provide slots.
+    """Release the due jobs of a pool that cannot provide slots, each job once.
 
-    Jobs that do not fit into this commit are released by the next one.
+    A pool that can provide slots releases none here: their timers do. Jobs that do not fit into
+    this commit are released by the next one.
     """
     closed = closed_reason(state, context)
     if not closed:
@@ -56,17 +61,17 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
         and (leaves_ms := leave_time_ms(_wait_of(state, number, group, closed))) is not None
         and leaves_ms <= context.now_ms
     )
-    found = list(islice(due, RELEASED_MAX + 1))
-    for number, group in found[:RELEASED_MAX]:
+    due_jobs = list(islice(due, RELEASED_MAX + 1))
+    for number, group in due_jobs[:RELEASED_MAX]:
         _release_job(number, group, closed, context)
-    if len(found) <= RELEASED_MAX:
+    if len(due_jobs) <= RELEASED_MAX:
         return state
     context.send(context.address, SchedulingContinued())
     return evolve(state, unscheduled=True)
 
 
 def closed_reason(state: PoolState, context: StepContext) -> str:
-    """Why the pool can give nothing by itself, "" if it can."""
+    """Return why the pool cannot provide slots. Return "" if the pool may."""
     settings = settings_of(context)
     if settings.draining:
         return f"pool {state.name} is draining"
@@ -80,17 +85,19 @@ def closed_reason(state: PoolState, context: StepContext) -> str:
 
 
 def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWait:
-    held = state.reservation
+    """Return a job's wait in this pool, in the form that pool_choice.py needs."""
+    reservation = state.reservation
     return PoolWait(
         group.stays_since_ms or 0,
         group.row.patience_ms or 0,
         group.row.rounds,
         closed=bool(closed),
-        is_held=held is not None and held.group == number,
+        is_held=reservation is not None and reservation.group == number,
     )
 
 
 def _release_job(number: int, group: Group, reason: str, context: StepContext) -> None:
+    """Mark a job as released, and send the job's experiment a WaitEnded."""
     job_queue_of(context).mark_released(number)
     pool = context.address.partition("#")[2]
     ended = WaitEnded(pool, group.row.stay, group.stays_since_ms or 0, reason)
@@ -99,5 +106,6 @@ def _release_job(number: int, group: Group, reason: str, context: StepContext) -
 
 
 def _time_text(time_ms: int) -> str:
+    """Render a duration in seconds, or in minutes from two minutes on."""
     seconds = time_ms // 1000
     return f"{seconds} s" if seconds < _SECONDS_MAX else f"{seconds // 60} min"

@@ -1,7 +1,8 @@
-"""Running a pool's scheduler and applying as much of its plan as fits into one commit.
+"""The pool's scheduling pass: run the scheduler, and apply as much of the plan as fits into a
+commit.
 
-The plan is based on the state that it is committed with. What does not fit into the commit is
-planned again from the state after it.
+The plan is based on the state that the same commit changes. Decisions that do not fit into the
+commit are planned again from the next state.
 """
 
 from collections.abc import Iterator
@@ -40,21 +41,28 @@ from control_plane.scheduling.reservations import (
     renew_reservation,
 )
 from control_plane.scheduling.schedule import schedule_jobs
-from control_plane.scheduling.sizes import AGENTS_MAX, slots_text
+from control_plane.scheduling.sizes import AGENTS_MAX
+from detcloud.shared.plurals import count_text
 
-# The most starts in one commit: each is mail to a trial, which spills into parts of the outbox.
+# The most starts in a commit. Each start is a message to a trial. Many messages spill into parts.
 STARTS_MAX = 256
-# The most allocations that are kept at once: they are part of the pool's head.
+# The most protected allocations. They are stored in the pool's head.
 KEPT_MAX = 32
-# Parts that one start or victim touches besides those of agents, with nodes of a directory.
+# The parts that a start or preemption touches besides the parts of agents, nodes included.
 PARTS_OF_ONE = 5
-# Parts that a plan may touch before the commit is full, where each agent of a gang is in a separate
-# part: a fold may have used 60 of a commit's 100 operations, and a spilled outbox takes a few.
+# The parts that a plan may touch before the commit is full, if each agent of a gang is in another
+# part. A fold may have used 60 of a commit's 100 operations, and a spilled outbox uses a few.
 PARTS_MAX = AGENTS_MAX + PARTS_OF_ONE
 
 
 def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler on the present state, start allocations and preempt others."""
+    """Schedule the pool: start allocations and preempt others.
+
+    Return the state with `waits`, `unscheduled`, `kept` and `reservation` updated. If requests are
+    queued and the pool is draining or over its budget, only `waits` is set to the reason. Without
+    queued requests, allocations beyond `max_slots` are preempted even then. If the plan exceeds a
+    commit or STARTS_MAX, the pool sends itself a SchedulingContinued.
+    """
     settings = settings_of(context)
     closed = _closed_reason(state.name, settings) if state.queued else ""
     if closed:
@@ -62,28 +70,28 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         return evolve(state, waits=closed)
     state = _remove_expired(state, context)
     job_queue_of(context).restart_future_waits()
-    seen = pool_view(state, settings, context, context.now_ms)
-    held = seen.reservation
-    if held is not None and held != state.reservation:
-        context.add_reason(_reservation_text(held))
-    reserved_slots = held.slots if held else state.reserved_slots
-    state = evolve(state, reservation=held, reserved_slots=reserved_slots)
+    view = pool_view(state, settings, context, context.now_ms)
+    reservation = view.reservation
+    if reservation is not None and reservation != state.reservation:
+        context.add_reason(_reservation_text(reservation))
+    reserved_slots = reservation.slots if reservation else state.reserved_slots
+    state = evolve(state, reservation=reservation, reserved_slots=reserved_slots)
     plan = schedule_jobs(
-        seen.jobs,
-        seen.agents,
+        view.jobs,
+        view.agents,
         settings.scheduler,
         STARTS_MAX,
         can_grow=bool(settings.provider),
-        reservation=held,
+        reservation=reservation,
     )
-    done = 0
+    applied = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
     for decision in decisions:
-        if len(context.parts) + PARTS_OF_ONE + _place_count(decision) > PARTS_MAX and done:
+        if len(context.parts) + PARTS_OF_ONE + _place_count(decision) > PARTS_MAX and applied:
             break
         state = _apply_decision(state, decision, context)
-        done += 1
-    more = done < len(plan.starts) + len(plan.victims) or len(plan.starts) == STARTS_MAX
+        applied += 1
+    more = applied < len(plan.starts) + len(plan.victims) or len(plan.starts) == STARTS_MAX
     if more:
         context.send(context.address, SchedulingContinued())
     if plan.wait_reason:
@@ -93,7 +101,7 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
 
 @dataclass(frozen=True, slots=True)
 class PoolContents:
-    """A pool's jobs and agents as its parts have them, at any time until these change."""
+    """A pool's jobs and agents, read from the pool's parts. They are valid until a part changes."""
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
@@ -101,7 +109,7 @@ class PoolContents:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as its scheduler sees it: its jobs and agents, and the agents held for a job."""
+    """A pool as the scheduler sees it: jobs, agents, and the agents that are reserved for a job."""
 
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
@@ -111,7 +119,7 @@ class PoolView:
 def pool_view(
     state: PoolState, settings: PoolSettings, context: StepContext, now_ms: int
 ) -> PoolView:
-    """The pool as a pass at that time sees it."""
+    """Return the pool as a scheduling pass at the time `now_ms` sees it."""
     return view_at(read_contents(settings, context), state, settings, now_ms)
 
 
@@ -127,8 +135,15 @@ def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
 def view_at(
     contents: PoolContents, state: PoolState, settings: PoolSettings, now_ms: int
 ) -> PoolView:
-    """The pool of these contents as a pass at that time sees it."""
-    kept = {one.allocation_id: one.group for one in state.kept if now_ms < one.until_ms}
+    """Return the pool with the given contents as a scheduling pass at the time `now_ms` sees it.
+
+    The reservation is renewed for that time, without a change of `state`.
+    """
+    kept = {
+        allocation.allocation_id: allocation.group
+        for allocation in state.kept
+        if now_ms < allocation.until_ms
+    }
     jobs = tuple(keep_allocations(contents.jobs, kept)) if kept else contents.jobs
     reservation = renew_reservation(
         jobs,
@@ -144,29 +159,36 @@ def view_at(
 
 
 def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler again if it may now preempt allocations that it had to keep."""
+    """Remove expired protections from preemption, and schedule a pass if one has expired."""
     after = _remove_expired(state, context)
     return state if after is state else evolve(after, unscheduled=True, changed=True)
 
 
 def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
+    """Remove expired protections from preemption. Shorten those that last too long.
+
+    A protection too far in the future was written by a host with a wrong clock.
+    """
     now_ms = context.now_ms
-    kept = tuple(one for one in state.kept if now_ms < one.until_ms)
+    kept = tuple(allocation for allocation in state.kept if now_ms < allocation.until_ms)
     longest_ms = settings_of(context).reserve_after_ms or 0
-    if any(is_from_future(one.until_ms, now_ms, longest_ms) for one in kept):
+    if any(is_from_future(allocation.until_ms, now_ms, longest_ms) for allocation in kept):
         until_ms = now_ms + longest_ms
         context.set_timer(until_ms, SchedulingContinued())
-        kept = tuple(replace(one, until_ms=min(one.until_ms, until_ms)) for one in kept)
+        kept = tuple(
+            replace(allocation, until_ms=min(allocation.until_ms, until_ms)) for allocation in kept
+        )
     return state if kept == state.kept else evolve(state, kept=kept)
 
 
-def _reservation_text(held: Reservation) -> str:
-    slots, agents = slots_text(held.slots), ", ".join(held.agents)
-    return f"{slots} of {agents} are held for job {held.group}, which has waited too long"
+def _reservation_text(reservation: Reservation) -> str:
+    """Render the reason of a new reservation for the journal."""
+    slots, agents = count_text(reservation.slots, "slot"), ", ".join(reservation.agents)
+    return f"{slots} of {agents} are held for job {reservation.group}, which has waited too long"
 
 
 def _closed_reason(name: str, settings: PoolSettings) -> str:
-    """Why nothing may start in the pool, "" if it may."""
+    """Return why nothing may start in the pool. Return "" if allocations may start."""
     if settings.draining:
         return f"waits: pool {name} is draining, so nothing starts in it"
     if settings.over_budget:
@@ -175,6 +197,7 @@ def _closed_reason(name: str, settings: PoolSettings) -> str:
 
 
 def _place_count(decision: AllocationStart | Victim) -> int:
+    """Return the number of agents that a start or preemption concerns."""
     return len(
         decision.placements
         if isinstance(decision, AllocationStart)
@@ -185,6 +208,7 @@ def _place_count(decision: AllocationStart | Victim) -> int:
 def _apply_decision(
     state: PoolState, decision: AllocationStart | Victim, context: StepContext
 ) -> PoolState:
+    """Apply a start or a preemption of the plan."""
     if isinstance(decision, AllocationStart):
         return _start_allocation(state, decision, context)
     _preempt_allocation(decision, context)
@@ -192,7 +216,10 @@ def _apply_decision(
 
 
 def _preempt_allocation(victim: Victim, context: StepContext) -> None:
-    """Ask an allocation to save its work and release its slots, once."""
+    """Ask an allocation to save the trial's work and release all slots.
+
+    An allocation that was asked before is skipped.
+    """
     holding = victim.allocation
     if not mark_leaving(holding.placements[0].agent, holding.allocation_id, context):
         return
@@ -202,32 +229,38 @@ def _preempt_allocation(victim: Victim, context: StepContext) -> None:
 
 
 def _start_allocation(state: PoolState, start: AllocationStart, context: StepContext) -> PoolState:
-    """Give a request its slots, if these are free as the plan assumes."""
+    """Start an allocation on the agents of the plan, and notify the trial and the agents.
+
+    If a slot is no longer free, only a reason is recorded. Return the updated head.
+    """
     request, agents = start.request, agents_of(context)
     allocation = request.allocation_id
-    found = [(place, agents.get(place.agent)) for place in start.placements]
-    if not all(_has_room(a, place.slots) for place, a in found):
-        context.add_reason(f"{allocation} does not start on {', '.join(p.agent for p, _ in found)}")
+    chosen = [(place, agents.get(place.agent)) for place in start.placements]
+    if not all(_has_room(agent, place.slots) for place, agent in chosen):
+        names = ", ".join(place.agent for place, _ in chosen)
+        context.add_reason(f"{allocation} does not start on {names}")
         return state
     trial_id, epoch = parse_allocation(allocation)
     number = state.started + 1
     places: list[Place] = []
-    for rank, (place, before) in enumerate(found):
+    for rank, (place, before) in enumerate(chosen):
         assert before is not None
         slots = before.free_slots[: place.slots]
-        spread = start.placements if len(found) > 1 else ()
+        spread = start.placements if len(chosen) > 1 else ()
         part = AllocationPart(slots, request.group, number, rank=rank, places=spread)
         after = before.with_allocation(allocation, part)
         agents.put(place.agent, after)
         state = update_totals(state, before, after)
         places.append(Place(place.agent, slots))
-        placed = AllocationPlaced(trial_id, epoch, slots, rank, len(found))
+        placed = AllocationPlaced(trial_id, epoch, slots, rank, len(chosen))
         context.send(addresses.agent(place.agent), placed)
     job_queue_of(context).start_request(request)
     context.send(addresses.trial(trial_id), SlotsAssigned(epoch, tuple(places)))
     state = evolve(state, queued=state.queued - 1, started=number)
-    held = state.reservation
-    if held is None or (held.group, held.slots) != (request.group, request.slots):
+    reservation = state.reservation
+    if reservation is None:
+        return state
+    if (reservation.group, reservation.slots) != (request.group, request.slots):
         return state
     return _keep_allocation(state, request, context)
 
@@ -235,8 +268,12 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
 def _keep_allocation(
     state: PoolState, request: AllocationRequest, context: StepContext
 ) -> PoolState:
-    """End the reservation that a start was for. In a fair share the allocation exceeds what its job
-    is offered as a rule, so that it may run for as long as the job would have to wait again.
+    """End the reservation of a started allocation.
+
+    In a fair share, protect the allocation for a while.
+
+    Such an allocation usually exceeds its job's share. It is not preempted for as long as the job
+    would have to wait for the next reservation.
     """
     settings = settings_of(context)
     state = evolve(state, reservation=None)
@@ -249,4 +286,5 @@ def _keep_allocation(
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:
+    """Return whether the agent accepts work and has at least `slots` free slots."""
     return agent is not None and agent.availability.enabled and agent.free_count >= slots

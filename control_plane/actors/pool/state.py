@@ -1,4 +1,4 @@
-"""The state of a pool: its head, its settings, and the maps of its agents and jobs."""
+"""The state of a pool: the head, the settings, and the maps of agents and jobs."""
 
 from dataclasses import dataclass
 
@@ -12,66 +12,82 @@ from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
 from control_plane.scheduling.reservations import Reservation
 
-# The families of parts that hold a pool's jobs with their requests, and its agents.
 CONTENT_FAMILIES = ("groups", "agents")
+"""The families of parts with a pool's jobs and agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptAllocation:
-    """An allocation of the job `group` that the scheduler does not preempt until `until_ms`."""
+    """An allocation that the scheduler does not preempt for some time."""
 
     allocation_id: str
     group: int
+    """The number of the allocation's job."""
     until_ms: int
+    """The end of the protection, in epoch ms."""
 
 
 @dataclass(frozen=True)
 class PoolState:
-    """The head of a pool: totals over its parts. `unscheduled`: something changed since the last
-    plan; `changed`: settings did, which also concern running allocations.
-
-    `slots`: those that are free or held; `started` counts the starts of allocations; `waits`: why
-    the first request that does not start waits. `removed`: nothing is left of the pool but this.
-    `reservation`: the agents that are held for a job; `kept`: what started on such;
-    `reserved_slots`: for how many slots the last of them were held. `closed`: why the provisioner
-    launches nothing before `closed_until_ms`, "" if it may.
-    """
+    """The head of a pool, with totals over the parts."""
 
     name: str
     agents: int = 0
+    """The number of agents."""
     slots: int = 0
+    """The number of slots that are free or held."""
     free: int = 0
+    """The number of free slots."""
     queued: int = 0
+    """The number of queued requests."""
     running: int = 0
+    """The number of running allocations."""
     unscheduled: bool = False
+    """Whether something changed since the last pass of the scheduler."""
     waits: str = ""
+    """Why the first waiting request does not start. "": unknown, or no request waits."""
     started: int = 0
+    """The number of allocations that the pool has ever started."""
     changed: bool = False
+    """Whether settings changed since the last pass of the scheduler. They also concern running
+    allocations.
+    """
     removed: bool = False
+    """Whether the pool was removed. Only its head remains."""
     reservation: Reservation | None = None
+    """The agents that are reserved for a job, or None."""
     kept: tuple[KeptAllocation, ...] = ()
+    """The allocations that started on reserved agents and are not preempted for some time."""
     reserved_slots: int = 0
+    """The number of slots of the present or the last reservation."""
     closed: str = ""
+    """Why the provisioner launches no instances before `closed_until_ms`. "": it can launch
+    instances.
+    """
     closed_until_ms: int = 0
+    """The time until which `closed` is true, in epoch ms."""
 
 
 def settings_of(context: StepContext) -> PoolSettings:
-    """The pool's settings."""
+    """Return the pool's settings, the defaults if the part does not exist."""
     return context.part("settings", PoolSettings) or PoolSettings()
 
 
 def job_queue_of(context: StepContext) -> JobQueue:
-    """The pool's jobs and their queued requests."""
+    """Return the pool's jobs and queued requests."""
     return JobQueue(context)
 
 
 def agents_of(context: StepContext) -> Agents:
-    """The pool's agents."""
+    """Return the pool's agents."""
     return Agents(OrderedMap(context, "agents", AGENTS_PER_PART))
 
 
 def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> PoolState:
-    """Update the head's totals after a change of one agent."""
+    """Return the head with new totals after a change of an agent from `before` to `after`.
+
+    The head is marked as unscheduled.
+    """
     return evolve(
         state,
         slots=state.slots + after.usable_count - before.usable_count,
@@ -82,7 +98,10 @@ def update_totals(state: PoolState, before: AgentSlots, after: AgentSlots) -> Po
 
 
 def release_part(state: PoolState, agent: str, allocation: str, context: StepContext) -> PoolState:
-    """Release the allocation's slots on one of its agents, and tell that agent."""
+    """Release the allocation's slots on an agent, and send the agent an AllocationRemoved.
+
+    The allocation must have a part on the agent. Return the updated head.
+    """
     agents = agents_of(context)
     before = agents.get(agent)
     assert before is not None
@@ -97,25 +116,26 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
-    """Record that an allocation, a part of which is on `agent`, was asked to release its slots;
-    returns False if it was asked before.
+    """Record that an allocation was asked to release all slots, for every part of the allocation.
+
+    Return False, without a change, if the allocation was asked before or has no part on `agent`.
     """
     agents = agents_of(context)
-    found = agents.get(agent)
-    part = found.parts.get(allocation) if found else None
+    first = agents.get(agent)
+    part = first.parts.get(allocation) if first else None
     if part is None or part.leaving:
         return False
     slots = 0
     for name in [place.agent for place in part.places] or [agent]:
-        held = agents.get(name)
-        if held is not None and allocation in held.parts:
-            slots += len(held.parts[allocation].slots)
-            agents.put(name, held.with_allocation_leaving(allocation))
+        member = agents.get(name)
+        if member is not None and allocation in member.parts:
+            slots += len(member.parts[allocation].slots)
+            agents.put(name, member.with_allocation_leaving(allocation))
     job_queue_of(context).add_leaving_slots(part.group, slots)
     return True
 
 
 def parse_allocation(allocation: str) -> tuple[int, int]:
-    """The trial id and the epoch in an allocation's name."""
+    """Return the trial id and the epoch from an allocation's name, `TRIAL.EPOCH`."""
     trial_id, _, epoch = allocation.partition(".")
     return int(trial_id), int(epoch)

@@ -1,1 +1,1 @@
-"""The trial actor: its training target, restarts, checkpoints and one allocation."""
+"""The trial actor: the target of training, restarts, checkpoints and a single allocation."""

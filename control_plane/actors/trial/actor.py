@@ -1,10 +1,11 @@
-"""The step of the trial actor, which owns its target, restarts, checkpoints and one allocation.
+"""The step of the trial actor, which owns the target, restarts, checkpoints and a single
+allocation.
 
-An allocation is named by the trial's epoch, which counts them. A message of an older epoch
-changes nothing, so a zombie's reports, a late loss and a repeated exit are harmless. The trial
-wants slots exactly while its experiment is ACTIVE and it has unfinished work; a failure beyond
-`max_restarts` ends it, a loss of its machine does not. A machine that cannot start it is no
-failure of the trial either, but starts are not tried for ever.
+The trial's epoch numbers its allocations. A message with an older epoch changes nothing, so late
+reports, late losses and repeated exits are harmless. The trial wants slots exactly while its
+experiment is ACTIVE and it has unfinished work. More than `max_restarts` failures end the trial.
+The loss of a machine, or a machine that cannot start the trial, is no failure, but such ends
+without progress are limited (stalls.py).
 """
 
 from typing import assert_never
@@ -62,6 +63,7 @@ from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
     end_with_error,
+    is_ended_from_outside,
     move_to_pool,
     reconcile,
     release_and_reconcile,
@@ -84,8 +86,9 @@ from control_plane.actors.trial.training import (
 )
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
+from detcloud.shared.plurals import count_text
 
-_WORSE = (
+_BY_SEVERITY = (
     Status.STOPPING_COMPLETED,
     Status.STOPPING_CANCELED,
     Status.STOPPING_KILLED,
@@ -96,7 +99,7 @@ _WORSE = (
 def step(
     state: TrialState | None, message: TrialMessage, context: StepContext
 ) -> TrialState | None:
-    """Apply one message."""
+    """Apply one message to the state of a trial. A trial that does not exist has no state."""
     if isinstance(message, TrialCreated):
         return _create_trial(message, context) if state is None else state
     if state is None or state.deleted:
@@ -151,6 +154,7 @@ def _apply_to_open_trial(
 def _apply_allocation_message(
     state: TrialState, message: AllocationMessage, context: StepContext
 ) -> TrialState:
+    """Apply a message about the present allocation. Ignore a message about another epoch."""
     allocation = state.allocation
     if message.epoch != state.epoch or allocation is None:
         return state
@@ -173,7 +177,7 @@ def _apply_allocation_message(
 
 
 def fallback(state: TrialState | None, message: object, context: StepContext) -> TrialState | None:
-    """End a trial in ERROR that cannot process a message, and tell its experiment."""
+    """End a trial that cannot process a message in ERROR, and send a TrialEnded."""
     if state is None:
         if not isinstance(message, TrialCreated):
             return None
@@ -188,6 +192,7 @@ def fallback(state: TrialState | None, message: object, context: StepContext) ->
 
 
 def _answer_without_trial(state: TrialState | None, message: TrialMessage) -> TrialState | None:
+    """Refuse a user's kill of a deleted trial. Ignore every other message."""
     if state is not None and isinstance(message, TrialKillRequested):
         raise CommandRefused("not_found", f"trial {state.trial_id} was deleted with its experiment")
     return state
@@ -214,13 +219,13 @@ def _initial_state(message: TrialCreated, context: StepContext) -> TrialState:
 def _create_trial(message: TrialCreated, context: StepContext) -> TrialState:
     state = _initial_state(message, context)
     if message.parent_id is not None:
-        # Requested only now, so that the answer finds this trial created.
+        # The request follows the creation, so that the answer finds the trial.
         context.send(addresses.trial(message.parent_id), CheckpointRequested(state.trial_id))
     return reconcile(state, context)
 
 
 def _assign_work(state: TrialState, message: WorkAssigned, context: StepContext) -> TrialState:
-    """Take the search's decision on the latest length reached."""
+    """Apply the search's decision on the latest length that the trial reached."""
     before = state.length_units
     state = evolve(
         state,
@@ -239,7 +244,7 @@ def _assign_work(state: TrialState, message: WorkAssigned, context: StepContext)
 def _inherit_checkpoint(
     state: TrialState, message: CheckpointHandedOver, context: StepContext
 ) -> TrialState:
-    """Take the checkpoint of another trial to start from; without one the search cannot go on."""
+    """Store the checkpoint from which the trial starts. Without one the search cannot continue."""
     if not state.awaits_checkpoint:
         return state
     if message.checkpoint is None:
@@ -251,9 +256,9 @@ def _inherit_checkpoint(
 def _follow_experiment(
     state: TrialState, message: ExperimentStatusChanged, context: StepContext
 ) -> TrialState:
-    """Follow the experiment's status; a trial that is stopping only takes a more severe one."""
+    """Follow the experiment's status. A stopping trial only follows a more severe one."""
     if _should_follow(state.experiment_status, message.status):
-        # A user who activates it does not want to wait for the next start.
+        # A user who activates the experiment does not want to wait for a delayed start.
         state = evolve(state, experiment_status=message.status, held_back=False)
     return reconcile(evolve(state, killed=state.killed or message.forced), context)
 
@@ -261,11 +266,11 @@ def _follow_experiment(
 def _should_follow(before: Status, status: Status) -> bool:
     if not before.is_stopping:
         return not status.is_final
-    return status.is_stopping and _WORSE.index(status) > _WORSE.index(before)
+    return status.is_stopping and _BY_SEVERITY.index(status) > _BY_SEVERITY.index(before)
 
 
 def _kill_trial(state: TrialState, context: StepContext) -> TrialState:
-    """End this trial alone; one that has ended stays as it is."""
+    """End only this trial. The reply is the trial's id."""
     context.reply = state.trial_id
     if state.status.is_final or state.killed:
         return state
@@ -274,10 +279,10 @@ def _kill_trial(state: TrialState, context: StepContext) -> TrialState:
 
 
 def _continue_trial(state: TrialState, message: TrialContinued, context: StepContext) -> TrialState:
-    """Go on from the latest checkpoint, in a later run generation of the experiment."""
+    """Continue an ended trial from the latest checkpoint, in a later run generation."""
     if not state.status.is_final or message.life <= state.life:
         return state
-    context.add_reason(f"{state.status} to {Status.ACTIVE}: the experiment goes on")
+    context.add_reason(f"{state.status} to {Status.ACTIVE}: the experiment was continued")
     state = evolve(
         state,
         status=Status.ACTIVE,
@@ -299,7 +304,7 @@ def _continue_trial(state: TrialState, message: TrialContinued, context: StepCon
 
 
 def _assign_length(state: TrialState, units: int) -> TrialState:
-    """Assign a length in the configured unit; of one in epochs nothing is known to be done."""
+    """Assign a length in the configured unit. A changed length in epochs resets `share` to 0."""
     length = batches_of(state.settings, state.hparams, units)
     if state.counts_epochs and units != state.length_units:
         state = evolve(state, share=0.0)
@@ -307,7 +312,7 @@ def _assign_length(state: TrialState, units: int) -> TrialState:
 
 
 def _delete_trial(state: TrialState) -> TrialState:
-    """Delete an ended trial, leaving a head that says that it existed."""
+    """Delete an ended trial. A head with the field `deleted` remains."""
     if not state.status.is_final:
         return state
     return evolve(state, deleted=True, hparams={}, checkpoint=None, message="")
@@ -369,8 +374,9 @@ def _apply_agent_message(
 def _end_member(
     state: TrialState, before: Allocation, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Apply the exit or loss of a gang's node. Where the rest cannot go on it is stopped, so that
-    no slots are requested again before its own are free.
+    """Apply the exit or loss of a gang's node. Stop the other nodes of a broken gang first.
+
+    So the trial requests no slots before its present slots are free.
     """
     verdict = allocation.verdict
     if allocation is before or verdict is None:
@@ -382,46 +388,48 @@ def _end_member(
     if not gang.is_broken(allocation) and not refuses_hparams(state):
         return state
     reason = f"node {verdict.exit.node_rank} of {verdict.exit.nodes} is gone"
-    context.add_reason(f"the rest is stopped: {reason}")
+    context.add_reason(f"the other nodes are stopped: {reason}")
     return kill(state, allocation, f"{reason}: {gang.exit_cause(verdict.exit)}")
 
 
 def _end_allocation(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
+    """Report a notice's outcome, and choose the next action after an allocation's end."""
     if outcome := allocation.notice_outcome or message.notice_outcome:
-        told = NoticeEnded(state.number, state.epoch, outcome)
-        context.send(addresses.experiment(state.experiment_id), told)
+        ended = NoticeEnded(state.number, state.epoch, outcome)
+        context.send(addresses.experiment(state.experiment_id), ended)
     if state.settings.runs_once:
         return end_single_run(state, allocation, message, context)
+    if message.reason == gang.AGENT_LOST:
+        state = record_loss(state, allocation, message, context)
+        return release_and_reconcile(state, allocation, context)
+    if is_ended_from_outside(state):
+        return _after_outside_end(state, allocation, message, context)
     return _after_end(state, allocation, message, context)
 
 
 def _after_end(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
+    """Choose the next action of a trial that is not being ended from outside."""
     reason = message.reason
-    if reason == gang.AGENT_LOST:
-        return release_and_reconcile(
-            record_loss(state, allocation, message, context), allocation, context
-        )
     if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
         return end_trial(state, Status.COMPLETED, ExitReason(state.early_exit), context)
     if reason == "stop_requested" and not state.early_exit:
         reason = _reason_without_request(state, allocation)
     if reason == "stop_requested" or (reason == "errored" and state.early_exit):
-        # Training code that asked to stop may end in any way.
+        # Training code that announced a stop may exit with any code.
         return end_trial(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, context)
     if reason == "completed":
-        return _after_completion(evolve(state, closed=True), context)
+        return end_trial(evolve(state, closed=True), Status.COMPLETED, None, context)
     if gang.is_loss(message, allocation.wish):
-        # The trial was to run: its machine ends, or its agent was stopped.
         return reconcile_after_loss(state, allocation, message, context)
     if reason in ("preempted", "idle"):
         return reconcile_after_yield(state, allocation, context)
     if allocation.wish is not DesiredState.RUN:
-        # It was told to stop: however it ended, that is no failure.
+        # The allocation was asked to stop, so no exit counts as a failure.
         return _after_stop(state, allocation, message, context)
     if reason == "start_failed":
         return reconcile_after_failed_start(state, allocation, message, context)
@@ -429,19 +437,24 @@ def _after_end(
 
 
 def _reason_without_request(state: TrialState, allocation: Allocation) -> str:
-    """The reason of an exit that left work undone, of code that has reported no request to stop."""
+    """Return the reason of an exit with work left. The code announced no stop."""
     if allocation.wish is DesiredState.KILL:
-        # It ended well because it was killed, not because its code asked to stop.
+        # The kill ended the run, not a request of the code.
         return "killed"
-    # A run before has reached the length that this one may have skipped.
+    # An earlier run has reached the length, and this run may have skipped the training.
     return "completed" if state.must_end_again else "stop_requested"
 
 
-def _after_completion(state: TrialState, context: StepContext) -> TrialState:
-    """End a trial whose run ended well; while its experiment is canceled it ends as that does."""
-    if state.experiment_status is Status.STOPPING_CANCELED:
+def _after_outside_end(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    """End a trial that a user or its experiment ends. The request decides the status, not the exit.
+
+    A run that ended by its own decision keeps its steps. Other runs lose work without a checkpoint.
+    """
+    if message.reason in ("completed", "stop_requested"):
         return end_stopped_trial(state, context)
-    return end_trial(state, Status.COMPLETED, None, context)
+    return _after_stop(state, allocation, message, context)
 
 
 def _after_stop(
@@ -461,6 +474,7 @@ def _end_restart_delay(state: TrialState, message: RestartDue, context: StepCont
 def _after_failure(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
+    """Count a failure, unless a damaged checkpoint excuses it. Start again, or end the trial."""
     if can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
@@ -469,12 +483,17 @@ def _after_failure(
         restarts=state.restarts + 1,
         stalls=0,
         message=text,
-        # The exit code decides how it ends, also of one that has nothing left to train.
+        # A run with nothing left to train must also exit well (decision 0080).
         awaits_good_exit=state.has_reached_length,
     )
     allowed = state.settings.max_restarts
+    if message.lasting:
+        context.add_reason("no restart: the code of the trial cannot be loaded")
+        return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     if state.restarts > allowed:
-        context.add_reason(f"it failed more often than its {allowed} restarts allow")
+        context.add_reason(
+            f"it failed {count_text(state.restarts, 'time')}; max_restarts is {allowed}"
+        )
         return end_trial(state, Status.ERROR, ExitReason.ERRORED, context)
     context.add_reason(f"restart {state.restarts} of {allowed}")
     return release_and_reconcile(state, allocation, context)

@@ -1,7 +1,7 @@
-"""A trial's allocation: its state, and the state that the trial desires it to be in.
+"""A trial's allocation: the state, and the state that the trial desires.
 
-The desired state only goes one way: run, preempt, kill. The timers set here come whether they are
-needed or not; a late one finds another epoch or desired state, and changes nothing.
+The desired state only moves from run to preempt to kill. Timers set here arrive even if they are no
+longer needed. A late timer has another epoch or desired state, and changes nothing.
 """
 
 from control_plane.actors.messages.trial import (
@@ -11,19 +11,23 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.gang import advance_node, later_state
+from control_plane.actors.trial.lost_work import begin_run
 from control_plane.actors.trial.metering import start_metering
 from control_plane.actors.trial.state import Allocation, AllocationState, DesiredState, TrialState
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
 
-# How long training code may take to end after it refused its hyperparameters.
+# How long training code may take to exit after it refused the hyperparameters, by default.
 REFUSED_MS = 10_000
 
 
 def assign_places(
     state: TrialState, allocation: Allocation, message: SlotsAssigned, context: StepContext
 ) -> TrialState:
-    """Give the allocation the places that the pool chose; a repeat changes nothing."""
+    """Store the places that the pool chose, begin metering and begin the run.
+
+    A repeated assignment changes nothing.
+    """
     if allocation.places:
         return state
     placed = evolve(
@@ -32,13 +36,16 @@ def assign_places(
         state=later_state(allocation.state, AllocationState.ASSIGNED),
         placed_ms=context.now_ms,
     )
-    return start_metering(state, placed, context)
+    return begin_run(start_metering(state, placed, context), context)
 
 
 def apply_container_state(
     state: TrialState, allocation: Allocation, message: ContainerStateReported
 ) -> TrialState:
-    """Advance the allocation, or a node of it, to a container's state; never back."""
+    """Advance the allocation, or a node of a gang, to a container's state.
+
+    Earlier and unknown states are ignored.
+    """
     if message.state not in AllocationState.__members__:
         return state
     container = AllocationState(message.state)
@@ -52,7 +59,11 @@ def apply_container_state(
 def preempt(
     state: TrialState, allocation: Allocation, reason: str, context: StepContext
 ) -> TrialState:
-    """Ask the allocation to save its work and end; kill one that does not run yet, or has none."""
+    """Ask the allocation to save the trial's work and exit.
+
+    If the settings limit the time, a timer kills the allocation later. An allocation that is not
+    RUNNING, or whose code saves no checkpoints, is killed immediately.
+    """
     if allocation.state is not AllocationState.RUNNING or state.settings.runs_once:
         return kill(state, allocation, reason)
     timeout_ms = state.settings.preempt_ms
@@ -62,13 +73,14 @@ def preempt(
 
 
 def kill(state: TrialState, allocation: Allocation, reason: str) -> TrialState:
-    """Immediately stop the allocation."""
+    """Stop the allocation immediately."""
     return _set_desired_state(state, allocation, DesiredState.KILL, reason)
 
 
 def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepContext) -> None:
-    """Set the time by which an allocation must end that has saved its work, if it was told to
-    stop.
+    """Set a timer for the kill of an allocation that was asked to stop and has saved a checkpoint.
+
+    No timer is set if the settings do not limit the time.
     """
     timeout_ms = state.settings.terminate_ms
     if allocation.wish is DesiredState.PREEMPT and timeout_ms is not None:
@@ -76,8 +88,10 @@ def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepCo
 
 
 def record_early_exit(state: TrialState, reason: str, context: StepContext) -> TrialState:
-    """Record why the training code ends early; after it refused its hyperparameters it has little
-    time to end, and whatever another of its processes asks for changes nothing.
+    """Record the exit reason that the training code announced.
+
+    After a refusal of the hyperparameters, a timer limits the time to exit, and later announcements
+    of other processes change nothing.
     """
     if _is_refusal(state.early_exit):
         return state
@@ -88,25 +102,33 @@ def record_early_exit(state: TrialState, reason: str, context: StepContext) -> T
 
 
 def kill_overdue(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Kill an allocation that should have ended by now."""
+    """Kill an allocation that should have ended by now.
+
+    An allocation that was neither asked to stop nor refused the hyperparameters is not overdue.
+    """
     if allocation.wish is not DesiredState.PREEMPT and not refuses_hparams(state):
         return state
-    context.add_reason("it has not stopped, and is killed")
+    context.add_reason("killed: the allocation has not stopped in time")
     return kill(state, allocation, "it did not end when it was told to")
 
 
 def refuses_hparams(state: TrialState) -> bool:
-    """Whether the running code has refused the trial's hyperparameters."""
+    """Return whether the running code has refused the trial's hyperparameters."""
     return _is_refusal(state.early_exit)
 
 
 def _is_refusal(early_exit: str) -> bool:
+    """Return whether an announced exit reason is a refusal of the hyperparameters."""
     return early_exit in (ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP)
 
 
 def _set_desired_state(
     state: TrialState, allocation: Allocation, desired: DesiredState, reason: str
 ) -> TrialState:
+    """Set the desired state, and increase the revision of the directives.
+
+    KILL is never replaced.
+    """
     if allocation.wish is DesiredState.KILL or allocation.wish is desired:
         return state
     allocation = evolve(allocation, wish=desired, wish_reason=reason)

@@ -1,8 +1,8 @@
-"""The checkpoints of a trial: the record of each, and their deletion.
+"""The checkpoints of a trial: the records, and the deletion.
 
-A checkpoint is deleted in two commits, with the removal of its files between them, so that no
-failure leaves a file without a record, or a COMPLETED record without its files. The first commit
-writes a row that asks for the files to be removed, the second one removes the row.
+A checkpoint is deleted in two commits, and its files are removed between the commits. So no failure
+leaves files without a record, or a COMPLETED record without files. The first commit writes a row
+that requests the removal of the files, and the second commit removes the row.
 """
 
 import dataclasses
@@ -30,14 +30,18 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.evolve import evolve
 
 CHECKPOINT_PARTS = "checkpoint/"
-# The partition in which a checkpoint's trial is found by the checkpoint's UUID.
+"""The prefix of the names of parts with checkpoint records. The UUID follows."""
 CHECKPOINTS = "checkpoints"
+"""The partition with the trial's id of each checkpoint, by UUID."""
 
 
 class CheckpointState(StrEnum):
-    """The state of a checkpoint, which never goes back but from DAMAGED to COMPLETED. DAMAGED: its
-    files are said not to be those that were written. PARTIALLY_DELETED: a user deleted some of its
-    files, or they are being removed. DELETING: all of its files are being removed.
+    """The state of a checkpoint. It only moves forward, except from DAMAGED to COMPLETED.
+
+    - DAMAGED: the stored files were reported to differ from the written files.
+    - PARTIALLY_DELETED: a user deleted some of the files, and their removal may still be in
+      progress.
+    - DELETING: the removal of all files was requested.
     """
 
     COMPLETED = "COMPLETED"
@@ -48,38 +52,52 @@ class CheckpointState(StrEnum):
 
     @property
     def has_files(self) -> bool:
-        """Whether files of it may be there that nobody has begun to remove."""
+        """Return whether the removal of all files was not requested yet."""
         return self not in (CheckpointState.DELETING, CheckpointState.DELETED)
 
     @property
     def deletion_text(self) -> str:
-        """The participle that says how a checkpoint was deleted, for sentences: `it was ...`."""
+        """Return how the checkpoint was deleted, as the end of a sentence: `it was ...`."""
         return "partly deleted" if self is CheckpointState.PARTIALLY_DELETED else "deleted"
 
     @property
     def may_be_pinned(self) -> bool:
-        """Whether nobody has begun to remove any of its files."""
+        """Return whether no removal of any file was requested."""
         return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The record of a complete checkpoint: part `checkpoint/UUID` of its trial. `uploaded_by`: the
-    user who uploaded it, "" for one that the trial stored itself. `damage`: what was found, of one
-    that is DAMAGED or was deleted so. `deleted_patterns` choose those of its files that a user
-    deleted (detcloud/shared/file_patterns.py), which `files` and `size_bytes` do not count.
-    """
+    """The record of a complete checkpoint: the part `checkpoint/UUID` of the trial."""
 
     checkpoint: CheckpointRef
     size_bytes: int
+    """The size of the remaining files."""
     files: int
+    """The number of remaining files."""
     metric: float | None
+    """The searcher metric at the checkpoint's batch, or None."""
     created_ms: int
+    """The time at which the checkpoint was recorded, in epoch ms."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """The metadata that the training code or the uploading user set."""
     state: CheckpointState = CheckpointState.COMPLETED
     uploaded_by: str = ""
+    """The name of the user who uploaded the checkpoint. "": the trial wrote it."""
     damage: str = ""
+    """The reported damage of a checkpoint that is DAMAGED, or was when it was deleted. Else ""."""
     deleted_patterns: tuple[str, ...] = ()
+    """The patterns of files that a user deleted (detcloud/shared/file_patterns.py)."""
+
+
+def damaged_record(name: str, cause: str) -> CheckpointRecord:
+    """Return the record that replaces a part `name` with undecodable bytes.
+
+    The record does not know the checkpoint's files, so a deletion only removes the record.
+    """
+    reference = CheckpointRef(name.removeprefix(CHECKPOINT_PARTS), 0, 0, "", "")
+    damage = f"its record cannot be read: {cause}"
+    return CheckpointRecord(reference, 0, 0, None, 0, state=CheckpointState.DAMAGED, damage=damage)
 
 
 def apply_checkpoint_message(
@@ -92,7 +110,7 @@ def apply_checkpoint_message(
     | CheckpointRequested,
     context: StepContext,
 ) -> TrialState:
-    """Apply a message about checkpoints that a trial takes whether it has ended or not."""
+    """Apply a message about checkpoints. The trial may have ended."""
     match message:
         case CheckpointDeletionRequested():
             return mark_deleting(state, message, context)
@@ -112,16 +130,16 @@ def apply_checkpoint_message(
 def record_checkpoint(
     state: TrialState, message: CheckpointReported, context: StepContext
 ) -> TrialState:
-    """Record a complete checkpoint; the one of the most steps is the trial's latest.
+    """Record a complete checkpoint. The checkpoint with the most batches is the trial's latest.
 
-    Ignores a checkpoint that was deleted or uploaded, and one that belongs to another trial:
-    reports come from training code, which may claim anything.
+    Ignore a checkpoint that is no longer COMPLETED, was uploaded by a user, or belongs to another
+    trial: reports come from training code, which may be wrong or malicious.
     """
     checkpoint = message.checkpoint
-    known = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
-    if known is not None and (known.state is not CheckpointState.COMPLETED or known.uploaded_by):
+    before = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
+    if before is not None and (before.state is not CheckpointState.COMPLETED or before.uploaded_by):
         return state
-    if known is None and not _claim_checkpoint(state, checkpoint, context):
+    if before is None and not _claim_checkpoint(state, checkpoint, context):
         context.add_reason(f"checkpoint {checkpoint.uuid} is another trial's; not recorded")
         return state
     metric = message.metric
@@ -138,9 +156,10 @@ def record_checkpoint(
 
 
 def record_upload(state: TrialState, message: CheckpointUploaded, context: StepContext) -> None:
-    """Record a checkpoint that a user uploaded; the trial's latest stays the one it stored itself.
+    """Record a checkpoint that a user uploaded. The trial's latest checkpoint does not change.
 
-    One that is recorded already stays as it is.
+    A checkpoint that is recorded already stays unchanged. The reply is the state of the record, ""
+    if another trial has the UUID.
     """
     checkpoint = message.checkpoint
     name = CHECKPOINT_PARTS + checkpoint.uuid
@@ -162,7 +181,7 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
 def update_checkpoint_metric(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> None:
-    """Give the latest checkpoint the metric of a validation at its step, which may come later."""
+    """Set the metric of the latest checkpoint from a later validation of the same batch."""
     if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
         return
     name = CHECKPOINT_PARTS + state.checkpoint.uuid
@@ -174,8 +193,11 @@ def update_checkpoint_metric(
 def hand_over_checkpoint(
     state: TrialState, message: CheckpointRequested, context: StepContext
 ) -> None:
-    """Send the latest checkpoint to a copy of this trial, pinned so that it is kept as long as the
-    experiment.
+    """Send the latest checkpoint to a copy of this trial.
+
+    Send None if this trial has no checkpoint.
+
+    The checkpoint is pinned for the experiment, so that it is kept as long as the experiment.
     """
     if state.checkpoint is not None:
         add_pin(state.checkpoint.uuid, state.experiment_id, context)
@@ -186,7 +208,11 @@ def hand_over_checkpoint(
 def mark_deleting(
     state: TrialState, message: CheckpointDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark as DELETING those of the checkpoints that may go; replies with all that are so now."""
+    """Mark checkpoints as DELETING, and request the removal of the files.
+
+    Checkpoints that must stay are skipped. The reply is the tuple of those that are DELETING now.
+    If the trial's latest checkpoint is among them, `message.instead` replaces it.
+    """
     deleting = tuple(
         uuid for uuid in message.uuids if _mark_one_deleting(state, uuid, message.whole, context)
     )
@@ -197,7 +223,9 @@ def mark_deleting(
 def mark_deleted(
     state: TrialState, message: CheckpointFilesDeleted, context: StepContext
 ) -> TrialState:
-    """Mark as DELETED checkpoints whose files were removed."""
+    """Mark DELETING checkpoints as DELETED, and remove the rows that requested the removal of the
+    files.
+    """
     for uuid in message.uuids:
         name = CHECKPOINT_PARTS + uuid
         record = context.part(name, CheckpointRecord)
@@ -211,15 +239,19 @@ def mark_deleted(
 def mark_partially_deleted(
     state: TrialState, message: PartialDeletionRequested, context: StepContext
 ) -> TrialState:
-    """Mark a checkpoint as PARTIALLY_DELETED if it may go; replies with whether that is done."""
+    """Mark a checkpoint as PARTIALLY_DELETED, and request the removal of the matching files.
+
+    Nothing changes if the checkpoint must stay, or if other patterns were deleted meanwhile. The
+    reply is whether the checkpoint was marked.
+    """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
     context.reply = (
         record is not None
         and record.state in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
-        # The sender counted what is left without any other patterns.
+        # The sender's counts of remaining files are only true for these patterns.
         and record.deleted_patterns == message.earlier
-        and _release(state, message.uuid, whole=False, context=context)
+        and _request_removal(state, message.uuid, whole=False, context=context)
     )
     if record is None or not context.reply:
         return state
@@ -237,8 +269,9 @@ def mark_partially_deleted(
 def end_partial_deletion(
     state: TrialState, message: PartialDeletionEnded, context: StepContext
 ) -> None:
-    """Remove the row that asks for a checkpoint's files to be removed, unless it asks for others by
-    now.
+    """Remove the row that requested the removal of a checkpoint's files.
+
+    The row stays if it requests the removal of other files by now.
     """
     record = context.part(CHECKPOINT_PARTS + message.uuid, CheckpointRecord)
     if (
@@ -252,19 +285,25 @@ def end_partial_deletion(
 def _replace_latest(
     state: TrialState, deleting: tuple[str, ...], instead: str, context: StepContext
 ) -> TrialState:
-    """Make another checkpoint the trial's latest if that is being deleted; none if the other one is
-    not complete.
+    """Replace the trial's latest checkpoint if that checkpoint is being deleted.
+
+    The checkpoint `instead` replaces it. Without a complete record of that checkpoint, the trial
+    has no latest checkpoint.
     """
     if state.checkpoint is None or state.checkpoint.uuid not in deleting:
         return state
     record = context.part(CHECKPOINT_PARTS + instead, CheckpointRecord)
-    stays = record is not None and record.state is CheckpointState.COMPLETED
-    return evolve(state, checkpoint=record.checkpoint if record and stays else None)
+    is_complete = record is not None and record.state is CheckpointState.COMPLETED
+    return evolve(state, checkpoint=record.checkpoint if record and is_complete else None)
 
 
 def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
-    """Claim a checkpoint's UUID for this trial; whether it is this trial's to record. The trial
-    whose row is first has it: the commit fails if another trial's row comes in between.
+    """Claim a checkpoint's UUID for this trial.
+
+    Return whether the checkpoint belongs to this trial.
+
+    The first trial that claims a UUID gets it. The commit fails if another trial claims the UUID
+    meanwhile. A checkpoint outside the trial's folder is never claimed.
     """
     if not checkpoint.path.startswith(f"{state.experiment_id}/{state.trial_id}/"):
         return False
@@ -276,22 +315,26 @@ def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: Ste
 
 
 def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
-    """Mark a checkpoint as DELETING if no pin holds it; whether it is DELETING now. Where the
-    `whole` experiment is deleted, its own pin does not count.
+    """Mark a checkpoint as DELETING, unless the checkpoint must stay.
+
+    Return whether the checkpoint is DELETING now. `whole`: the whole experiment is deleted, so a
+    pin of the experiment itself does not count.
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
     if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
-    if not _release(state, uuid, whole, context):
+    if not _request_removal(state, uuid, whole, context):
         return False
     context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
     return True
 
 
-def _release(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
-    """Ask for files of a checkpoint to be removed, unless its trial needs it or a pin holds it;
-    whether that is done.
+def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
+    """Request the removal of a checkpoint's files. Return whether the removal was requested.
+
+    The request is refused if a pin holds the checkpoint, or if it is the latest checkpoint of a
+    trial that has not ended. The request also marks the checkpoint's pin row as gone.
     """
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False

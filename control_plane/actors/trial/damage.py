@@ -1,7 +1,9 @@
-"""Damaged checkpoints: the record of the damage, and the older checkpoint that takes its place.
+"""Damaged checkpoints: the record of the damage, and the older checkpoint that replaces the
+damaged.
 
-A report of damage comes from training code, which may claim anything. So it marks a checkpoint of
-its own trial alone, deletes nothing, and excuses a failure only of a run that trained no further.
+Reports of damage come from training code, which may be wrong or malicious. So a report marks only a
+checkpoint of the same trial and deletes nothing. It excuses a failure only if the run trained no
+further.
 """
 
 import dataclasses
@@ -18,8 +20,9 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
-from control_plane.actors.trial.state import Allocation, Damage, TrialState
+from control_plane.actors.trial.state import Allocation, Damage, LoadFailure, TrialState
 from control_plane.evolve import evolve
+from detcloud.shared.plurals import count_text
 
 DAMAGES_KEPT = 5
 
@@ -30,23 +33,35 @@ def record_damage(
     message: CheckpointDamageReported,
     context: StepContext,
 ) -> TrialState:
-    """Mark the latest checkpoint as damaged, so that the next run begins from the first fallback
-    that is still complete.
+    """Mark the latest checkpoint as damaged, and let the next run start from an older checkpoint.
 
-    A report that names another checkpoint changes nothing. A trial that has none has begun from one
-    of another trial, on which no mark is set.
+    The first complete fallback becomes the latest checkpoint. Without a fallback, the trial has no
+    checkpoint. Special cases:
+    - A report about another checkpoint changes nothing.
+    - A trial without a checkpoint has started from another trial's. The damage is recorded, but
+      that checkpoint is not marked. A failure to load that checkpoint is not recorded.
+    - The first failure to load a checkpoint is only noted, and the next run loads the same
+      checkpoint.
     """
     latest, uuid = state.checkpoint, message.uuid
+    if latest is None and message.is_load_failure:
+        return state
     if latest is None:
         return _record_foreign_damage(state, message, context)
     if latest.uuid != uuid:
         return state
+    if message.is_load_failure:
+        if not _is_load_given_up(state, uuid):
+            context.add_reason("the next run loads it again, and if that fails, an older one")
+            return evolve(state, load_failure=LoadFailure(state.epoch, uuid))
+        message = dataclasses.replace(message, cause=f"it cannot be loaded: {message.cause}")
     _mark_damaged(message, context)
     instead = _find_fallback(latest, message.fallbacks, context)
     steps = instead.steps_completed if instead else 0
     place = f"checkpoint {instead.uuid} at batch {steps}" if instead else "the beginning"
     lost = latest.steps_completed - steps
-    context.add_reason(f"the next run begins from {place}: {lost} batches are trained again")
+    again = count_text(lost, "batch", "batches")
+    context.add_reason(f"the next run begins from {place} and trains {again} again")
     damage = Damage(
         at_ms=context.now_ms,
         epoch=state.epoch,
@@ -68,10 +83,11 @@ def record_damage(
 def clear_damage(
     state: TrialState, message: CheckpointVerified, context: StepContext
 ) -> TrialState:
-    """Make a damaged checkpoint complete again, whether its trial has ended or not.
+    """Mark a damaged checkpoint as COMPLETED again. The reply is the state of its record, or "".
 
-    The trial goes on from it if it is the one of the most batches and no run has begun from
-    another: what a run begins from never changes under it. It is no way back from a deletion.
+    The trial may have ended. The next run starts from this checkpoint if no other has more batches
+    and the trial has no places: a running allocation keeps the checkpoint from which it started. A
+    deleted checkpoint stays deleted.
     """
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
@@ -81,11 +97,15 @@ def clear_damage(
     record = dataclasses.replace(record, state=CheckpointState.COMPLETED, damage="")
     context.write_part(name, record)
     context.reply = record.state.value
-    return _with_latest(state, record.checkpoint, context)
+    return _with_latest_checkpoint(state, record.checkpoint, context)
 
 
-def _with_latest(state: TrialState, whole: CheckpointRef, context: StepContext) -> TrialState:
-    """The state in which the trial goes on from `whole`, if it may."""
+def _with_latest_checkpoint(
+    state: TrialState, whole: CheckpointRef, context: StepContext
+) -> TrialState:
+    """Return the state in which the next run starts from the checkpoint `whole`, if the state
+    permits.
+    """
     latest, allocation = state.checkpoint, state.allocation
     steps = whole.steps_completed
     if latest is not None and latest.steps_completed > steps:
@@ -98,18 +118,30 @@ def _with_latest(state: TrialState, whole: CheckpointRef, context: StepContext) 
     return evolve(state, checkpoint=whole, steps=max(state.steps, steps), allocation=allocation)
 
 
+def _is_load_given_up(state: TrialState, uuid: str) -> bool:
+    """Return whether the trial stops trying to load a checkpoint.
+
+    That is the case if the previous run failed to load the same checkpoint, or no restart is left.
+    """
+    before = state.load_failure
+    has_failed = before is not None and before.uuid == uuid and before.epoch == state.epoch - 1
+    return has_failed or state.restarts >= state.settings.max_restarts
+
+
 def can_excuse_failure(state: TrialState, allocation: Allocation) -> bool:
-    """Whether the run failed because of the checkpoint that it began from, and so is no failure of
-    its code: one that trained on in spite of the damage is.
+    """Return whether the run failed because of a damaged checkpoint as the start of the run.
+
+    The failure of a run that trained further in spite of the damage is not excused.
     """
     damages = state.recent_damages
-    found = bool(damages) and damages[-1].epoch == state.epoch
-    return found and state.steps <= allocation.from_steps
+    is_reported = bool(damages) and damages[-1].epoch == state.epoch
+    return is_reported and state.steps <= allocation.from_steps
 
 
 def _record_foreign_damage(
     state: TrialState, message: CheckpointDamageReported, context: StepContext
 ) -> TrialState:
+    """Record the damage of another trial's checkpoint from which this run started."""
     inherited = state.inherited
     if inherited is not None and inherited.uuid != message.uuid:
         return state
@@ -122,6 +154,7 @@ def _record_foreign_damage(
 
 
 def _mark_damaged(message: CheckpointDamageReported, context: StepContext) -> None:
+    """Mark the record of a complete checkpoint as damaged."""
     name = CHECKPOINT_PARTS + message.uuid
     record = context.part(name, CheckpointRecord)
     if record is not None and record.state is CheckpointState.COMPLETED:
@@ -132,7 +165,11 @@ def _mark_damaged(message: CheckpointDamageReported, context: StepContext) -> No
 def _find_fallback(
     damaged: CheckpointRef, fallbacks: tuple[str, ...], context: StepContext
 ) -> CheckpointRef | None:
-    """The first of the fallbacks that is complete now and has no more batches than the damaged."""
+    """Return the first fallback that is complete now and has no more batches than the damaged
+    checkpoint.
+
+    Return None if no fallback qualifies.
+    """
     for uuid in fallbacks[:FALLBACKS_MAX]:
         record = context.part(CHECKPOINT_PARTS + uuid, CheckpointRecord)
         if record is None or record.state is not CheckpointState.COMPLETED:
@@ -143,4 +180,5 @@ def _find_fallback(
 
 
 def _with_damage(state: TrialState, damage: Damage) -> TrialState:
+    """Return the state with a further recent damage."""
     return evolve(state, recent_damages=(*state.recent_damages, damage)[-DAMAGES_KEPT:])

@@ -1,11 +1,12 @@
-"""Gangs: allocations of several nodes, which begin together and end together.
+"""Gangs: allocations on several nodes, which begin together and end together.
 
-A gang's state is that of the node furthest behind, and it is over when every node is gone; once a
-node has failed or was lost, the rest is stopped. One of the exits is the verdict on how the gang
-ended: refused hyperparameters before all else, since the other nodes fail for want of the one that
-refused them; then a loss before a failure, for the same reason, and because news of a loss comes
-late; the first failure before any kill that followed from it; and where all nodes ended well, the
-exit of the chief, the node of rank 0.
+The state of a gang is the state of its slowest node. A gang is over when every node has exited or
+was lost. Once a node has failed or was lost, the other nodes are stopped. The verdict is the exit
+that decides how the gang ends:
+- Refused hyperparameters come first, since the other nodes fail for lack of the refusing node.
+- A loss comes before a failure, for the same reason, and because losses are reported late.
+- A failure comes before a good exit. Among equal exits, the first one decides.
+- If all nodes ended well, the exit of the chief decides. The chief is the node of rank 0.
 """
 
 from dataclasses import replace
@@ -21,61 +22,72 @@ from control_plane.actors.trial.state import (
 from control_plane.evolve import evolve
 
 AGENT_LOST = "agent_lost"
-"""The reason of the exit of a node whose agent was lost, which no agent reports."""
+"""The exit reason of a node whose agent was lost. No agent reports this reason."""
 
 _PROGRESS = tuple(AllocationState)
-_WELL = ("completed", "idle", "preempted", "stop_requested")
-# Weights of exits: the heaviest one is the verdict on the gang, the first of equal ones.
+_GOOD_REASONS = ("completed", "idle", "preempted", "stop_requested")
+# Weights of exits. The heaviest exit is the verdict on the gang. Among equals, the first decides.
 _OTHER, _CHIEF, _FAILED, _LOST, _REFUSED = range(5)
-# Reasons that are the trial's own, even if its machine was about to end.
-_OWN = ("completed", "idle", "stop_requested", "start_failed")
+# Reasons of exits that are no losses, even after an interruption notice.
+_REASONS_WITHOUT_LOSS = ("completed", "idle", "stop_requested", "start_failed")
 _CAUSE_CHARACTERS_MAX = 200
 
 
-def later_state(one: AllocationState, other: AllocationState) -> AllocationState:
-    """The later of two allocation states."""
-    return max(one, other, key=_PROGRESS.index)
+def later_state(left: AllocationState, right: AllocationState) -> AllocationState:
+    """Return the later of two allocation states."""
+    return max(left, right, key=_PROGRESS.index)
 
 
 def is_loss(message: AllocationExited, desired: DesiredState) -> bool:
-    """Whether a node that was to run was lost with its machine or its agent."""
+    """Return whether a node was lost with the machine or the agent.
+
+    An exit for the reason AGENT_LOST is always a loss. Other exits are losses only if the desired
+    state was RUN and the node was lost or killed, or exited after an interruption notice. After a
+    notice, exits for _REASONS_WITHOUT_LOSS do not count.
+    """
     if message.reason == AGENT_LOST:
         return True
     if desired is not DesiredState.RUN:
         return False
-    noticed = bool(message.notice) and message.reason not in _OWN
+    noticed = bool(message.notice) and message.reason not in _REASONS_WITHOUT_LOSS
     return noticed or message.reason in ("lost", "killed")
 
 
 def advance_node(
     allocation: Allocation, rank: int, nodes: int, state: AllocationState
 ) -> Allocation:
-    """Advance a node's container to a state, and the gang to that of the node furthest behind."""
+    """Advance a node's container to a state, and the gang to the state of the slowest node.
+
+    States never move backwards. Return the updated allocation.
+    """
     members = _members(allocation, nodes)
     member = members[rank]
     members[rank] = replace(member, state=later_state(member.state, state))
-    behind = min(
+    slowest = min(
         (member.state for member in members if not member.gone),
         key=_PROGRESS.index,
         default=allocation.state,
     )
-    after = later_state(allocation.state, behind)
+    after = later_state(allocation.state, slowest)
     return evolve(allocation, members=tuple(members), state=after)
 
 
 def record_node_exit(allocation: Allocation, message: AllocationExited) -> Allocation:
-    """Record a node's exit, and the verdict on the gang; a repeat changes nothing."""
+    """Record a node's exit, and the verdict on the gang. Return the updated allocation.
+
+    A repeated exit changes nothing.
+    """
     members = _members(allocation, message.nodes)
     if members[message.node_rank].gone:
         return allocation
     members[message.node_rank] = replace(members[message.node_rank], gone=True)
-    known, desired = allocation.verdict, desired_state(allocation)
-    # A kill says nothing where the gang was broken before: its nodes are killed for that.
+    before, desired = allocation.verdict, desired_state(allocation)
+    # The nodes of a broken gang are killed, so a kill is then no loss.
     at_exit = allocation.wish if message.reason == "killed" and not message.notice else desired
     weight = _exit_weight(message, at_exit)
-    is_heavier = known is None or weight > _exit_weight(known.exit, known.wish)
-    verdict = Verdict(message, desired) if is_heavier else known
-    # The chief tells, whichever node's machine ends; a node that was cut short knows least.
+    is_heavier = before is None or weight > _exit_weight(before.exit, before.wish)
+    verdict = Verdict(message, desired) if is_heavier else before
+    # The chief reports the outcome for all nodes. Any outcome replaces CUT, which agents add.
     outcome = allocation.notice_outcome
     if message.notice_outcome and outcome in ("", CUT):
         outcome = message.notice_outcome
@@ -83,54 +95,64 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
 
 
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:
-    """Record the loss of an agent, and of its node unless that had exited; all nodes are lost
-    where the agent is not one of the allocation's.
+    """Record the loss of an agent's node, unless the node has exited.
+
+    Return the updated allocation.
+
+    If the agent is not one of the allocation's, all nodes are lost.
     """
     nodes = max(len(allocation.places), len(allocation.members))
-    known = message.agent in allocation.agents
-    for rank in (allocation.agents.index(message.agent),) if known else range(nodes):
-        gone = AllocationExited(
+    is_member = message.agent in allocation.agents
+    for rank in (allocation.agents.index(message.agent),) if is_member else range(nodes):
+        node_exit = AllocationExited(
             message.epoch, AGENT_LOST, message=message.reason, node_rank=rank, nodes=nodes
         )
-        allocation = record_node_exit(allocation, gone)
+        allocation = record_node_exit(allocation, node_exit)
     return allocation
 
 
 def is_over(allocation: Allocation) -> bool:
-    """Whether every node is gone."""
+    """Return whether every node has exited or was lost."""
     return all(member.gone for member in allocation.members)
 
 
 def is_broken(allocation: Allocation) -> bool:
-    """Whether a node was lost or has failed, so that the rest cannot go on."""
+    """Return whether the gang's verdict is a loss, a failure or refused hyperparameters.
+
+    A failure is an exit whose reason is not in _GOOD_REASONS. Return False before any node exited.
+    """
     verdict = allocation.verdict
     return verdict is not None and _exit_weight(verdict.exit, verdict.wish) >= _FAILED
 
 
 def desired_state(allocation: Allocation) -> DesiredState:
-    """The desired state of the gang before it was broken, or now where it is not broken."""
+    """Return the gang's desired state at the time of the verdict, if the gang is broken.
+
+    Otherwise return the present desired state.
+    """
     if allocation.verdict is not None and is_broken(allocation):
         return allocation.verdict.wish
     return allocation.wish
 
 
 def exit_cause(message: AllocationExited) -> str:
-    """Why a node is gone, in one line."""
+    """Return the reason for a node's exit, in a line of at most 200 characters."""
     text = message.notice or message.message or f"its processes ended: {message.reason}"
     return (text.splitlines() or [""])[0][:_CAUSE_CHARACTERS_MAX]
 
 
 def _members(allocation: Allocation, nodes: int) -> list[Member]:
-    """The nodes of a gang by rank, with those that have reported nothing yet."""
-    known = allocation.members
-    return [*known, *[Member()] * (max(nodes, len(allocation.places)) - len(known))]
+    """Return the nodes of a gang by rank. Nodes without a report have the state PENDING."""
+    reported = allocation.members
+    return [*reported, *[Member()] * (max(nodes, len(allocation.places)) - len(reported))]
 
 
 def _exit_weight(message: AllocationExited, desired: DesiredState) -> int:
+    """Return the weight of an exit, given the desired state at that time."""
     if message.reason == "invalid_hp":
         return _REFUSED
     if is_loss(message, desired):
         return _LOST
-    if message.reason not in _WELL:
+    if message.reason not in _GOOD_REASONS:
         return _FAILED
     return _OTHER if message.node_rank else _CHIEF

@@ -1,4 +1,6 @@
-"""A trial's next action, given its experiment's status and its own work, and its end."""
+"""A trial's next action, by the experiment's status and the trial's own work, and the
+trial's end.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +18,11 @@ from control_plane.searchers.method import ExitReason
 
 
 def wants_slots(state: TrialState) -> bool:
-    """Whether the trial should run as soon as there are slots for it."""
+    """Return whether the trial should run as soon as slots are available.
+
+    That is the case if the trial and the experiment are ACTIVE, work is left, and the trial is not
+    killed, stopped, held back, or waiting for a checkpoint.
+    """
     if state.status is not Status.ACTIVE or state.experiment_status is not Status.ACTIVE:
         return False
     if state.killed or state.held_back or state.stopped or state.awaits_checkpoint:
@@ -27,12 +33,14 @@ def wants_slots(state: TrialState) -> bool:
 
 
 def reconcile(state: TrialState, context: StepContext) -> TrialState:
-    """Request, stop or end what the experiment's status and the trial's own work call for now.
-    Nothing else decides that.
+    """Request slots, stop the allocation or end the trial, as the experiment's status and the work
+    require.
+
+    No other function decides this. Return the updated state.
     """
     allocation = state.allocation
     if allocation is None:
-        if state.killed or state.experiment_status.is_stopping:
+        if is_ended_from_outside(state):
             return end_stopped_trial(state, context)
         if state.stopped or is_done(state):
             return end_trial(state, Status.COMPLETED, None, context)
@@ -51,26 +59,43 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
     return preempt(state, allocation, "the search stopped it" if is_active else reason, context)
 
 
+def is_ended_from_outside(state: TrialState) -> bool:
+    """Return whether a user has killed only this trial, or the experiment is stopping."""
+    return state.killed or state.experiment_status.is_stopping
+
+
 def is_done(state: TrialState) -> bool:
-    """Whether the trial has trained everything that it will ever be asked for, and no run of it
-    has failed since.
+    """Return whether all training is done, no further length will come, and the last run ended
+    well.
     """
     is_trained = state.length is None or state.has_reached_length
     return state.closed and is_trained and not state.must_end_again
 
 
 def release_and_reconcile(
-    state: TrialState, allocation: Allocation, context: StepContext
+    state: TrialState, allocation: Allocation, context: StepContext, *, has_yielded: bool = False
 ) -> TrialState:
-    """Release the slots, roll back to the latest checkpoint, and reconcile."""
+    """Release the slots, roll back to the latest checkpoint, and reconcile.
+
+    `has_yielded`: the run gave up its slots by itself, so no work was lost.
+    """
     state = _release_slots(state, allocation, context)
     steps = state.checkpoint.steps_completed if state.checkpoint else 0
-    return reconcile(evolve(state, allocation=None, steps=min(state.steps, steps)), context)
+    lost = state.settings.discards_lost_metrics and not has_yielded
+    state = evolve(
+        state,
+        allocation=None,
+        steps=min(state.steps, steps),
+        lost_work=state.lost_work or lost,
+    )
+    return reconcile(state, context)
 
 
 def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -> TrialState:
-    """Move to another pool. A queued allocation moves immediately; a running one saves its work
-    first and releases its slots in the pool that it has them of, unless it is to keep them.
+    """Move the trial to another pool.
+
+    A queued request moves immediately. A running allocation is preempted, unless the message lets
+    the trial keep its slots or the trial runs once.
     """
     pool = message.pool
     if pool == state.settings.pool:
@@ -95,7 +120,9 @@ def end_with_error(state: TrialState, text: str, context: StepContext) -> TrialS
 def end_trial(
     state: TrialState, status: Status, early_exit: ExitReason | None, context: StepContext
 ) -> TrialState:
-    """End the trial, release what it holds, and tell its experiment."""
+    """End the trial with a final status, release the slots, and send the experiment a
+    TrialEnded.
+    """
     if state.allocation is not None:
         state = _release_slots(state, state.allocation, context)
     message = TrialEnded(
@@ -110,10 +137,10 @@ def end_trial(
 
 
 def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
-    """End the trial as its experiment ends; one that was killed alone ends CANCELED."""
+    """End the trial as the experiment ends. A trial that was killed alone ends CANCELED."""
     stopping = state.experiment_status
     if stopping is Status.STOPPING_ERROR:
-        # The experiment has its own reason: the trial's message does not replace it.
+        # The experiment's message has the reason, and no message of the trial may replace it.
         state = end_trial(evolve(state, message=""), Status.ERROR, ExitReason.ERRORED, context)
         return evolve(state, message="the experiment ended in ERROR")
     if stopping is Status.STOPPING_COMPLETED and not state.killed:
@@ -122,8 +149,13 @@ def end_stopped_trial(state: TrialState, context: StepContext) -> TrialState:
 
 
 def _request_slots(state: TrialState, context: StepContext) -> TrialState:
+    """Request slots from the pool for a new epoch."""
     epoch = state.epoch + 1
-    # The queue's order as a string: job submission, then time of the request, then the trial.
+    if state.starts_over:
+        context.add_reason(
+            f"no checkpoint of {state.metric_steps} trained batches: it starts again from batch 0"
+        )
+    # Requests sort by the job's submission, then by the time of the request, then by the trial.
     submitted = state.settings.submitted_ms
     ticket = f"{submitted:014d}.{context.now_ms:014d}.{state.trial_id:012d}"
     context.send(
@@ -146,6 +178,10 @@ def _request_slots(state: TrialState, context: StepContext) -> TrialState:
 
 
 def _release_slots(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
+    """Send the pool a SlotsReleased, and finish the metering.
+
+    Return the state with the new cost.
+    """
     context.send(
         addresses.pool(allocation.pool),
         SlotsReleased(

@@ -1,8 +1,8 @@
-"""The metering of a trial's allocations, from the assignment of their slots to the release.
+"""The metering of a trial's allocations, from the assignment of slots to the release.
 
-The experiment is told the rate when slots are assigned, and the sum when they are released, for
-trials whose machines have a price or that have a deadline. A lost machine is counted until it was
-last heard of: nobody used it after that.
+The experiment gets the rate when slots are assigned, and the cost when they are released. Only
+trials with priced machines or a deadline are metered. A lost machine is metered until its last sign
+of life.
 """
 
 from control_plane.actors import addresses
@@ -22,7 +22,10 @@ from control_plane.evolve import evolve
 
 
 def start_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Start the meter of an allocation that has just got its places."""
+    """Store the rates of an allocation with new places, and send the rates to the experiment.
+
+    The experiment gets the rates only if they are not 0 or the trial has a deadline.
+    """
     rates = place_rates(allocation.places, allocation.pool, context)
     allocation = evolve(allocation, rates=rates)
     if sum(rates) or state.settings.deadline_ms is not None:
@@ -33,7 +36,12 @@ def start_metering(state: TrialState, allocation: Allocation, context: StepConte
 def stop_metering_agent(
     state: TrialState, allocation: Allocation, message: AllocationLost, context: StepContext
 ) -> Allocation:
-    """Stop metering a lost agent of the allocation, from when it was last heard of."""
+    """Stop metering a lost agent, from the agent's last sign of life.
+
+    Return the updated allocation.
+
+    If the agent is not one of the allocation's, all agents are lost.
+    """
     allocation = _with_rates(allocation, context)
     heard_ms = context.now_ms if message.heard_ms is None else min(context.now_ms, message.heard_ms)
     gone = {message.agent} if message.agent in allocation.agents else {*allocation.agents}
@@ -48,7 +56,10 @@ def stop_metering_agent(
 
 
 def finish_metering(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Add the cost of an ended allocation to the trial's, and write its usage row."""
+    """Add the cost of an ended allocation to the trial's cost, and write the usage row.
+
+    Nothing happens for a queued allocation.
+    """
     if not allocation.places:
         return state
     allocation = _with_rates(allocation, context)
@@ -72,14 +83,20 @@ def finish_metering(state: TrialState, allocation: Allocation, context: StepCont
 
 
 def cost_so_far(allocation: Allocation, now_ms: int) -> int:
-    """The cost of an allocation from its beginning to `now_ms`."""
+    """Return the allocation's cost at `now_ms` in micro-dollars.
+
+    The cost is `spent_micros` of lost agents, plus each rate for the time since `placed_ms`. Each
+    rate's share is rounded down. Unknown rates add 0, and so does a `now_ms` before `placed_ms`.
+    """
     running_ms = now_ms - allocation.placed_ms
     return allocation.spent_micros + sum(cost_of(rate, running_ms) for rate in allocation.rates)
 
 
 def _with_rates(allocation: Allocation, context: StepContext) -> Allocation:
-    """The allocation with its rates, also where its machine enrolled before the instance's row
-    was written: the rates count from the beginning.
+    """Return the allocation with known rates.
+
+    A machine may have enrolled before its instance row was written. The rates then count from the
+    start of the allocation.
     """
     if allocation.rates or not allocation.places:
         return allocation
@@ -94,6 +111,7 @@ def _send_metered(
     context: StepContext,
     since_ms: int | None = None,
 ) -> None:
+    """Send the experiment a TrialMetered. `since_ms` defaults to the present time."""
     message = TrialMetered(
         number=state.number,
         epoch=state.epoch,

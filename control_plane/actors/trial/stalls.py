@@ -1,7 +1,7 @@
-"""A trial's next step after an end of its allocation that is no failure of the training code.
+"""The next action of a trial after an allocation ended without a failure of the training code.
 
-Such ends use up no restart. Those in a row without progress are counted as stalls, so that none of
-them goes on for ever.
+Such an end uses up no restart. Consecutive ends without progress count as stalls, and a trial with
+too many stalls ends in ERROR.
 """
 
 from control_plane.actors.messages.trial import AllocationExited, RestartDue
@@ -15,10 +15,10 @@ from control_plane.actors.trial.lifecycle import (
 from control_plane.actors.trial.state import Allocation, DesiredState, Loss, TrialState
 from control_plane.evolve import evolve
 
-# How often in a row an allocation may end without a trained batch or a counted failure: it gave up
-# its slots unasked, could not be started, or vanished from a machine that is still there.
+# The most consecutive allocations without a trained batch or a counted failure. Each gave up its
+# slots unasked, could not be started, or was lost on a machine that still exists.
 STALLS_MAX = 20
-# The delay before a start is tried again doubles; STALLS_MAX of them come to 15 minutes.
+# The delay before a start is retried doubles each time. STALLS_MAX delays last 15 minutes.
 RESTART_MS_FIRST = 1_000
 RESTART_MS_MAX = 60_000
 LOSSES_KEPT = 5
@@ -27,8 +27,10 @@ LOSSES_KEPT = 5
 def reconcile_after_yield(
     state: TrialState, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Release the slots of an allocation that gave them up; one that does so unasked, with work
-    left and none done, counts as a stall.
+    """Release the slots of an allocation that ended by giving up the slots, and reconcile.
+
+    An allocation that gave up its slots unasked, with work left and no batch trained, counts as a
+    stall.
     """
     worked = state.steps > allocation.from_steps
     idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
@@ -36,13 +38,16 @@ def reconcile_after_yield(
     if state.stalls > STALLS_MAX:
         text = f"it gave up its slots {state.stalls} times in a row without training a batch"
         return end_with_error(state, text, context)
-    return release_and_reconcile(state, allocation, context)
+    return release_and_reconcile(state, allocation, context, has_yielded=True)
 
 
 def reconcile_after_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Begin again after a loss, which is no failure unless the trial makes no progress for long."""
+    """Record a loss, release the slots and reconcile.
+
+    A loss counts as a stall if the node was lost on a living machine and no batch was trained.
+    """
     worked = state.steps > allocation.from_steps or message.reason != "lost"
     stalls = 0 if worked else state.stalls + 1
     state = record_loss(evolve(state, stalls=stalls), allocation, message, context)
@@ -55,9 +60,9 @@ def reconcile_after_loss(
 def record_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Record a loss, which shows users why the trial begins again."""
+    """Record a loss for users, who can see why the trial starts again."""
     place, cause = allocation.places[message.node_rank :][:1], gang.exit_cause(message)
-    context.add_reason(f"lost, which is no failure: {cause}")
+    context.add_reason(f"lost (no failure of the code): {cause}")
     loss = Loss(context.now_ms, place[0].agent if place else "", cause)
     recent = (*state.recent_losses, loss)[-LOSSES_KEPT:]
     return evolve(state, losses=state.losses + 1, recent_losses=recent)
@@ -66,7 +71,10 @@ def record_loss(
 def reconcile_after_failed_start(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Try again after a delay when the machine could not start the allocation; not for ever."""
+    """Release the slots of an allocation that could not be started, and retry after a delay.
+
+    Each failed start counts as a stall.
+    """
     stalls = state.stalls + 1
     text = message.message or "the trial could not be started"
     if stalls > STALLS_MAX:
@@ -74,7 +82,7 @@ def reconcile_after_failed_start(
         return end_with_error(state, text, context)
     delay_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
     context.set_timer(context.now_ms + delay_ms, RestartDue(state.epoch))
-    context.add_reason(f"it is started again in {delay_ms} ms")
+    context.add_reason(f"the next start is in {delay_ms} ms")
     return release_and_reconcile(
         evolve(state, stalls=stalls, message=text, held_back=True), allocation, context
     )
@@ -83,16 +91,18 @@ def reconcile_after_failed_start(
 def reconcile_after_damage(
     state: TrialState, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Begin again from an older checkpoint after the run's own one was found damaged. A damaged
-    checkpoint of another trial has none before it, and ends the trial.
+    """Release the slots after a damaged checkpoint failed the run, and start from an older
+    checkpoint.
+
+    Damage of another trial's checkpoint ends the trial in ERROR. Other damage counts as a stall.
     """
     damage = state.recent_damages[-1]
-    what = f"checkpoint {damage.uuid}, from which it begins, is damaged: {damage.cause}"
+    problem = f"checkpoint {damage.uuid}, from which it begins, is damaged: {damage.cause}"
     if damage.trial_id != state.trial_id:
-        return end_with_error(state, what, context)
+        return end_with_error(state, problem, context)
     stalls = state.stalls + 1
     if stalls > STALLS_MAX:
-        text = f"it made no progress {stalls} times in a row, at last because {what}"
+        text = f"it made no progress {stalls} times in a row, at last because {problem}"
         return end_with_error(state, text, context)
-    context.add_reason("begun again, which is no failure of its code")
+    context.add_reason("started again (no failure of the code)")
     return release_and_reconcile(evolve(state, stalls=stalls), allocation, context)

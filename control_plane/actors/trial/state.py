@@ -1,8 +1,9 @@
-"""The state of a trial: its head and its one allocation."""
+"""The state of a trial: the head, with the trial's only allocation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
@@ -10,7 +11,7 @@ from control_plane.searchers.method import ENDLESS
 
 
 class AllocationState(StrEnum):
-    """The state of an allocation, which never goes back."""
+    """The state of an allocation. It only moves forward in this order."""
 
     PENDING = "PENDING"
     ASSIGNED = "ASSIGNED"
@@ -20,7 +21,7 @@ class AllocationState(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """The state that the trial wants its running allocation to be in."""
+    """The state of the allocation that the trial wants."""
 
     RUN = "run"
     PREEMPT = "preempt"
@@ -29,182 +30,293 @@ class DesiredState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of a gang: the state of its container, and whether it is gone."""
+    """A node of a gang."""
 
     state: AllocationState = AllocationState.PENDING
+    """The state of the node's container."""
     gone: bool = False
+    """Whether the node has exited or was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The exit that decides how a gang ends, and the gang's desired state when it exited."""
+    """The exit that decides how a gang ends."""
 
     exit: AllocationExited
     wish: DesiredState
+    """The gang's desired state at the time of the exit."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Slots requested or held, for training from batch `from_steps` on. `ticket` is its place in
-    the queue of `pool`. It has no `places` while queued, and got them at `placed_ms`; they cost
-    `rates`, and lost ones cost `spent_micros` in all (metering.py). `wish`: its desired state.
-
-    Fields of gangs alone: `members` by rank, the `verdict` on them so far, the steps of the latest
-    validation that counted, `validated`, and how a notice went, `notice_outcome`.
-    """
+    """The requested or held slots of a trial's run. The last fields are set for gangs only."""
 
     ticket: str
+    """The text by which the request sorts in the queue of `pool`."""
     state: AllocationState = AllocationState.PENDING
     places: tuple[Place, ...] = ()
+    """The held slots on each agent, in the order of ranks. Empty while the request is queued."""
     wish: DesiredState = DesiredState.RUN
+    """The desired state of the allocation."""
     wish_reason: str = ""
+    """The reason for the desired state, for users."""
     from_steps: int = 0
+    """The number of batches from which the run starts."""
     members: tuple[Member, ...] = ()
+    """The nodes of a gang by rank, as far as they have reported."""
     verdict: Verdict | None = None
+    """The exit that so far decides how the gang ends. None: no node has exited."""
     validated: int = -1
+    """The batch of the latest validation of a gang that was counted, -1 before the first."""
     pool: str = ""
+    """The name of the pool."""
     placed_ms: int = 0
+    """The time at which the pool assigned the slots, in epoch ms."""
     rates: tuple[int, ...] = ()
+    """The rate of each place, in micro-dollars per hour. Empty: not known, or no machine has a
+    price.
+    """
     spent_micros: int = 0
+    """The cost of agents of this allocation that were lost, in micro-dollars (metering.py)."""
     notice_outcome: str = ""
+    """The gang's reaction to an interruption notice, one of NOTICE_OUTCOMES, or ""."""
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents of its slots; none until the pool has assigned slots."""
+        """Return the ids of the agents, in the order of ranks.
+
+        Empty until the pool has assigned slots.
+        """
         return tuple(place.agent for place in self.places)
 
     @property
     def is_gang(self) -> bool:
-        """Whether the pool has assigned slots on several agents."""
+        """Return whether the allocation has slots on several agents, or several nodes have
+        reported.
+        """
         return len(self.places) > 1 or len(self.members) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss of an allocation, which is no failure of the trial: when, on which agent ("":
-    unknown), and why.
-    """
+    """The loss of an allocation, which is no failure of the trial."""
 
     at_ms: int
+    """The time of the loss, in epoch ms."""
     agent: str
+    """The id of the lost agent. "": unknown."""
     cause: str
+    """The reason, for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage of the checkpoint that the run of `epoch` began from, of trial `trial_id` (0: of
-    another trial, nobody knows which), and its cause. The trial goes on from checkpoint `instead`
-    of its own, "" where it has no other, at batch `instead_steps`.
-    """
+    """The damage of the checkpoint from which a run started."""
 
     at_ms: int
+    """The time of the report, in epoch ms."""
     epoch: int
+    """The epoch of the run."""
     uuid: str
+    """The UUID of the checkpoint."""
     trial_id: int
+    """The id of the checkpoint's trial. 0: another trial whose id is unknown."""
     steps: int
+    """The number of batches in the checkpoint, 0 if unknown."""
     cause: str
     instead: str = ""
+    """The UUID of the trial's checkpoint from which the next run starts. "": the trial has no
+    other.
+    """
     instead_steps: int = 0
+    """The number of batches in that checkpoint."""
+
+
+class Validation(NamedTuple):
+    """A validation that still counts."""
+
+    steps: int
+    """The number of batches that the trial had trained."""
+    metric: float
+    """The searcher metric."""
+    epoch: int
+    """The epoch of the run."""
+
+
+class RunStart(NamedTuple):
+    """The start of a run. Reports of earlier runs about later batches no longer count."""
+
+    epoch: int
+    """The epoch of the run."""
+    steps: int
+    """The number of batches from which the run started, or BEGINNING or NOTHING_LOST of
+    lost_work.py.
+    """
+
+
+@dataclass(frozen=True)
+class LoadFailure:
+    """The failure of a run to load a checkpoint that the trial still keeps."""
+
+    epoch: int
+    """The epoch of the run."""
+    uuid: str
+    """The UUID of the checkpoint."""
 
 
 @dataclass(frozen=True)
 class TrialState:
-    """The head of a trial. Lengths are in batches except `length_units`; where it `counts_epochs`,
-    `length`, `reached` and `answered` are epochs too, as in its directives and its reports.
+    """The head of a trial.
 
-    `revision` counts changes of directives. `metric` is that of the last validation, at
-    `metric_steps`. `reached`: the latest length that it validated at; `answered`: the latest one
-    that the search has decided on. `closed`: the search will ask for no further length; `stopped`:
-    it wants the trial to end. `life`: the run generation of the experiment in which the trial last
-    began or was continued. `killed`: the allocation is to be stopped at once and for good.
-    `deleted`: nothing is left of the trial but this. `held_back`: it waits before it requests slots
-    again. `stalls`: ends of allocations in a row that are no failures and made no progress.
-    `inherited`: the checkpoint of another trial to start from; it has not come while
-    `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
-    `recent_damages` has the last few checkpoints that runs began from and found damaged.
-    `awaits_good_exit`: its latest run failed after it had reached the length (decision 0080).
-    `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
-    done, where no length does; how much of `length`, where it `counts_epochs`. `exit_code`: of the
-    program of one that runs once, None unless it ended by itself; `ran_on`: the agent of that run,
-    "" before its end.
+    Lengths are in batches, except `length_units`. If the trial `counts_epochs`, then `length`,
+    `reached` and `answered` are in epochs, as in directives and reports.
     """
 
     trial_id: int
     experiment_id: int
     number: int
+    """The number of the trial within its experiment."""
     hparams: Mapping[str, object]
     seed: int
     settings: TrialSettings
     created_ms: int
+    """The time of the creation, in epoch ms."""
     experiment_status: Status
+    """The status of the experiment, as far as the trial knows."""
     status: Status = Status.ACTIVE
     length_units: int | None = None
+    """The length to train to, in the configured unit. None: no length is assigned."""
     length: int | None = None
+    """The length to train to. None: no length is assigned. ENDLESS: the code decides."""
     closed: bool = False
+    """Whether the search will assign no further length."""
     reached: int = 0
+    """The latest length at which the trial validated."""
     answered: int = 0
+    """The value of `reached` when the search last decided on the trial's work."""
     steps: int = 0
+    """The number of batches that the trial has trained."""
     metric: float | None = None
+    """The metric of the latest validation that counts, or None."""
     metric_steps: int | None = None
+    """The number of batches at that validation."""
     best_metric: float | None = None
+    """The best metric of all validations that count, or None."""
     restarts: int = 0
+    """The number of failures of the training code since the trial was created or continued."""
     losses: int = 0
+    """The number of lost allocations."""
     stalls: int = 0
+    """The number of consecutive allocations that ended without a failure and without progress."""
     checkpoint: CheckpointRef | None = None
+    """The checkpoint of the trial from which its next run starts, or None."""
     epoch: int = 0
+    """The number of allocations so far. It is also the name of the present allocation."""
     revision: int = 1
+    """A number that increases with every change of the directives. A new allocation begins
+    with 1.
+    """
     allocation: Allocation | None = None
     early_exit: str = ""
+    """The ExitReason that the training code announced, or ""."""
     ended_ms: int | None = None
+    """The time of the end, in epoch ms. None: the trial has not ended."""
     message: str = ""
+    """A text for users about the last failure or the end of the trial."""
     life: int = 0
+    """The run generation of the experiment in which the trial was created or last continued."""
     killed: bool = False
+    """Whether the allocation is to be stopped immediately, and the trial with it."""
     deleted: bool = False
+    """Whether the trial was deleted. Only its head remains."""
     held_back: bool = False
+    """Whether the trial waits for a delay before it requests slots again."""
     stopped: bool = False
+    """Whether the search has stopped the trial."""
     awaits_checkpoint: bool = False
+    """Whether the trial waits for the checkpoint of its parent trial."""
     inherited: CheckpointRef | None = None
+    """The checkpoint of another trial from which this trial starts, or None."""
     recent_losses: tuple[Loss, ...] = ()
+    """The latest losses, the oldest first."""
     cost_micros: int = 0
+    """The cost of ended allocations, in micro-dollars."""
     share: float = 0.0
+    """The reported share of the training that is done, from 0 to 1, if the code decides how long it
+    trains. If the trial `counts_epochs`, the share of `length`.
+    """
     recent_damages: tuple[Damage, ...] = ()
+    """The latest damages of checkpoints from which runs started, the oldest first."""
     exit_code: int | None = None
+    """The exit code of a program that runs once. None: it has not ended by itself."""
     awaits_good_exit: bool = False
+    """Whether the latest run failed after it had reached the length (decision 0080)."""
     ran_on: str = ""
+    """The agent on which a program that runs once has ended. "": it has not ended."""
+    validations: tuple[Validation, ...] = ()
+    """The best and the latest validations that count (lost_work.py)."""
+    run_starts: tuple[RunStart, ...] = ()
+    """The starts of runs, as far as they still cut off reports of earlier runs (lost_work.py)."""
+    discarded_from: int | None = None
+    """The batch from which reports of earlier runs do not count. None: no work was lost before the
+    present run.
+    """
+    lost_work: bool = False
+    """Whether the last run ended otherwise than by giving up its slots."""
+    load_failure: LoadFailure | None = None
+    """The latest failure to load a checkpoint, or None."""
 
     @property
     def has_reached_length(self) -> bool:
-        """Whether all is trained that the trial was asked for so far."""
+        """Return whether the trial has reached the assigned length."""
         return self.length is not None and self.reached >= self.length
 
     @property
+    def starts_over(self) -> bool:
+        """Return whether the trial has validated before, but has no checkpoint to continue from."""
+        return self.checkpoint is None and (self.metric_steps or 0) > 0
+
+    @property
+    def repeats_all_training(self) -> bool:
+        """Whether the current run started from batch 0 although earlier runs had trained."""
+        return self.starts_over or (self.checkpoint is None and self.discarded_from == 0)
+
+    @property
     def must_end_again(self) -> bool:
-        """Whether everything is trained, and the trial runs again since its process failed then."""
+        """Return whether all training is done, but a process of the trial failed after that."""
         return self.awaits_good_exit and self.closed and self.has_reached_length
 
     @property
     def is_open_ended(self) -> bool:
-        """Whether its code decides how long it trains, and no search stops it."""
+        """Return whether the code decides how long the trial trains, and no search has stopped the
+        trial.
+        """
         return self.length == ENDLESS and self.closed and not self.stopped
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether its lengths are epochs whose number of batches only the trial knows."""
+        """Return whether lengths are epochs, and only the trial knows the number of batches of an
+        epoch.
+        """
         return self.settings.lengths.counts_epochs
 
     @property
     def target_steps(self) -> int | None:
-        """The length in batches; None without one, and where nobody here knows it."""
+        """Return the length to train to in batches.
+
+        Return None if no length is assigned, if the code decides, or if the trial `counts_epochs`.
+        """
         return None if self.length == ENDLESS or self.counts_epochs else self.length
 
     @property
     def target_epochs(self) -> int | None:
-        """The length in epochs, where it alone knows how many batches they have; else None."""
+        """Return the length to train to in epochs if the trial `counts_epochs`.
+
+        Otherwise return None.
+        """
         return self.length if self.counts_epochs else None
 
     @property
     def epochs_done(self) -> float:
-        """The epochs that it has reported to be done, of those it was told to train, where it
-        `counts_epochs`.
-        """
+        """Return the number of reported epochs, for a trial that `counts_epochs`."""
         return max(float(self.reached), self.share * (self.length_units or 0))

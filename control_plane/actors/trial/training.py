@@ -1,4 +1,4 @@
-"""Reports of a trial's training: validations, lengths reached, checkpoints."""
+"""Reports of a trial's training: validations, progress, reached lengths and checkpoints."""
 
 from collections.abc import Mapping
 
@@ -18,12 +18,15 @@ from control_plane.actors.records import TrialSettings, worst_metric
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.allocation import set_exit_deadline
 from control_plane.actors.trial.checkpoints import record_checkpoint, update_checkpoint_metric
+from control_plane.actors.trial.lost_work import add_validation
 from control_plane.actors.trial.state import Allocation, AllocationState, TrialState
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ENDLESS
 
-# Shares that the search hears of differ by so much.
+COPY_WITHOUT_CHECKPOINT = "it is to begin as a copy of trial "
+"""The beginning of the reason why a copy without a parent checkpoint has no metric."""
 PROGRESS_STEP = 0.01
+"""The least increase of a progress share that is reported to the experiment."""
 
 
 def apply_training_report(
@@ -52,8 +55,9 @@ def apply_training_report(
 def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
-    """A length in the configured unit as batches; None, ENDLESS and epochs that only the trial can
-    convert stay as they are.
+    """Convert a length in the configured unit to batches.
+
+    None, ENDLESS, and epochs that only the trial can convert are returned unchanged.
     """
     if length is None or length == ENDLESS or settings.lengths.counts_epochs:
         return length
@@ -61,8 +65,10 @@ def batches_of(
 
 
 def report_length_already_reached(state: TrialState, context: StepContext) -> None:
-    """Tell the search that a newly assigned length is reached, if it comes to no more batches than
-    before: a longer length of records or epochs may. The validation there is its metric.
+    """Report a newly assigned length as reached, if the trial has trained as many batches already.
+
+    A longer length in records or epochs may amount to the same number of batches. The report has
+    the metric of the validation at that batch.
     """
     if not state.has_reached_length:
         return
@@ -72,17 +78,18 @@ def report_length_already_reached(state: TrialState, context: StepContext) -> No
 
 
 def report_missing_parent_checkpoint(state: TrialState, parent: int, context: StepContext) -> None:
-    """Tell the search that the trial to copy has no checkpoint, which ends the search."""
+    """Report to the search that the parent trial has no checkpoint. The report ends the search."""
     missing_metric_reason = (
-        f"it is to begin as a copy of trial {parent}, which has no checkpoint: write one before "
+        f"{COPY_WITHOUT_CHECKPOINT}{parent}, which has no checkpoint: write one before "
         "the metric of a length is reported"
     )
     _send_length_reached(state, None, missing_metric_reason, context)
 
 
 def _apply_first_report(allocation: Allocation, message: object) -> Allocation | None:
-    """The allocation after a report of its training, which shows that it runs. None: another node
-    has reported the same validation before.
+    """Return the allocation after a training report, which shows that a single node is RUNNING.
+
+    Return None if another node of a gang has reported the same or a later validation.
     """
     if isinstance(message, ValidationReported) and message.nodes > 1:
         if message.steps <= allocation.validated:
@@ -96,33 +103,26 @@ def _apply_first_report(allocation: Allocation, message: object) -> Allocation |
 def _apply_validation(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> TrialState:
+    """Record a validation, and send the validation to the experiment."""
     steps = max(state.steps, message.steps)
-    best = state.best_metric
-    if message.metric is not None:
-        smaller = state.settings.smaller_is_better
-        if best is None or (message.metric < best if smaller else message.metric > best):
-            best = message.metric
     update_checkpoint_metric(state, message, context)
-    # Where the code decides how long it trains, only it knows the share that is done.
+    # If the code decides how long the trial trains, batches do not measure the progress.
     units = 0.0 if state.is_open_ended else _in_units(state, message.steps)
     validated = TrialValidationReported(
         state.number, units, message.metric, message.time, message.lack
     )
+    # The experiment must discard replaced metrics before it counts the new metric.
+    state = add_validation(state, message, context)
     context.send(addresses.experiment(state.experiment_id), validated)
-    return evolve(
-        state,
-        steps=steps,
-        metric=message.metric,
-        metric_steps=message.steps,
-        best_metric=best,
-    )
+    return evolve(state, steps=steps, metric=message.metric, metric_steps=message.steps)
 
 
 def _apply_progress(
     state: TrialState, message: ProgressReported, context: StepContext
 ) -> TrialState:
-    """Record the share that is done, of the whole training or of the epochs that were assigned, and
-    tell the search when it grew by enough to be shown.
+    """Record the reported share. Send a share that has grown by PROGRESS_STEP to the experiment.
+
+    A share of 1 is always sent, once.
     """
     if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
         return state
@@ -136,8 +136,9 @@ def _apply_progress(
 def _apply_length_reached(
     state: TrialState, message: LengthReached, context: StepContext
 ) -> TrialState:
-    """Record that the assigned length is reached, and tell the search once: not again after a
-    rollback.
+    """Record that the assigned length is reached, and send the search one report.
+
+    A length that was reached before a rollback is not reported again.
     """
     if state.length is None or message.length != state.length or message.length <= state.reached:
         return state
@@ -145,11 +146,11 @@ def _apply_length_reached(
         # Only the training code knows where an endless training ends.
         return state
     if state.counts_epochs and not message.lack:
-        # Code that reports no progress of its own has made all of it by now.
+        # Code may report no progress, but the assigned epochs are done now.
         state = _apply_progress(state, ProgressReported(message.epoch, 1.0), context)
     _send_length_reached(state, message.metric, message.lack, context, message.value)
     if message.lack:
-        # Without a metric no length counts as reached: the experiment ends because of it.
+        # The experiment ends for lack of the metric, so the length does not count as reached.
         return state
     state = evolve(state, reached=message.length, awaits_good_exit=False)
     return state if state.counts_epochs else evolve(state, steps=max(state.steps, message.length))
@@ -158,6 +159,10 @@ def _apply_length_reached(
 def _send_length_reached(
     state: TrialState, metric: float | None, lack: str, context: StepContext, value: str = ""
 ) -> None:
+    """Send the experiment a TrialLengthReached for the assigned length.
+
+    A missing metric is replaced by the worst possible metric.
+    """
     assert state.length_units is not None
     if metric is None:
         metric = worst_metric(state.settings.smaller_is_better)
@@ -167,6 +172,10 @@ def _send_length_reached(
 
 
 def _in_units(state: TrialState, batches: int) -> float:
+    """Convert batches to the configured unit.
+
+    A trial that `counts_epochs` returns the epochs done.
+    """
     if state.counts_epochs:
         return state.epochs_done
     return state.settings.lengths.units(batches, state.hparams)

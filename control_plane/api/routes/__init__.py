@@ -1,8 +1,8 @@
-"""The routes, one module per noun; each has a `router` of guarded routes.
+"""The routes of the API: a module for each noun, with a `router` of guarded routes.
 
-A noun's routes are imported by the first request for one of them, or when the
-API is described: all of them, with what answers them, took two fifths of the start of a function
-(bench/cold_starts.py and bench/gcp_cold_starts.py).
+The first request for a noun, or for the OpenAPI document, imports the noun's module. Importing all
+modules took two fifths of the start of a function (bench/cold_starts.py and
+bench/gcp_cold_starts.py).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from control_plane.api.route_guards import API_PATH
 
-# The modules in the order of the description, and how the paths of their routes begin.
+# The modules in the order of the OpenAPI document, each with the first parts of the routes' paths.
 NOUNS: Mapping[str, frozenset[str]] = {
     "health": frozenset({"health", "openapi.json"}),
     "cluster": frozenset({"cluster", "whoami"}),
@@ -33,6 +33,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "checkpoint_uploads": frozenset({"checkpoint-uploads"}),
     "agents": frozenset({"agents"}),
     "agent_credentials": frozenset({"agents"}),
+    "package_archives": frozenset({"agents"}),
     "instances": frozenset({"instances"}),
     "resource_pools": frozenset({"resource-pools", "cluster"}),
     "jobs": frozenset({"jobs"}),
@@ -42,11 +43,11 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "templates": frozenset({"templates"}),
     "tokens": frozenset({"tokens"}),
     "sessions": frozenset({"sessions", "sign-in-codes"}),
-    # Its paths are outside of the API's.
+    # The page's paths are not below API_PATH, so that the first part of each is empty.
     "page": frozenset({""}),
 }
 
-# The nouns that paths with a beginning may belong to, in the same order.
+# For each first part of a path, the nouns that may have a route for the path, in the order above.
 _NOUNS_OF = {
     beginning: tuple(noun for noun, others in NOUNS.items() if beginning in others)
     for beginning in frozenset[str]().union(*NOUNS.values())
@@ -54,19 +55,21 @@ _NOUNS_OF = {
 
 
 def noun_routes(noun: str) -> list[BaseRoute]:
-    """Return the routes of a noun, one of NOUNS."""
+    """Import the module of a noun of NOUNS, and return the routes."""
     router: APIRouter = import_module(f"{__name__}.{noun}").router
     return router.routes
 
 
 def all_routes() -> list[BaseRoute]:
-    """Return the routes of all nouns."""
+    """Import the modules of all nouns, and return the routes in the order of NOUNS."""
     return [route for noun in NOUNS for route in noun_routes(noun)]
 
 
 class RouteLoader:
-    """ASGI middleware that adds the routes of the nouns that a request's path may belong to, so
-    that the application which it is around finds the same route as if all were there.
+    """ASGI middleware that adds routes to `router` before the first request that may need them.
+
+    The routes of each noun that may have a route for the request's path are added once. The wrapped
+    application `app` then finds the same route as if all routes were present.
     """
 
     def __init__(self, app: ASGIApp, router: APIRouter) -> None:
@@ -83,7 +86,6 @@ class RouteLoader:
         beginning = path.removeprefix(f"{API_PATH}/").partition("/")[0]
         for noun in _NOUNS_OF.get(beginning, ()):
             if noun not in self._loaded:
-                # Not include_router: it would wrap or copy the routes, and tests walk these very
-                # objects.
+                # `include_router` would wrap or copy the routes, and tests need the same objects.
                 self._router.routes.extend(noun_routes(noun))
                 self._loaded.add(noun)

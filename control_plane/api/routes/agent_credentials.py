@@ -1,4 +1,4 @@
-"""Routes by which an agent gets what a trial of its own may use: keys and registry logins."""
+"""Routes by which an agent requests credentials for a running trial: keys and registry logins."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,19 +27,22 @@ router = guarded_router("agents")
 
 
 class CredentialsBody(RequestBody):
-    """The allocation whose trial needs keys."""
+    """The allocation of the trial that needs keys."""
 
     allocation: AllocationName
 
 
 class LoginBody(CredentialsBody):
-    """The allocation whose image is to be pulled, and the image."""
+    """The image to pull, and the allocation that will run in the image."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class CredentialsAnswer(Answer):
-    """Keys for a trial, and until when (epoch ms) they are good."""
+    """Keys that sign a trial's requests to a bucket.
+
+    `expires_ms` is the end of the keys' validity in epoch ms.
+    """
 
     key_id: str
     secret: str
@@ -48,8 +51,10 @@ class CredentialsAnswer(Answer):
 
 
 class TokenAnswer(Answer):
-    """A token that a trial's requests carry, until when (epoch ms) it is good, and the service
-    account whose token it is.
+    """A bearer token for a trial's requests to a bucket.
+
+    `expires_ms` is the end of the token's validity in epoch ms. `account` is the service account
+    that the token belongs to, or "".
     """
 
     access_token: str
@@ -58,7 +63,7 @@ class TokenAnswer(Answer):
 
 
 class LoginAnswer(Answer):
-    """A login at the registry of an image."""
+    """A login at the registry of an image, for a single pull."""
 
     username: str
     password: str
@@ -69,6 +74,12 @@ class LoginAnswer(Answer):
 def storage_credentials(
     agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
 ) -> CredentialsAnswer | TokenAnswer:
+    """Issue credentials for the checkpoints of a trial that runs on the calling agent.
+
+    Errors: `forbidden` for another agent, or if the allocation does not run on the agent.
+    `not_found` if the cluster issues no credentials for the trial's checkpoint store. `unavailable`
+    if the cloud does not answer.
+    """
     check_own(agent_id, caller)
     issuer = services.credential_issuer
     if issuer is None:
@@ -85,6 +96,12 @@ def storage_credentials(
 def data_credentials(
     agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
 ) -> CredentialsAnswer | TokenAnswer:
+    """Issue credentials for the data that training code in the pool of the trial may use.
+
+    Errors: `forbidden` for another agent, or if the allocation does not run on the agent.
+    `not_found` if the cluster issues no data credentials in the pool. `unavailable` if the cloud
+    does not answer.
+    """
     check_own(agent_id, caller)
     grants, running = _grants(services), _running_trial(services, agent_id, body)
     if not grants.gives_data_keys(running.pool):
@@ -101,6 +118,12 @@ def data_credentials(
 def registry_credentials(
     agent_id: AgentId, body: LoginBody, caller: Caller, services: ServicesParameter
 ) -> LoginAnswer:
+    """Issue a login that can pull an image of a trial that runs on the agent.
+
+    Errors: `forbidden` for another agent, or if the allocation does not run on the agent, or if the
+    trial does not run in the image. `not_found` if the cluster issues no login for the image.
+    `unavailable` if the cloud does not answer.
+    """
     check_own(agent_id, caller)
     grants, running = _grants(services), _running_trial(services, agent_id, body)
     config = parse_stored_config(running.definition)
@@ -121,7 +144,7 @@ def _to_answer(issued: StorageCredentials | StorageToken) -> CredentialsAnswer |
 
 @contextmanager
 def _cloud_may_not_answer() -> Iterator[None]:
-    """Answer that nothing can be given out for now where the block raises OSError."""
+    """Raise RequestError unavailable in place of an OSError that the context raises."""
     try:
         yield
     except OSError as error:

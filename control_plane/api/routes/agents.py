@@ -37,8 +37,8 @@ from control_plane.usecases.idempotency import IdempotentRequest
 
 SYNC_BYTES_MAX = 1024 * 1024
 HOLD_MS_MAX = 20_000
-# Where each call is paid for, training metrics and logs come with about each third of those that
-# are made anyway: what they are written as costs more than all else.
+# On a host that charges for each call, training metrics and logs come with about every third of the
+# regular calls, because writing metrics and logs costs more than the rest of a call.
 PATIENT_MS = 36_000
 
 router = guarded_router("agents")
@@ -48,13 +48,16 @@ SlotId = Annotated[int, Path(ge=0, le=1_000_000)]
 
 
 class DisableBody(RequestBody):
-    """The body of a disable, which may be left out."""
+    """The body of a request that disables an agent. The body may be omitted.
+
+    With `drain`, allocations that run on the agent may finish. Otherwise they are stopped.
+    """
 
     drain: bool = False
 
 
 class EnrolmentAnswer(Answer):
-    """The session of an enrolled agent; docs/agent-protocol.md has the fields."""
+    """The session of an enrolled agent; docs/agent-protocol.md describes the fields."""
 
     agent_id: str
     token: str
@@ -83,7 +86,7 @@ def disable(
     agent_id: AgentId,
     request: IdempotencyParameter,
     services: ServicesParameter,
-    # The title keeps the description of the API as it always was.
+    # The title keeps the OpenAPI document unchanged.
     body: Annotated[DisableBody | None, Body(title="Asked")] = None,
 ) -> Response:
     drain = body is not None and body.drain
@@ -129,7 +132,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
 
 
 @router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])
-@require_role(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
+@require_role(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX, has_lines=True)
 async def sync(
     agent_id: AgentId, body: SyncBody, caller: Caller, services: ServicesParameter
 ) -> Response:
@@ -137,14 +140,14 @@ async def sync(
     polls = services.long_polls
     if polls is None:
         answer = await run_in_threadpool(_take_call, services, agent_id, body)
-        # Each call is paid for: what can wait comes with one that is made anyway.
+        # The host charges for each call, so that the agent calls rarely while nothing is new.
         next_sync_ms = 1000 if answer.is_news else _steady_ms()
         return json_response(answer.with_next_sync(next_sync_ms, PATIENT_MS))
     return json_response(await _hold_call(services, polls, agent_id, body))
 
 
 def check_own(agent_id: str, caller: Principal) -> None:
-    """Refuse the token of another agent."""
+    """Raise RequestError forbidden unless the caller is the agent `agent_id`."""
     if caller.subject != agent_id:
         raise RequestError(
             Code.FORBIDDEN, "an agent's token works only for that agent's own routes"
@@ -157,7 +160,7 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     if body.notice is not None:
         notice = InstanceNotice(agent_id, body.notice.deadline_ms)
     try:
-        return sync_agent(services, agent_id, requests, notice, body.incarnation)
+        return sync_agent(services, agent_id, requests, notice, body.incarnation, body.cached)
     except (CommandRefused, RequestError):
         raise
     except Exception:
@@ -168,10 +171,14 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
 async def _hold_call(
     services: Services, polls: LongPollRegistry, agent_id: str, body: SyncBody
 ) -> bytes:
-    """The answer: immediately if the agent sent something, otherwise once there is something for
-    it.
+    """Accept a sync call, and return the encoded answer, at once or after a wait.
+
+    Answer at once if the call has reports, logs or cached experiments, or announces more reports.
+    Otherwise wait until the revision of the answer differs from `body.seen`. The wait lasts at most
+    `body.wait_ms` and HOLD_MS_MAX, and ends when the agent calls again. A previous waiting call of
+    the agent ends at once. Raises as `sync_agent`.
     """
-    brings_something = bool(body.reports or body.logs or body.more)
+    brings_something = bool(body.reports or body.logs or body.more or body.cached)
     hold_ms = 0 if brings_something else min(body.wait_ms, HOLD_MS_MAX)
     deadline = time.monotonic() + hold_ms / 1000
     repeat = SyncRequest(body.epoch, tuple(body.known), call=body.call)
@@ -182,7 +189,7 @@ async def _hold_call(
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            # A change from before the actors were watched is seen by asking once more.
+            # An actor that was not watched before may have changed meanwhile: ask again at once.
             if not polls.watch_addresses(call, answer.addresses):
                 await call.wait(left)
             answer = await run_in_threadpool(answer_sync, services, agent_id, repeat)
@@ -195,7 +202,10 @@ def _execute(
     message: AgentEnableRequested | AgentDisableRequested,
     request: IdempotentRequest,
 ) -> Response:
-    """Execute a command once, and answer with the agent after it."""
+    """Execute a command of the agent once per idempotency key; answer with the changed agent.
+
+    `message` is the command. The agent's refusals pass on.
+    """
     address = addresses.agent(agent_id)
     answer = request.execute(
         services,

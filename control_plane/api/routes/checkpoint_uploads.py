@@ -1,6 +1,7 @@
-"""Routes of uploads: a user's files become a checkpoint of a trial."""
+"""Routes of uploads, by which a user's files become a checkpoint of a trial."""
 
 import hashlib
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -9,17 +10,19 @@ from fastapi import Depends, Query, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import Field
 
+from control_plane.access.ownership import Action, FindOwned
 from control_plane.access.principals import USER_ROLES
-from control_plane.api.dependencies import PageParameters, ServicesParameter
+from control_plane.api.dependencies import PageParameters, ServicesParameter, TrialId
+from control_plane.api.owned_objects import trial_in_path
 from control_plane.api.received_files import received_body
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import API_PATH, Caller, guarded_router, require_role
-from control_plane.api.routes.trials import TrialId
 from control_plane.checkpoint_stores.checkpoint_files import FileDigests, LargeFile, SignedUpload
 from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries.answer import Answer
 from control_plane.queries.checkpoint import Checkpoint
+from control_plane.queries.experiment_owners import find_owned_trial
 from control_plane.queries.pages import Page, page_from_rows
 from control_plane.text_forms import text_form
 from control_plane.usecases.checkpoint_uploads import (
@@ -52,14 +55,22 @@ FilePath = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class UploadBody(RequestBody):
-    """The trial, and the UUID of the checkpoint to be."""
+    """The trial, and the UUID of the new checkpoint."""
 
     trial_id: Annotated[int, Field(ge=1, le=10**12 - 1)]
     uuid: Annotated[str, Field(pattern=_UUID_PATTERN)]
 
 
+def _trial_in_body(body: UploadBody, services: ServicesParameter) -> FindOwned:
+    return partial(find_owned_trial, services, body.trial_id)
+
+
 class UploadAnswer(Answer):
-    """An upload. `state` is UPLOADING, or that of the checkpoint where it is recorded already."""
+    """An upload of a checkpoint.
+
+    `path` is the checkpoint's folder in the store. `state` is UPLOADING, or the state of a
+    checkpoint that is recorded already.
+    """
 
     uuid: str
     trial_id: int
@@ -69,14 +80,14 @@ class UploadAnswer(Answer):
 
 
 class UploadedFile(Answer):
-    """A file of an upload that is in the store."""
+    """A file of an upload that is already in the store. `size` is in bytes."""
 
     path: str
     size: int
 
 
 class FileBody(RequestBody):
-    """A file that the caller has."""
+    """A file to upload: the path in the checkpoint, the size in bytes, and the digests."""
 
     path: FilePath
     size: Annotated[int, Field(ge=0)]
@@ -85,14 +96,15 @@ class FileBody(RequestBody):
 
 
 class FilesBody(RequestBody):
-    """Files to be uploaded."""
+    """Files to upload."""
 
     files: Annotated[list[FileBody], Field(min_length=1, max_length=FILES_MAX)]
 
 
 class FileUpload(Answer):
-    """The request that uploads a file, to be sent as it is within 15 minutes; `url` may be a path
-    here, for which the token is needed, or a whole URL.
+    """The request that uploads a file. Send the request unchanged within 15 minutes.
+
+    `url` is a whole URL of the store, or a path of this API, which also needs the caller's token.
     """
 
     path: str
@@ -102,20 +114,24 @@ class FileUpload(Answer):
 
 
 class FileUploads(Answer):
-    """The requests that upload files, in the order of the files."""
+    """The requests that upload files, in the order of the sent files."""
 
     uploads: list[FileUpload]
 
 
 class PartBody(RequestBody):
-    """A part of a file: its number, from 1, and its digest."""
+    """A part of a file: the number, counted from 1, and the MD5 of the part."""
 
     number: Annotated[int, Field(ge=1)]
     md5: Annotated[str, Field(pattern=MD5_PATTERN)]
 
 
 class LargeFileBody(RequestBody):
-    """A file that is uploaded in parts; some stores refuse another content than that of `md5`."""
+    """A file that is uploaded in parts.
+
+    `size` is the size of the whole file in bytes. Some stores refuse content with another MD5 than
+    `md5`.
+    """
 
     path: FilePath
     size: Annotated[int, Field(ge=1)]
@@ -123,22 +139,25 @@ class LargeFileBody(RequestBody):
 
     @property
     def file(self) -> LargeFile:
-        """The file as stores take it."""
+        """The file in the form that checkpoint stores expect. A missing MD5 is ""."""
         return LargeFile(self.path, self.size, self.md5 or "")
 
 
 class PartsBody(LargeFileBody):
-    """Parts of a file to upload; without any, the answer only lists the stored parts."""
+    """Parts of a file to upload. Without parts, the answer only lists the stored parts."""
 
     parts: Annotated[list[PartBody], Field(max_length=FILES_MAX)] = []
 
 
 class SentPart(NamedTuple):
-    """The part that is a request's body: of which file, its number and its MD5."""
+    """The part of a file that the body of a request contains."""
 
     file: LargeFile
+    """The whole file, without MD5."""
     number: int
+    """The number of the part, counted from 1."""
     md5: str
+    """The MD5 of the part in hexadecimal."""
 
 
 def sent_part(
@@ -147,13 +166,17 @@ def sent_part(
     number: Annotated[int, Query(ge=1)],
     md5: Annotated[str, Query(pattern=MD5_PATTERN)],
 ) -> SentPart:
-    """The part that the query names."""
+    """Return the part that the query parameters describe.
+
+    `path` and `size` describe the whole file. `number` and `md5` describe the part.
+    """
     return SentPart(LargeFile(path, size), number, md5)
 
 
 class PartUpload(Answer):
-    """The request that uploads a part, to be sent as it is within 15 minutes; `url` may be a path
-    here, as for files.
+    """The request that uploads a part. Send the request unchanged within 15 minutes.
+
+    `url` is a whole URL of the store, or a path of this API, which also needs the caller's token.
     """
 
     number: int
@@ -163,8 +186,11 @@ class PartUpload(Answer):
 
 
 class PartUploads(Answer):
-    """All parts but the last have `part_bytes`, null where the file is to be sent whole; `stored`
-    has the numbers of those that are there. With `in_order` a part is taken after those before it.
+    """The answer to an offer of parts, with the requests that upload the parts.
+
+    All parts but the last have `part_bytes` bytes. `part_bytes` is null, and the lists are empty,
+    if the file must be sent whole. With `in_order`, a part must be sent after all earlier parts.
+    `stored` has the numbers of the stored parts. `uploads` is in the order of the sent parts.
     """
 
     part_bytes: int | None
@@ -174,16 +200,22 @@ class PartUploads(Answer):
 
 
 class CompletionBody(RequestBody):
-    """The digest of the manifest that was uploaded."""
+    """The digest of the uploaded manifest."""
 
     manifest_sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 @router.post(_PATH)
-@require_role(*USER_ROLES)
-def begin(body: UploadBody, caller: Caller, services: ServicesParameter) -> UploadAnswer:
-    """Begin an upload or go on with it, which changes nothing else."""
-    upload = begin_upload(services, body.trial_id, body.uuid, caller)
+@require_role(*USER_ROLES, changes=_trial_in_body, action=Action.UPLOAD)
+def begin(body: UploadBody, services: ServicesParameter) -> UploadAnswer:
+    """Begin the upload of a checkpoint to a trial, or resume the upload.
+
+    The checkpoint is not listed before the upload is complete. The cluster later deletes the files
+    of an upload that is never completed. Nothing changes if the checkpoint is already recorded.
+    Errors: `not_found` for an unknown trial. `forbidden` for another user's experiment. `conflict`
+    if the experiment is being deleted or the store cannot be opened.
+    """
+    upload = begin_upload(services, body.trial_id, body.uuid)
     state = "UPLOADING" if upload.state is None else str(upload.state)
     return UploadAnswer(
         uuid=upload.uuid,
@@ -195,18 +227,22 @@ def begin(body: UploadBody, caller: Caller, services: ServicesParameter) -> Uplo
 
 
 @router.get(f"{_PATH}/{{trial_id}}/{{uuid}}/files")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path, action=Action.UPLOAD)
 def list_uploaded(
     trial_id: TrialId,
     uuid: UploadUuid,
-    caller: Caller,
     services: ServicesParameter,
     page: PageParameters,
 ) -> Page[UploadedFile]:
-    """List the uploaded files that are in the store, by path."""
+    """List the files of an upload that are already in the store, by path.
+
+    The list is empty before the first file. Errors: `not_found` for an unknown trial. `forbidden`
+    for another user's experiment. `conflict` if the checkpoint is already recorded or the
+    experiment is being deleted. `unavailable` if the store does not answer.
+    """
     after = page.start_after(_LIST, (int,))
     first = 0 if after is None else max(int(after[0]) + 1, 0)
-    files = stored_files(services, find_upload(services, trial_id, uuid, caller))
+    files = stored_files(services, find_upload(services, trial_id, uuid))
     places = list(enumerate(files))[first : first + page.limit + 1]
     return page_from_rows(
         places,
@@ -218,16 +254,21 @@ def list_uploaded(
 
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/files")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path, action=Action.UPLOAD)
 def offer_files(
     trial_id: TrialId,
     uuid: UploadUuid,
     body: FilesBody,
-    caller: Caller,
     services: ServicesParameter,
 ) -> FileUploads:
-    """Say how to upload files, at most 100 at a time."""
-    upload = find_upload(services, trial_id, uuid, caller)
+    """Return the requests that upload whole files, at most 100 at a time.
+
+    A file for which the store signs no request goes to this API. Errors: `not_found` for an unknown
+    trial. `forbidden` for another user's experiment. `invalid` for a wrong path. `too_large` for a
+    file that must be sent in parts, or of more than 5 TiB. `conflict` if the checkpoint is already
+    recorded or the experiment is being deleted. `unavailable` if the store does not answer.
+    """
+    upload = find_upload(services, trial_id, uuid)
     files = [(file.path, FileDigests(file.size, file.sha256, file.md5)) for file in body.files]
     signed = sign_files(services, upload, files)
     own = f"{API_PATH}{_PATH}/{trial_id}/{uuid}/content"
@@ -239,16 +280,22 @@ def offer_files(
 
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path, action=Action.UPLOAD)
 def offer_file_parts(
     trial_id: TrialId,
     uuid: UploadUuid,
     body: PartsBody,
-    caller: Caller,
     services: ServicesParameter,
 ) -> PartUploads:
-    """Describe how to upload parts of a large file, at most 100 at a time, and list stored ones."""
-    upload = find_upload(services, trial_id, uuid, caller)
+    """Return the requests that upload parts of a large file, at most 100, and list stored parts.
+
+    A part for which the store signs no request goes to this API. Errors: `not_found` for an unknown
+    trial. `forbidden` for another user's experiment. `invalid` for a wrong path or part number.
+    `too_large` for a file of more than 5 TiB. `conflict` if the checkpoint is already recorded, the
+    stored parts belong to another size, or the experiment is being deleted. `unavailable` if the
+    store does not answer.
+    """
+    upload = find_upload(services, trial_id, uuid)
     parts = [(part_body.number, part_body.md5) for part_body in body.parts]
     offered = offer_parts(services, upload, body.file, parts)
     if offered is None:
@@ -267,17 +314,28 @@ def offer_file_parts(
 
 
 @router.put(f"{_PATH}/{{trial_id}}/{{uuid}}/parts/content", status_code=204)
-@require_role(*USER_ROLES, body_bytes_max=signed_part_bytes(FILE_BYTES_MAX))
+@require_role(
+    *USER_ROLES,
+    body_bytes_max=signed_part_bytes(FILE_BYTES_MAX),
+    changes=trial_in_path,
+    action=Action.UPLOAD,
+)
 async def store_part_content(
     trial_id: TrialId,
     uuid: UploadUuid,
     part: Annotated[SentPart, Depends(sent_part)],
     request: Request,
-    caller: Caller,
     services: ServicesParameter,
 ) -> Response:
-    """Store a part for which the store signs no upload, if nothing is wrong with it."""
-    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
+    """Store the part of a file that the body contains, for a store that signs no requests.
+
+    Storing a part again is not an error. Errors: `not_found` for an unknown trial. `forbidden` for
+    another user's experiment. `invalid` if the body has another MD5 or size than the part, or for a
+    wrong path or part number, or if the store accepts only whole files. `conflict` if the
+    checkpoint is already recorded or the experiment is being deleted. `unavailable` if the store
+    does not answer.
+    """
+    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid)
     async with received_body(request, _new_md5) as (source, received):
         if received != part.md5:
             raise invalid("", "the body's MD5 differs from the one declared; send it again")
@@ -287,33 +345,45 @@ async def store_part_content(
 
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts/join", status_code=204)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path, action=Action.UPLOAD)
 def join(
     trial_id: TrialId,
     uuid: UploadUuid,
     body: LargeFileBody,
-    caller: Caller,
     services: ServicesParameter,
 ) -> Response:
-    """Make a large file of its parts, which are all there; again is no error."""
-    upload = find_upload(services, trial_id, uuid, caller)
+    """Join the stored parts to a large file. All parts must be stored.
+
+    Joining again is not an error. Errors: `not_found` for an unknown trial. `forbidden` for another
+    user's experiment. `invalid` for a wrong path, or if the store accepts only whole files.
+    `conflict` if the stored parts do not fit the file, the checkpoint is already recorded, or the
+    experiment is being deleted. `unavailable` if the store does not answer.
+    """
+    upload = find_upload(services, trial_id, uuid)
     join_parts(services, upload, body.file)
     return Response(status_code=204)
 
 
 @router.put(f"{_PATH}/{{trial_id}}/{{uuid}}/content", status_code=204)
-@require_role(*USER_ROLES, body_bytes_max=FILE_BYTES_MAX)
+@require_role(
+    *USER_ROLES, body_bytes_max=FILE_BYTES_MAX, changes=trial_in_path, action=Action.UPLOAD
+)
 async def store_content(
     trial_id: TrialId,
     uuid: UploadUuid,
     path: Annotated[str, Query(min_length=1, max_length=1024)],
     sha256: Annotated[str, Query(pattern=SHA256_PATTERN)],
     request: Request,
-    caller: Caller,
     services: ServicesParameter,
 ) -> Response:
-    """Store a file for which the store signs no upload, if nothing is wrong with it."""
-    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
+    """Store the file that the body contains, for a store that signs no requests.
+
+    Nothing changes if the store already has the file. Errors: `not_found` for an unknown trial.
+    `forbidden` for another user's experiment. `invalid` for a wrong path, or if the body's SHA-256
+    is not `sha256`. `too_large` for a body of more than 5 TiB. `conflict` if the checkpoint is
+    already recorded or the experiment is being deleted. `unavailable` if the store does not answer.
+    """
+    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid)
     async with received_body(request) as (source, received):
         if received != sha256:
             raise invalid("", "the body's SHA-256 differs from the one declared; send it again")
@@ -322,7 +392,7 @@ async def store_content(
 
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/complete")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path, action=Action.UPLOAD)
 def complete(
     trial_id: TrialId,
     uuid: UploadUuid,
@@ -330,8 +400,15 @@ def complete(
     caller: Caller,
     services: ServicesParameter,
 ) -> Checkpoint:
-    """Record the checkpoint, whose files are all there."""
-    upload = find_upload(services, trial_id, uuid, caller)
+    """Check that every file of the manifest is stored, and record the checkpoint.
+
+    Return the checkpoint, unchanged if it is already recorded as complete. Errors: `not_found` for
+    an unknown trial. `forbidden` for another user's experiment. `invalid` if the manifest has
+    another digest, is wrong, or belongs to another upload. `conflict` if a file is missing, the
+    checkpoint was deleted, or the experiment is being deleted. `unavailable` if the store does not
+    answer.
+    """
+    upload = find_upload(services, trial_id, uuid)
     return complete_upload(services, upload, body.manifest_sha256, caller)
 
 

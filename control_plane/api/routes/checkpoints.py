@@ -1,11 +1,13 @@
-"""Routes of checkpoints, named by a unique prefix of their UUID: describe, change, delete, pin."""
+"""Routes of checkpoints: describe, change, delete, pin. A UUID's prefix names a checkpoint."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 from pydantic import StringConstraints
 
+from control_plane.access.ownership import Action, FindOwned
 from control_plane.access.principals import USER_ROLES, Principal
 from control_plane.api.dependencies import (
     ExperimentId,
@@ -14,6 +16,7 @@ from control_plane.api.dependencies import (
     ServicesParameter,
 )
 from control_plane.api.metadata import OWN_METADATA_BYTES_MAX, MetadataBody, check_metadata
+from control_plane.api.owned_objects import experiment_in_path, only_own
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.checkpoint_stores.manifests import StoredFile
@@ -67,8 +70,15 @@ FilePatterns = Annotated[
 Count = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
+def _checkpoint_in_path(uuid: Prefix, services: ServicesParameter) -> FindOwned:
+    return partial(checkpoints.find_owned_checkpoint, services, uuid)
+
+
 class CheckpointFile(Answer):
-    """A file of a checkpoint. `url` may be fetched without a token for 15 minutes."""
+    """A file of a checkpoint.
+
+    `size` is in bytes. `url` downloads the file without a token for 15 minutes.
+    """
 
     path: str
     size: int
@@ -77,7 +87,7 @@ class CheckpointFile(Answer):
 
 
 class CheckpointPin(checkpoints.CheckpointHolders):
-    """The holders of the checkpoint with this UUID."""
+    """The reasons for keeping the checkpoint `uuid`, after a change of a pin."""
 
     uuid: str
 
@@ -89,7 +99,7 @@ def describe(uuid: Prefix, services: ServicesParameter) -> checkpoints.Checkpoin
 
 
 @router.patch("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_checkpoint_in_path)
 def change(
     uuid: Prefix,
     body: MetadataBody,
@@ -97,7 +107,13 @@ def change(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Set the metadata of a checkpoint. With `revision` only if they are of that still."""
+    """Replace the metadata of a checkpoint, and return the checkpoint.
+
+    Metadata in the checkpoint's files do not change. Errors: `not_found` or `invalid` unless `uuid`
+    is the start of exactly one UUID. `forbidden` for another user's experiment. `invalid` for
+    metadata of more than 16 KiB, or with values that cannot be stored. `conflict` if `revision` is
+    given and the metadata have another revision, or if the experiment is being deleted.
+    """
     check_metadata(body.metadata, OWN_METADATA_BYTES_MAX)
 
     def set_metadata(
@@ -109,7 +125,7 @@ def change(
 
 
 @router.delete("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_checkpoint_in_path)
 def delete(
     uuid: Prefix,
     caller: Caller,
@@ -117,8 +133,16 @@ def delete(
     services: ServicesParameter,
     glob: FilePatterns = None,
 ) -> Response:
-    """Delete the checkpoint's files, within seconds; deleting them again is no error. With `glob`
-    only those that one of the patterns chooses.
+    """Delete the files of a checkpoint, or with `glob` the files that match any of the patterns.
+
+    Return the checkpoint. A collection deletes the files within seconds. Without `glob`, deleting a
+    deleted checkpoint changes nothing. A checkpoint without some files can only be downloaded: no
+    trial can start from the checkpoint. If all files match, the whole checkpoint is deleted.
+    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `forbidden` for
+    another user's experiment. `conflict` if the checkpoint is pinned, or if a trial that has not
+    ended needs the checkpoint. Further errors with `glob`: `not_found` for a deleted checkpoint.
+    `invalid` if no file matches, or the checkpoint would have too many patterns. `conflict` for a
+    damaged checkpoint.
     """
 
     def delete_chosen(
@@ -136,38 +160,64 @@ def delete(
 def preview_one(
     uuid: Prefix, services: ServicesParameter, glob: FilePatterns = None
 ) -> DeletionPreview:
-    """Preview the checkpoint's deletion, or with `glob` that of a part, which changes nothing."""
+    """Preview the deletion of a checkpoint, or with `glob` of the matching files.
+
+    Nothing is deleted. `problem` in the answer is the reason why the deletion would be refused. For
+    a deleted checkpoint, all numbers are 0. Errors: `not_found` or `invalid` unless `uuid` is the
+    start of exactly one UUID. With `glob`, also `not_found` if the files were deleted, `invalid` if
+    no file matches, and `conflict` if the manifest is damaged.
+    """
     if glob is None:
         return preview_deletion(services, uuid)
     return preview_partial_deletion(services, uuid, tuple(glob))
 
 
 @router.delete("/checkpoints/{uuid}/damage", response_model=checkpoints.Checkpoint)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_checkpoint_in_path, action=Action.CHANGE)
 def clear_damage_mark(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Clear the damage mark of a checkpoint; the caller has verified all of its files."""
+    """Clear the damage mark of a checkpoint, and return the checkpoint.
+
+    Read and verify all files before: the cluster only checks the manifest, and that the store has
+    each file with the right size. After these checks, nothing changes for a checkpoint without a
+    mark. Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID.
+    `not_found` if the files were deleted. `forbidden` for another user's experiment. `conflict` if
+    the manifest is damaged, or a file is missing or has another size. `unavailable` if the store
+    does not answer.
+    """
     return _change_checkpoint(services, request, uuid, caller, clear_damage)
 
 
 @router.post("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def pin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Keep the checkpoint until the caller unpins it; pinning it again is no error."""
+    """Pin a checkpoint for the caller, so that the checkpoint is kept until the caller unpins it.
+
+    Any user may pin any checkpoint. Pinning again changes nothing. Return all holders of the
+    checkpoint. Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID.
+    `conflict` if files of the checkpoint were deleted, or if 100 users have pinned the checkpoint.
+    `unavailable` if other requests keep changing the pin.
+    """
     return _change_pin(
         services, request, lambda writes: pin_checkpoint(services, uuid, caller, writes)
     )
 
 
 @router.delete("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def unpin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Remove the caller's pin, or every user's for an admin; the next collection decides."""
+    """Remove the caller's pin from a checkpoint. An admin removes the pins of all users.
+
+    Without other holders, the next collection may delete the checkpoint. Nothing changes if no user
+    has pinned the checkpoint. Return the remaining holders. Errors: `not_found` or `invalid` unless
+    `uuid` is the start of exactly one UUID. `forbidden` if only other users have pinned the
+    checkpoint. `unavailable` if other requests keep changing the pin.
+    """
     return _change_pin(
         services, request, lambda writes: unpin_checkpoint(services, uuid, caller, writes)
     )
@@ -178,7 +228,11 @@ def unpin(
 def list_files(
     uuid: Prefix, services: ServicesParameter, page: PageParameters
 ) -> Page[CheckpointFile]:
-    """List the files by path."""
+    """List the files of a checkpoint by path, each with a URL for the download.
+
+    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
+    the files were deleted. `conflict` if the manifest is damaged.
+    """
     folder = checkpoint_folder(services, uuid)
 
     def to_item(_: int, file: StoredFile) -> CheckpointFile:
@@ -191,7 +245,12 @@ def list_files(
 @router.get("/checkpoints/{uuid}/storage")
 @require_role(*USER_ROLES)
 def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
-    """Locate the checkpoint for callers that have their own credentials for its store."""
+    """Return the folder and the store of a checkpoint, for callers with credentials for the store.
+
+    Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
+    the files were deleted. `conflict` if only the cluster can reach the store, or if the recorded
+    folder is wrong.
+    """
     return locate_checkpoint(services, uuid)
 
 
@@ -205,8 +264,11 @@ def preview(
     save_trial_latest: Count = None,
     delete_experiment: bool = False,
 ) -> CollectionPreview:
-    """Preview a collection, or the experiment's deletion, which changes nothing. Absent numbers are
-    the experiment's.
+    """Preview a collection of an experiment's checkpoints, or the deletion of the experiment.
+
+    Nothing is deleted. The three numbers of checkpoints to keep default to the experiment's
+    settings, and are ignored with `delete_experiment`. Error: `not_found` for an unknown
+    experiment.
     """
     numbers = (save_experiment_best, save_trial_best, save_trial_latest)
     return preview_collection(
@@ -219,19 +281,28 @@ def preview(
 def list_unrecorded_checkpoints(
     experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[UnrecordedCheckpointAnswer]:
-    """List checkpoints in an experiment's folders that are not recorded, by trial."""
+    """List the checkpoints in the store of an experiment that the cluster has not recorded.
+
+    The list is sorted by trial. A page covers up to 20 trials and ignores `limit`. Errors:
+    `not_found` for an unknown experiment. `conflict` if the store cannot be read.
+    """
     return list_unrecorded(services, experiment_id, page)
 
 
 @router.delete("/experiments/{experiment_id}/tensorboard", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def delete_tensorboard(
     experiment_id: ExperimentId,
     caller: Caller,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Delete the TensorBoard files of an experiment that has ended."""
+    """Delete the TensorBoard files of an experiment that has ended, and return the experiment.
+
+    Errors: `not_found` for an unknown experiment. `forbidden` for another user's experiment.
+    `conflict` if the experiment has not ended. `unavailable` if the store fails, or if files remain
+    after 20 seconds: repeat the request to delete the rest.
+    """
     answer = request.execute(
         services,
         lambda extra_writes: delete_tensorboard_files(
@@ -249,7 +320,20 @@ def _change_checkpoint(
     caller: Principal,
     change: Callable[[Services, str, Principal, ExtraWrites], object],
 ) -> Response:
-    """Change a checkpoint once, and answer what it is now."""
+    """Change a checkpoint once per idempotency key, and answer with the changed checkpoint.
+
+    Args:
+        services: the services that `change` gets.
+        request: the request with the idempotency key.
+        uuid: a prefix of the checkpoint's UUID.
+        caller: the user that `change` gets.
+        change: changes the checkpoint, given the full UUID, and commits the extra writes. Its
+            result is the reply that is stored for the key.
+
+    Raises:
+        RequestError: not_found or invalid, if no checkpoint or several have the prefix. Errors of
+            `change` pass on.
+    """
     full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
     answer = request.execute(
         services,
@@ -264,7 +348,10 @@ def _change_pin(
     request: IdempotentRequest,
     change: Callable[[PinExtraWrites], PinChange],
 ) -> Response:
-    """Change a pin once, and answer what keeps its checkpoint now."""
+    """Change a pin once per idempotency key, and answer with the checkpoint's holders.
+
+    `change` changes the pin and commits the extra writes. Errors of `change` pass on.
+    """
 
     def effect(extra_writes: ExtraWrites) -> object:
         return _pin_reply(change(lambda changed: extra_writes(_pin_reply(changed))))

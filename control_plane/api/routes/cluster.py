@@ -10,7 +10,7 @@ router = guarded_router("cluster")
 
 
 class CallerIdentity(Answer):
-    """The user and role that the caller's token stands for."""
+    """The user and the role of the caller's token."""
 
     user: str
     role: Role

@@ -1,4 +1,4 @@
-"""The route of reports of cost."""
+"""The route of cost reports."""
 
 from datetime import date
 
@@ -22,7 +22,12 @@ def report(
     since: date | None = None,
     until: date | None = None,
 ) -> CostReport:
-    """Report the costs of some days; by default from the beginning of the month to today."""
+    """Report the costs of the days from `since` to `until`, both included, in UTC.
+
+    `until` defaults to today, and a later day counts as today. `since` defaults to the first day of
+    the month of `until`. `by` chooses the lines of the report. Error: `invalid` if `since` is later
+    than `until` or today, or more than 365 days before the last day.
+    """
     today = utc_day(services.now_ms())
     last = min(until or today, today)
     first = since or last.replace(day=1)

@@ -1,8 +1,8 @@
-"""Routes of an experiment's model code as files, for callers that cannot follow a redirect to a
-bucket.
+"""Routes of an experiment's model code, file by file.
 
-An archive is read by one thread beside those that answer, since a pass over one that was made to be
-dear takes seconds; what is kept of it is answered at once.
+Callers that cannot follow a redirect to a bucket use these routes. A single thread reads archives,
+apart from the threads of other requests, because a maliciously built archive takes seconds. Cached
+answers do not wait for this thread.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,11 @@ Shown = TypeVar("Shown")
 async def list_code(
     experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[CodeFileAnswer]:
-    """List the files of the model code by path; folders are what paths have in common."""
+    """List the files of an experiment's model code by path. The files of a folder stay together.
+
+    Errors: `not_found` if the experiment does not exist or has no stored model code. `conflict` if
+    the archive is damaged or breaks a rule.
+    """
     return await _answer(
         services, experiment_id, None, lambda digest: list_code_files(services, digest, page)
     )
@@ -52,8 +56,11 @@ async def read_file(
     services: ServicesParameter,
     path: Annotated[str, Query(min_length=1, max_length=NAME_BYTES_MAX)],
 ) -> CodeTextAnswer:
-    """Read the text of one file, up to 1 MiB of it. What is no text, or more, comes with the whole
-    archive.
+    """Read the first 1 MiB of a text file of the model code.
+
+    `text` is null for a file that is not text. Download the whole archive for such files and for
+    longer texts. Errors: `not_found` if the experiment, its model code or the path does not exist.
+    `conflict` if the archive is damaged or breaks a rule.
     """
     return await _answer(
         services, experiment_id, path, lambda digest: read_code_file(services, digest, path)

@@ -34,6 +34,7 @@ from control_plane.api.metadata import (
     check_metadata,
     parse_metadata_filters,
 )
+from control_plane.api.owned_objects import experiment_in_path, only_own
 from control_plane.api.project_names import GroupName, check_group_name
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
@@ -55,7 +56,7 @@ from control_plane.queries.experiment_list import ExperimentFilter
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.usecases.continuation import continue_command
-from control_plane.usecases.experiment_deletion import check_may_delete, check_unpinned
+from control_plane.usecases.experiment_deletion import check_unpinned
 from control_plane.usecases.idempotency import IdempotentRequest
 from control_plane.usecases.submission import Submission, check_submission, submit_experiment
 
@@ -68,7 +69,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class CreateBody(RequestBody):
-    """The body of `POST /experiments`."""
+    """The body of `POST /experiments`; docs/api.md describes the fields."""
 
     config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
     model_code: Annotated[str, Field(pattern=SHA256_PATTERN)] | None = None
@@ -81,14 +82,14 @@ class CreateBody(RequestBody):
 
 
 class ContinueBody(RequestBody):
-    """The body of `POST /experiments/{id}/continue`."""
+    """The body of `POST /experiments/{id}/continue`. An override is a text `path=value`."""
 
     overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=20)] = []
     validate_only: bool = False
 
 
 class ExperimentChangeBody(RequestBody):
-    """The fields of an experiment to change; absent ones stay."""
+    """The fields of an experiment to change. Absent fields stay unchanged."""
 
     name: ExperimentName | None = None
     description: Description | None = None
@@ -107,12 +108,17 @@ class ExperimentChangeBody(RequestBody):
 
 
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def create(
     body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Create an experiment, or what runs once as `kind`. With `validate_only` nothing is created:
-    200 and what would be; this works without `model_code`.
+    """Create an experiment, or a command, notebook or shell as `kind` says; return the experiment.
+
+    The caller becomes the owner. With `validate_only`, nothing is created, and `model_code` may be
+    omitted. The status is then 200 instead of 201, and the answer is the experiment that would be
+    created, with the id null. Errors: `invalid` for problems of the configuration, for a missing
+    template or model code, and for pools that cannot run the experiment. `unavailable` if too many
+    experiments are created at the same time.
     """
     if body.model_code is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
@@ -165,8 +171,13 @@ def list_experiments(
     order: experiment_list.Order = "desc",
     kind: Annotated[str, Query(max_length=200)] = JobKind.EXPERIMENT,
 ) -> experiment_list.ExperimentPage:
-    """List experiments, newest first or in another order. `state` is a comma list, `name` a part of
-    the name, `metadata` repeats as `key=value`; `kind` is a comma list of what is shown, or `all`.
+    """List experiments that meet all conditions, newest first or in another order.
+
+    `state` and `kind` are lists separated by commas; the kind `all` shows every kind. `name` is a
+    part of the name, in any case. `metadata` has the form `key=value` and may be repeated. A page
+    may be short or empty although `next_cursor` is set. Orders other than `sort=id` cover only the
+    newest experiments; `left_out_before` is the id below which experiments are left out. Error:
+    `invalid` for an unknown state or kind, a wrong filter, or a cursor of another list.
     """
     shown = replace(shown, kinds=kind)
     return experiment_list.list_experiments(services, page, shown, sort, order)
@@ -181,7 +192,7 @@ def describe(
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def pause(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
@@ -189,7 +200,7 @@ def pause(
 
 
 @router.post("/experiments/{experiment_id}/activate", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def activate(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
@@ -197,31 +208,47 @@ def activate(
 
 
 @router.post("/experiments/{experiment_id}/cancel", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def cancel(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """End an experiment after the trials have saved a checkpoint, and return the experiment.
+
+    Canceling an experiment that is ending or has ended changes nothing, or is a `conflict` in the
+    step era. Errors: `not_found` for an unknown or deleted experiment. `forbidden` for another
+    user's experiment.
+    """
     return _execute(services, experiment_id, CancelRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def kill(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """End an experiment immediately, and return the experiment.
+
+    Killing an experiment that has ended changes nothing, or is `not_found` in the step era. Errors:
+    `not_found` for an unknown or deleted experiment. `forbidden` for another user's experiment.
+    """
     return _execute(services, experiment_id, KillRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/archive", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def archive(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """Leave an ended experiment out of lists by default, and return the experiment.
+
+    Errors: `not_found` for an unknown or deleted experiment. `forbidden` for another user's
+    experiment. `conflict` if the experiment has not ended or is being deleted.
+    """
     return _execute(services, experiment_id, ArchiveRequested, request)
 
 
 @router.post("/experiments/{experiment_id}/unarchive", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def unarchive(
     experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
@@ -229,15 +256,20 @@ def unarchive(
 
 
 @router.post("/experiments/{experiment_id}/continue", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def resume(
     experiment_id: ExperimentId,
     body: ContinueBody,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Continue an experiment: trials that did not complete go on from their latest checkpoints.
-    With `validate_only` the overrides alone are checked, and nothing is continued.
+    """Continue an ended experiment, and return the experiment.
+
+    Trials that did not complete continue from the latest checkpoints. `overrides` may only increase
+    the length and `max_restarts`. With `validate_only`, only the overrides are checked. Errors:
+    `not_found` for an unknown experiment. `forbidden` for another user's experiment. `invalid` for
+    a wrong override. `conflict` if the experiment has not ended, is archived, cannot be continued,
+    or has nothing left to do.
     """
 
     def message() -> ContinueRequested:
@@ -252,15 +284,21 @@ def resume(
 
 
 @router.patch("/experiments/{experiment_id}", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def change(
     experiment_id: ExperimentId,
     body: ExperimentChangeBody,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Change settings. A null `max_slots` or `max_cost` lifts the limit; other nulls change
-    nothing. With `revision` only if what is said of it is of that still.
+    """Change settings of an experiment, and return the experiment.
+
+    A null `max_slots` or `max_cost` removes the limit. Other nulls change nothing. Numbers of
+    checkpoints to keep also request a collection, even if the numbers are unchanged. Errors:
+    `not_found` for an unknown experiment. `forbidden` for another user's experiment. `invalid` for
+    a value out of range, an invalid name, or metadata of more than 4 KiB. `conflict` if the
+    experiment is being deleted, or if `revision` is given and the texts that users edit have
+    another revision.
     """
 
     if body.metadata is not None:
@@ -288,19 +326,17 @@ def change(
 
 
 @router.delete("/experiments/{experiment_id}", response_model=experiments.Experiment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=experiment_in_path)
 def delete(
-    experiment_id: ExperimentId,
-    caller: Caller,
-    request: IdempotencyParameter,
-    services: ServicesParameter,
+    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Delete an experiment of the caller's own, or any as admin; its checkpoints, logs and metrics
-    go in the background.
+    """Delete an ended experiment. Checkpoints, logs and metrics are deleted in the background.
+
+    Return the experiment. Errors: `not_found` for an unknown experiment. `forbidden` for another
+    user's experiment. `conflict` if the experiment has not ended, or if a checkpoint is pinned.
     """
 
     def message() -> DeleteRequested:
-        check_may_delete(services, experiment_id, caller)
         check_unpinned(services, experiment_id)
         return DeleteRequested()
 
@@ -315,7 +351,12 @@ def list_trials(
     page: PageParameters,
     metadata: MetadataFilters = None,
 ) -> Page[trials.Trial]:
-    """List the trials by number; `metadata` repeats as `key=value`."""
+    """List the trials of an experiment by number, or the trials with certain metadata.
+
+    `metadata` has the form `key=value` and may be repeated; a trial must meet each filter. A page
+    may then be short or empty although `next_cursor` is set. Errors: `not_found` for an unknown
+    experiment. `invalid` for a wrong filter or a cursor of another list.
+    """
     terms = parse_metadata_filters(metadata)
     return trials.list_trials(services, experiment_id, page, terms)
 
@@ -347,7 +388,11 @@ def _execute(
     message: Callable[[], object],
     request: IdempotentRequest,
 ) -> Response:
-    """Execute a command once. `message` makes it only when it is needed, not for a repeat."""
+    """Execute a command of the experiment once per idempotency key; answer with the experiment.
+
+    `message` builds the command, and is not called for a repeated request. Errors of `message`, and
+    refusals of the command, pass on.
+    """
     address = addresses.experiment(experiment_id)
     answer = request.execute(
         services,

@@ -1,4 +1,4 @@
-"""Routes that tell whether the API is up, and describe it."""
+"""Routes that report whether the API serves requests, and that describe the API."""
 
 from typing import Any, cast
 
@@ -15,14 +15,14 @@ router = guarded_router("health")
 @router.get("/health")
 @allow_anyone
 async def health() -> dict[str, str]:
-    """Answer while the process serves; nothing else is checked, so that it costs nothing."""
+    """Report that the API serves requests. Nothing else is checked."""
     return {"status": "ok"}
 
 
 @router.get("/openapi.json", include_in_schema=False)
 @require_role(*USER_ROLES)
 def openapi(request: Request) -> dict[str, Any]:
-    """Describe every route; the document is made once per application."""
+    """Return the OpenAPI document of all routes. The application builds the document once."""
     app = request.app
     if app.openapi_schema is None:
         app.openapi_schema = openapi_document(app.title, app.version, all_routes())

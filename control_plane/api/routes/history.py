@@ -1,4 +1,4 @@
-"""Routes of an experiment's history, and of the replay of its journals."""
+"""Routes of an experiment's history, and of the replays of journals."""
 
 from typing import Annotated, Literal
 
@@ -23,11 +23,17 @@ def list_history(
     trials: bool | None = None,
     order: Literal["asc", "desc"] = "asc",
 ) -> Page[history.Event]:
-    """List events, oldest first or with `order=desc` newest first, one per message: the
-    experiment's, and between them its trials' as long as it has at most 100 of them. `trials=false`
-    leaves those out, `trials=true` refuses an experiment with more; `actor=trial#7` tells of one
-    trial alone, `actor=experiment#3` of the experiment. What one only repeats of the other is left
-    out where both are listed.
+    """List the events of an experiment and of the trials: an event for each processed message.
+
+    The oldest event comes first, or with `order=desc` the newest. Events of trials are included if
+    the experiment has at most 100 trials; an event that only repeats another event is then left
+    out. `trials=false` lists only the experiment's own events. `actor=trial#7` lists only the
+    events of a trial, and `actor=experiment#3` only the experiment's own. A page may be short or
+    empty although `next_cursor` is set.
+
+    Errors: `not_found` for an unknown experiment or trial. `invalid` if `trials=true` and the
+    experiment has more than 100 trials, if `actor` is not an actor of the experiment, or for a
+    cursor of another list.
     """
     descending = order == "desc"
     return history.list_history(services, experiment_id, actor, trials, page, descending=descending)
@@ -38,7 +44,11 @@ def list_history(
 def list_replays(
     experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[history.Replay]:
-    """Replay every recorded message with the code that runs here. An item per actor, the experiment
-    first; a page ends after some 2,000 entries.
+    """Replay the recorded messages of an experiment and of the trials with the cluster's own code.
+
+    Nothing is changed. The list has an item for each actor, the experiment first, then the trials
+    by number. A page ends early after about 2,000 replayed entries. At most 20,000 entries of an
+    actor are replayed. Errors: `not_found` for an unknown experiment. `invalid` for a cursor of
+    another list.
     """
     return history.list_replays(services, experiment_id, page)

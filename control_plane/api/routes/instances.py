@@ -1,5 +1,6 @@
-"""The routes where an instance of a cloud proves its identity, is given the code of its agent where
-that is in another cloud, and tells why its boot failed.
+"""Routes of booting instances: prove the identity, report a failed boot, get the agent's code.
+
+Instances in another cloud than the cluster's get the agent's code here.
 """
 
 import hashlib
@@ -40,14 +41,15 @@ INSTANCE_ID = text_form(
     "the id of an instance: at most 63 letters, digits and -, of which the first is no -",
 )
 InstanceId = Annotated[str, Path(pattern=INSTANCE_ID)]
-# What a proof may have, whatever its cloud: texts of printable ASCII, as signatures and tokens are.
+# A field of a proof, in any cloud. Signatures and tokens are texts of printable ASCII.
 ProofText = Annotated[str, Field(pattern=PRINTABLE_TEXT, max_length=4096)]
 FIELDS_MAX = 16
 
 
 class CloudProof(RequestBody):
-    """The signed part of a body. Its other fields are those of the instance's cloud, which
-    docs/agent-protocol.md has.
+    """The part of a body that proves the instance's identity.
+
+    Further fields depend on the instance's cloud; docs/agent-protocol.md describes them.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": FIELDS_MAX})
@@ -58,7 +60,10 @@ class CloudProof(RequestBody):
     @model_validator(mode="before")
     @classmethod
     def _check_number_of_fields(cls, body: object) -> object:
-        """Refuse a body of too many fields whole: each of them would be a line of the answer."""
+        """Return the body, or refuse a body of more than FIELDS_MAX fields with a single problem.
+
+        Otherwise each wrong field would be a problem in the answer.
+        """
         if isinstance(body, dict) and len(body) > FIELDS_MAX:
             text = "must have at most {most} fields"
             raise PydanticCustomError("too_many_fields", text, {"most": FIELDS_MAX})
@@ -66,33 +71,31 @@ class CloudProof(RequestBody):
 
 
 class IdentityProof(CloudProof):
-    """The proof that an instance made a join token."""
+    """The proof that an instance generated the join token with the digest `token_sha256`."""
 
     token_sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 class BootReport(CloudProof):
-    """The last lines of a boot that failed, with a proof that covers their digest."""
+    """The last lines of a failed boot, with a proof that covers the digest of the report."""
 
     report: Annotated[str, Field(min_length=1, max_length=BOOT_LOG_CHARACTERS_MAX)]
 
 
 class CodeRequest(CloudProof):
-    """A request for the agent's code, with a proof that covers its digest."""
+    """A request for the agent's code, with a proof that covers the digest of the code."""
 
     sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 class BootReportAnswer(Answer):
-    """The instance whose report was taken."""
+    """The instance that sent the accepted report."""
 
     instance_id: str
 
 
 class IdentityAnswer(Answer):
-    """The instance that was identified. The token whose digest was proved lets the instance join
-    `resource_pool` from now on.
-    """
+    """The identified instance. The proved token now lets the instance join `resource_pool`."""
 
     instance_id: str
     resource_pool: str
@@ -103,7 +106,14 @@ class IdentityAnswer(Answer):
 def prove(
     instance_id: InstanceId, body: IdentityProof, services: ServicesParameter
 ) -> IdentityAnswer:
-    """Prove an instance's identity. The proof stands for a token: the instance has none before."""
+    """Prove an instance's identity, and register the join token that the instance generated.
+
+    The request needs no token: the proof replaces a token. A repeated proof of the same digest
+    changes nothing. Errors: `not_found` if the pool has no such active instance, or no instances
+    that prove an identity. `invalid` for wrong fields of the proof. `forbidden` if the proof is
+    invalid, belongs to another instance, or covers another digest than an earlier proof.
+    `unavailable` if the cloud does not answer.
+    """
     proof = Proof(body.token_sha256, body.model_extra or {})
     pool = body.resource_pool
     _check_signer(services, instance_id, pool, proof)
@@ -118,13 +128,17 @@ def prove(
 def report_boot(
     instance_id: InstanceId, body: BootReport, services: ServicesParameter
 ) -> BootReportAnswer:
-    """Tell why an instance's boot failed. The signature covers the report's digest, for this
-    purpose alone: it lets nobody in. The first report counts, of an instance without an agent.
+    """Report why an instance's boot failed.
+
+    The proof covers the digest of the report, and serves no other purpose. Only the first report of
+    an instance is stored, without likely secrets. Errors: `not_found` if the pool has no such
+    instance that is booting. `invalid` for wrong fields of the proof. `forbidden` if the proof is
+    invalid or belongs to another instance. `unavailable` if the cloud does not answer.
     """
     digest = hashlib.sha256(body.report.encode()).hexdigest()
     proof = Proof(digest, body.model_extra or {}, BOOT_REPORT)
     _check_booting(services, instance_id, body.resource_pool, proof)
-    # Lines of nothing but what is masked or left out are a report all the same.
+    # A report counts even if nothing is left after masking and cleaning.
     report = clean_boot_log(body.report) or "it wrote nothing"
     notice = InstanceNotice(instance_id, boot_report=report)
     record_notice(services.table, notice, services.now_ms())
@@ -134,8 +148,13 @@ def report_boot(
 @router.post("/instances/{instance_id}/agent-code")
 @allow_anyone
 def get_code(instance_id: InstanceId, body: CodeRequest, services: ServicesParameter) -> Response:
-    """Redirect an instance that boots to the code of its agent, under a signature that is good for
-    a few minutes. The proof covers the code's digest, for this purpose alone: it lets nobody in.
+    """Redirect a booting instance to the archive of the agent's code, or send the archive.
+
+    The redirect has the status 303, and the URL is valid for a few minutes. The proof covers the
+    digest of the code, and serves no other purpose. Errors: `not_found` if no archive has the
+    digest, or the pool has no such instance that is booting. `invalid` for wrong fields of the
+    proof. `forbidden` if the proof is invalid or belongs to another instance. `unavailable` if the
+    cloud does not answer.
     """
     proof = Proof(body.sha256, body.model_extra or {}, AGENT_CODE)
     _check_booting(services, instance_id, body.resource_pool, proof)
@@ -144,8 +163,10 @@ def get_code(instance_id: InstanceId, body: CodeRequest, services: ServicesParam
 
 
 def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
-    """Check that the proof is one of the instance, which the pool has and whose agent has not
-    connected yet.
+    """Check that the instance made the proof, and that the pool has the instance, which is booting.
+
+    An instance is booting until the agent connects. Raises as `_check_signer`, and RequestError
+    not_found for an instance that is not booting.
     """
     _check_signer(services, instance_id, pool, proof)
     if not is_booting_instance(services.table, pool, instance_id):
@@ -154,8 +175,15 @@ def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof
 
 
 def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
-    """Check that the proof is one of the instance, by the cloud that the cluster launches the
-    pool's instances in: the proof itself cannot choose the cloud that verifies it.
+    """Check that the instance made the proof.
+
+    The cloud of the pool's launches verifies the proof, so that a proof cannot choose the cloud.
+
+    Raises:
+        RequestError: not_found, if the pool has no instances that prove an identity; forbidden, if
+            the proof is invalid or belongs to another instance; unavailable, if the cloud does not
+            answer.
+        RequestValidationError: the fields do not have the form of the cloud's proofs.
     """
     verifier = services.find_verifier(launched_provider_type(services.table, pool))
     if verifier is None:
@@ -175,6 +203,9 @@ def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof)
 
 
 def _body_error(error: ValidationError) -> RequestValidationError:
-    """The error of a body that has these faults: the cloud's fields are on its top level."""
+    """Convert the errors of a proof's fields to errors of the body, without the wrong values.
+
+    The fields of the proof are at the top level of the body.
+    """
     faults = error.errors(include_url=False, include_input=False)
     return RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in faults])

@@ -1,10 +1,12 @@
 """Routes of the job queue: list, describe, and change jobs one at a time or in batches."""
 
+from functools import partial
 from typing import Annotated, Self
 
 from fastapi import Path, Query, Response
 from pydantic import Field, model_validator
 
+from control_plane.access.ownership import FindOwned
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
@@ -15,7 +17,7 @@ from control_plane.queries import pool as pools
 from control_plane.queries.answer import Answer
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.job import JobView
-from control_plane.queries.job_lookup import find_job
+from control_plane.queries.job_lookup import find_job, find_owned_jobs
 from control_plane.queries.pages import Page
 from control_plane.usecases.job_changes import OPERATIONS, JobChange, change_job, change_jobs
 
@@ -29,7 +31,7 @@ PoolName = Annotated[str | None, Query(min_length=1, max_length=100)]
 
 
 class JobChangeBody(RequestBody):
-    """The body of `PATCH /jobs/{job_id}`: exactly one of these."""
+    """The body of `PATCH /jobs/{job_id}`. Exactly one field must be set."""
 
     priority: int | None = None
     weight: float | None = None
@@ -44,24 +46,46 @@ class JobChangeBody(RequestBody):
         return self
 
     def change(self) -> JobChange:
-        """The change as the use case takes it."""
+        """Return the change in the form of the use case."""
         return JobChange(**{name: getattr(self, name) for name in OPERATIONS})
+
+    @property
+    def anchors(self) -> list[str]:
+        """The name of the job in `ahead_of` or `behind_of`, or [] for a change that is no move."""
+        return [name for name in (self.ahead_of, self.behind_of) if name is not None]
 
 
 class OperationBody(JobChangeBody):
-    """One operation of a batch."""
+    """An operation of a batch: a change of the job `job_id`. One other field must be set."""
 
     job_id: Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class BatchBody(RequestBody):
-    """The body of `PATCH /jobs`: operations in the order in which they are carried out."""
+    """The body of `PATCH /jobs`. The operations are executed in order."""
 
     operations: Annotated[list[OperationBody], Field(min_length=1, max_length=OPERATIONS_MAX)]
 
 
+def _jobs_of_change(job_id: JobName, body: JobChangeBody, services: ServicesParameter) -> FindOwned:
+    """Return a function that finds the ownership of the job, and of the neighbour of a move.
+
+    A move changes the order of both jobs. The function skips names that match no job.
+    """
+    return partial(find_owned_jobs, services, [job_id, *body.anchors])
+
+
+def _jobs_of_batch(body: BatchBody, services: ServicesParameter) -> FindOwned:
+    """Return a function that finds the ownership of the jobs and neighbours of all operations.
+
+    A job of another user refuses the whole batch. The function skips names that match no job.
+    """
+    names = [name for one in body.operations for name in (one.job_id, *one.anchors)]
+    return partial(find_owned_jobs, services, names)
+
+
 class BatchAnswer(Answer):
-    """The job of each operation, as it is after all of them."""
+    """The job of each operation, in the state after all operations."""
 
     items: list[JobView]
 
@@ -74,7 +98,12 @@ def list_jobs(
     resource_pool: PoolName = None,
     reverse: bool = False,
 ) -> Page[JobView]:
-    """List the queue of one pool in its order, by default of the default compute pool."""
+    """List the jobs in the queue of a pool, in the order of the queue or with `reverse` backwards.
+
+    Paused jobs are not in the queue. The pool defaults to the default compute pool. Errors:
+    `not_found` for an unknown pool. `invalid` for a cursor of another list. `unavailable` if the
+    pool changes too fast to be read.
+    """
     shared = cluster_config(services).resource_manager
     name = resource_pool or shared.default_compute_resource_pool
     pools.get_pool(services, name)
@@ -88,10 +117,18 @@ def describe(job_id: JobName, services: ServicesParameter) -> JobView:
 
 
 @router.patch("/jobs/{job_id}", response_model=JobView)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_jobs_of_change)
 def change(
     job_id: JobName, body: JobChangeBody, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """Change a job's priority, weight, pool or place in the queue, and return the job.
+
+    `job_id` is the job's UUID, a prefix of the UUID, or the id of the experiment. Errors:
+    `not_found` if the job or the neighbour of a move does not exist or has ended. `forbidden` if
+    the job or the neighbour belongs to another user. `invalid` for a wrong value, or if the pool's
+    scheduler does not support the change. `conflict` if the experiment refuses the change.
+    `unavailable` if the queue changes too fast.
+    """
     answer = request.execute(
         services,
         lambda extra_writes: change_job(services, job_id, body.change(), request.by, extra_writes),
@@ -101,10 +138,16 @@ def change(
 
 
 @router.patch("/jobs")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_jobs_of_batch)
 def change_several(
     body: BatchBody, request: IdempotencyParameter, services: ServicesParameter
 ) -> BatchAnswer:
-    """Carry out each operation once; those that fail do not keep the others from it."""
+    """Execute each operation once per idempotency key, in order, and return the changed jobs.
+
+    All operations are tried, even if earlier ones fail. A change of priority keeps the position of
+    an earlier move. Errors: `forbidden` for a job of another user, before any operation. If
+    operations fail, a single error lists all failures, and the other operations took effect. The
+    code is `unavailable` if a failure is, otherwise the failures' common code, or `invalid`.
+    """
     changes = [(operation.job_id, operation.change()) for operation in body.operations]
     return BatchAnswer(items=jobs.describe_jobs(services, change_jobs(services, changes, request)))

@@ -1,4 +1,4 @@
-"""Routes of trials' logs: as text, and as lines with their time, rank and level."""
+"""Routes of trials' logs: as text, and as lines with time, rank and level."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,11 @@ Level = Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
 class Log(Answer):
-    """A piece of a log; read on at `next`, until `complete`."""
+    """A piece of a log.
+
+    `next` is the offset of the next piece in bytes. `complete` is true if the trial has ended and
+    the log ends with this piece.
+    """
 
     text: str
     next: int
@@ -39,17 +43,28 @@ class Log(Answer):
 
 
 class Line(Answer):
-    """A line of a log. `offset` is its first byte; `time_ms` is null where it was not recorded."""
+    """A line of a log.
+
+    `offset` is the offset of the first byte. `time_ms` is the time at which the agent first saw the
+    line, or null if unknown. `level` is null for a line without a level. An `unfinished` line is a
+    part of the last line, such as a progress bar that still moves; the next line found has the
+    rest.
+    """
 
     offset: int
     time_ms: int | None
     rank: int
     level: str | None
     text: str
+    unfinished: bool
 
 
 class Lines(Answer):
-    """A page of lines: short or empty ones too go on at `next_cursor`, until `complete`."""
+    """A page of lines, which may be short or empty although more lines follow.
+
+    `next_cursor` continues the search, also while the trial runs. `complete` is true and
+    `next_cursor` is null after the last line of an ended trial.
+    """
 
     items: list[Line]
     next_cursor: str | None
@@ -75,10 +90,14 @@ def read_logs(
     limit_bytes: LogBytes = LOG_BYTES_DEFAULT,
     tail_bytes: Annotated[int | None, Query(ge=0, le=LOG_BYTES_MAX)] = None,
 ) -> Log:
-    """Read a log from byte `after` on, or its last `tail_bytes`."""
+    """Read the log of a trial from byte `after` on, or the last `tail_bytes` bytes.
+
+    `limit_bytes` limits a piece that starts at `after`, which defaults to 0. Errors: `not_found`
+    for an unknown trial. `invalid` if both `after` and `tail_bytes` are given.
+    """
     if after is not None and tail_bytes is not None:
         raise invalid("tail_bytes", "must not be used together with after", "remove all but one")
-    # The state is read first: once a trial has ended, its log is complete.
+    # Read the state before the log: the log of a trial that has ended is complete.
     state = trials.get_trial(services, trial_id)
     ended = state.status.is_final
     logs = TrialLogs(services.table, services.objects)
@@ -98,7 +117,12 @@ def read_lines(
     after: Annotated[str | None, Query(max_length=CURSOR_CHARACTERS_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ITEMS_MAX)] = PAGE_ITEMS_DEFAULT,
 ) -> Lines:
-    """Read the wanted lines in order. Later lines are read by asking again at `next_cursor`."""
+    """Search a trial's log for lines that meet all conditions, in the order of the log.
+
+    `after` is the `next_cursor` of the previous page. `level` is the lowest level; a line without a
+    level counts as INFO. `search` ignores case. `since_ms` and `until_ms` are epoch ms. Errors:
+    `not_found` for an unknown trial. `invalid` for a cursor of another list.
+    """
     state = trials.get_trial(services, trial_id)
     result = find_lines(
         TrialLogs(services.table, services.objects),

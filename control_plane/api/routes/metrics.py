@@ -1,4 +1,4 @@
-"""Routes of metrics: reports, names with their bounds, and series to draw."""
+"""Routes of metrics: reports, names with summaries, and series for charts."""
 
 from typing import Annotated
 
@@ -32,25 +32,35 @@ def list_metrics(
     group: Group | None = None,
     rank: Rank = None,
 ) -> Page[metrics.Metrics]:
-    """List reports by group, then in the order of reporting; with a rank, what it keeps apart."""
-    epoch = trials.get_trial(services, trial_id).epoch
-    return metrics.list_metrics(services, trial_id, epoch, group, page, rank)
+    """List a trial's valid reports by group, then in the order of reporting.
+
+    `group` selects a group. `rank` lists the reports that this rank keeps separate from the trial's
+    reports. Reports that a later run replaced are left out. A page may have fewer items than
+    `limit`. Errors: `not_found` for an unknown trial. `invalid` for a cursor of another list.
+    """
+    trial = trials.get_trial(services, trial_id)
+    return metrics.list_metrics(services, trial, group, page, rank)
 
 
 @router.get("/trials/{trial_id}/metrics/names", response_model=charts.MetricNames)
 @require_role(*USER_ROLES)
 def list_names(trial_id: TrialId, services: ServicesParameter, rank: Rank = None) -> Response:
-    """List the names of a trial's numeric metrics, by group; with a rank, of what it keeps
-    apart.
+    """List the names of a trial's numeric metrics by group, each with a summary of the values.
+
+    `rank` lists the metrics that this rank keeps separate. At most 100 groups are listed. Error:
+    `not_found` for an unknown trial.
     """
-    trials.get_trial(services, trial_id)
-    return json_response(charts.metric_names_json(services, trial_id, rank))
+    trial = trials.get_trial(services, trial_id)
+    return json_response(charts.metric_names_json(services, trial, rank))
 
 
 @router.get("/trials/{trial_id}/metrics/ranks")
 @require_role(*USER_ROLES)
 def list_ranks(trial_id: TrialId, services: ServicesParameter) -> charts.MetricRanks:
-    """List the ranks that keep metrics apart from the trial's own."""
+    """List the ranks that keep metrics separate from the trial's metrics, at most 1,000.
+
+    Error: `not_found` for an unknown trial.
+    """
     trials.get_trial(services, trial_id)
     return charts.list_ranks(services, trial_id)
 
@@ -66,12 +76,16 @@ def draw_trial(
     rank: Rank = None,
     times: bool = False,
 ) -> Response:
-    """Draw series of a trial; without a name, of all numeric names of the group, 20 at most. With a
-    rank, of what it keeps apart; with `times`, each point has the time of its report, too.
+    """Return series of a trial's metrics for a chart, each downsampled to at most `points` points.
+
+    `name` may be repeated. Without `name`, the group's first 20 numeric metrics are returned. A
+    metric without reports has an empty series. `rank` selects the metrics that this rank keeps
+    separate. With `times`, each point also has the time of the report, and the answer has the time
+    of the trial's start. Error: `not_found` for an unknown trial.
     """
-    trials.get_trial(services, trial_id)
+    trial = trials.get_trial(services, trial_id)
     return json_response(
-        charts.trial_series_json(services, trial_id, group, name, points, rank, times=times)
+        charts.trial_series_json(services, trial, group, name, points, rank, times=times)
     )
 
 
@@ -86,8 +100,12 @@ def draw_experiment(
     count: Annotated[int, Query(alias="trials", ge=1, le=BEST_MAX)] = 10,
     times: bool = False,
 ) -> Response:
-    """Draw a series of each of the best trials, best first; without a name, of the searcher's
-    metric. With `times`, each point has the time of its report, too.
+    """Return a metric's series for each of the best `trials` trials, the best trial first.
+
+    `name` defaults to the searcher metric. Each series is downsampled to at most `points` points.
+    With `times`, each point also has the time of the report, and each trial the time of the start.
+    Errors: `not_found` for an unknown experiment. `invalid` if `points` times `trials` is more than
+    50,000.
     """
     return json_response(
         charts.experiment_series_json(

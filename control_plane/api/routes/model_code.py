@@ -1,4 +1,4 @@
-"""Routes of model code: offered by its digest, uploaded once through a signed request."""
+"""Routes of model code: offer an archive by digest, upload the archive once, and download it."""
 
 from typing import Annotated
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.owned_objects import only_own
 from control_plane.api.received_files import received_body
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import download_or_redirect
@@ -21,10 +22,10 @@ from control_plane.objects.store import MODEL_CODE_NAMESPACE, SHA256_PATTERN, mo
 from control_plane.queries import agent as agents
 from control_plane.queries.answer import Answer
 
-# An archive of 95 MiB that do not compress at all, with the headers of a hundred thousand files.
+# The size of an archive with 95 MiB of incompressible content and the headers of 100,000 files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
 
-# In base64, as functions get it, it is within the 6 MB of one call of a function.
+# Functions receive bodies in base64. A body of this size then fits into the 6 MB of a call.
 SENT_BYTES_MAX = 4 * 1024 * 1024
 
 Sha256 = Annotated[str, PathParameter(pattern=SHA256_PATTERN)]
@@ -33,15 +34,16 @@ router = guarded_router(MODEL_CODE_NAMESPACE)
 
 
 class OfferBody(RequestBody):
-    """An archive that the caller has: its digest and its size in bytes."""
+    """An archive that the caller offers: the digest, and the size in bytes."""
 
     sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
     size: Annotated[int, Field(ge=1)]
 
 
 class Upload(Answer):
-    """The request that uploads the archive, to be sent as it is; `path` is a whole URL where the
-    archive goes to another host.
+    """The request that uploads an archive. Send the request unchanged before `expires_ms`.
+
+    `path` is a path of this API, or a whole URL of another host. `expires_ms` is in epoch ms.
     """
 
     method: str
@@ -51,14 +53,14 @@ class Upload(Answer):
 
 
 class OfferAnswer(Answer):
-    """The answer to an offer: whether the archive is needed, and then how to upload it."""
+    """The answer to an offer. `upload` is the request that uploads a needed archive, else null."""
 
     needed: bool
     upload: Upload | None = None
 
 
 @router.post("/model-code")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnswer:
     if offer.size > ARCHIVE_BYTES_MAX:
         raise RequestError(
@@ -86,12 +88,15 @@ def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnsw
 
 
 @router.put("/model-code/{sha256}", status_code=204)
-@require_role(*USER_ROLES, body_bytes_max=SENT_BYTES_MAX)
+@require_role(*USER_ROLES, body_bytes_max=SENT_BYTES_MAX, changes=only_own)
 async def put_model_code(
     sha256: Sha256, request: Request, caller: Caller, services: ServicesParameter
 ) -> Response:
-    """Store a small archive for a caller who cannot send it where an offer says, such as the page:
-    it may not ask a bucket. Sending it twice is no error.
+    """Store the archive of model code in the body, which has at most 4 MiB.
+
+    The route serves callers that cannot send the archive to a bucket, such as the web page. Sending
+    the archive again is not an error. Errors: `invalid` if the body has another digest than the
+    path, or if the archive breaks a rule. `too_large` for a larger body.
     """
     async with received_body(request) as (path, digest):
         if digest != sha256:
@@ -114,8 +119,10 @@ def get_model_code(
     caller: Caller,
     services: ServicesParameter,
 ) -> Response:
-    """Download the archive, directly or by a redirect. An agent learns a digest only from an
-    allocation of its own, and one that was declared lost gets nothing.
+    """Download an archive of model code, directly or by a redirect to the store.
+
+    An agent may download any archive whose digest the agent has. Errors: `not_found` if no archive
+    has the digest. `conflict` for an agent that was declared lost and must enrol again.
     """
     agent = agents.find_agent(services, caller.subject) if caller.role is Role.AGENT else None
     if agent is not None and agent.lost:

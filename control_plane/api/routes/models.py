@@ -1,13 +1,16 @@
-"""Routes of the model registry: models, and their versions, which hold checkpoints."""
+"""Routes of the model registry: models, and the versions of models, which pin checkpoints."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Response
 from pydantic import Field
 
-from control_plane.access.principals import USER_ROLES, Principal, Role
+from control_plane.access.ownership import Action, FindOwned
+from control_plane.access.principals import USER_ROLES, Principal
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.metadata import check_metadata
+from control_plane.api.owned_objects import only_own
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
@@ -15,6 +18,8 @@ from control_plane.queries.model_records import (
     DEFAULT_WORKSPACE,
     ModelRecord,
     VersionRecord,
+    find_owned_model,
+    find_owned_version,
     load_model,
     load_version,
 )
@@ -49,8 +54,8 @@ from control_plane.usecases.models import (
 
 router = guarded_router("models")
 
-# Letters, digits and signs that a shell, a path and a list of names leave alone, and spaces between
-# them. No name begins with a dot: a client would take `..` in a path for the folder above.
+# The signs have no meaning in a shell, a path or a list of names. No name begins with a dot,
+# because clients would read `..` in a path as the parent folder.
 NAME_PATTERN = text_form(
     r"^[A-Za-z0-9_]([A-Za-z0-9 _.+:@()-]*[A-Za-z0-9_.+:@()-])?$",
     "letters and digits of ASCII, spaces and _.+:@()-, of which the first is a letter, a digit or "
@@ -70,8 +75,18 @@ Labels = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Fi
 Revision = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
+def _model_in_path(name: ModelName, services: ServicesParameter) -> FindOwned:
+    return partial(find_owned_model, services.table, name)
+
+
+def _version_in_path(
+    name: ModelName, number: VersionNumber, services: ServicesParameter
+) -> FindOwned:
+    return partial(find_owned_version, services.table, name, number)
+
+
 class ModelBody(RequestBody):
-    """The body of `POST /models`."""
+    """The body of `POST /models`; docs/api.md describes the fields."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=128)]
     workspace: Workspace = DEFAULT_WORKSPACE
@@ -82,7 +97,10 @@ class ModelBody(RequestBody):
 
 
 class ModelChangeBody(RequestBody):
-    """The fields of a model to change; absent ones stay."""
+    """The fields of a model to change. Absent fields stay unchanged.
+
+    With `revision`, the model is changed only if the model still has this revision.
+    """
 
     workspace: Workspace | None = None
     description: ShortText | None = None
@@ -94,7 +112,10 @@ class ModelChangeBody(RequestBody):
 
 
 class VersionBody(RequestBody):
-    """The body of `POST /models/{name}/versions`."""
+    """The body of `POST /models/{name}/versions`.
+
+    `checkpoint_uuid` is the UUID of the checkpoint, or a prefix that no other checkpoint has.
+    """
 
     checkpoint_uuid: Annotated[str, Field(min_length=1, max_length=36)]
     name: Annotated[str, Field(max_length=128)] = ""
@@ -105,7 +126,10 @@ class VersionBody(RequestBody):
 
 
 class VersionChangeBody(RequestBody):
-    """The fields of a version to change; absent ones stay."""
+    """The fields of a version to change. Absent fields stay unchanged.
+
+    With `revision`, the version is changed only if the version still has this revision.
+    """
 
     name: Annotated[str, Field(max_length=128)] | None = None
     comment: ShortText | None = None
@@ -127,14 +151,19 @@ def list_all(
     archived: Literal["false", "true", "all"] = "false",
     order: Literal["asc", "desc"] = "asc",
 ) -> Page[Model]:
-    """List the models by name. `workspace` may be several with commas between them."""
+    """List the models that meet all conditions, sorted by name.
+
+    `name` is a part of the name, in any case. `workspace` may have several names, separated by
+    commas. `user` is the creator. A page has at most 30 models, and may be short or empty although
+    `next_cursor` is set. Error: `invalid` for a cursor of another list.
+    """
     workspaces = () if workspace is None else tuple(workspace.split(","))
     shown = ModelFilter(name, workspaces, label, user, archived)
     return list_models(services.table, shown, page, descending=order == "desc")
 
 
 @router.post("/models", status_code=201, response_model=Model)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def create(
     body: ModelBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
@@ -159,7 +188,7 @@ def describe(name: ModelName, services: ServicesParameter) -> Model:
 
 
 @router.patch("/models/{name}", response_model=Model)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_model_in_path)
 def change(
     name: ModelName,
     body: ModelChangeBody,
@@ -167,7 +196,14 @@ def change(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Change a model of one's own, or any as admin. With `revision` only if it is of that still."""
+    """Change fields of a model, and return the model.
+
+    If all fields already have the new values, nothing changes. Errors: `not_found` for an unknown
+    model. `forbidden` for another user's model. `invalid` for metadata that cannot be stored.
+    `conflict` if the model has another revision than `revision`, or is archived and stays archived.
+    `too_large` for a model of more than 96 KiB. `unavailable` if other requests keep changing the
+    model.
+    """
     changes = _given_fields(body)
 
     def effect(extra_writes: ExtraWrites) -> object:
@@ -185,11 +221,16 @@ def change(
 
 
 @router.delete("/models/{name}", response_model=Model)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_model_in_path)
 def delete(
     name: ModelName, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Delete a model and its versions, which hold their checkpoints no longer."""
+    """Delete a model and all versions, and return the deleted model.
+
+    The versions' pins are removed, so that the checkpoints can be deleted. Errors: `not_found` for
+    an unknown model. `forbidden` for another user's model. `unavailable` if other requests keep
+    changing the model.
+    """
 
     def effect(extra_writes: ExtraWrites) -> object:
         changer, writes = _changer(caller, services), _model_writes(extra_writes)
@@ -203,12 +244,15 @@ def delete(
 def list_versions_of_model(
     name: ModelName, services: ServicesParameter, page: PageParameters
 ) -> Page[ModelVersion]:
-    """List a model's versions, newest first."""
+    """List the versions of a model, the newest version first, at most 30 on a page.
+
+    Errors: `not_found` for an unknown model. `invalid` for a cursor of another list.
+    """
     return list_versions(services.table, name, page)
 
 
 @router.post("/models/{name}/versions", status_code=201, response_model=ModelVersion)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_model_in_path, action=Action.REGISTER)
 def register(
     name: ModelName,
     body: VersionBody,
@@ -216,7 +260,15 @@ def register(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Make a checkpoint the next version of a model; it stays as long as the version does."""
+    """Register a checkpoint as the next version of a model, and return the version.
+
+    The version pins the checkpoint: the checkpoint is not deleted while the version exists. The
+    checkpoint may belong to another user's experiment. Errors: `not_found` for an unknown model or
+    checkpoint. `forbidden` for another user's model. `invalid` for a prefix of several UUIDs, or
+    for metadata that cannot be stored. `conflict` if the model is archived, or the checkpoint is
+    damaged, deleted, or already the checkpoint of 100 versions. `too_large` for a version of more
+    than 96 KiB. `unavailable` if other requests keep changing the model.
+    """
     fields = _given_fields(body)
     uuid = fields.pop("checkpoint_uuid")
 
@@ -245,7 +297,7 @@ def describe_version(
 
 
 @router.patch("/models/{name}/versions/{number}", response_model=ModelVersion)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_version_in_path)
 def change_version(
     name: ModelName,
     number: VersionNumber,
@@ -254,7 +306,15 @@ def change_version(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Change what is said of a version: of one's own, of one's own model, or of any as admin."""
+    """Change fields of a model's version, and return the version.
+
+    The owners are the user who registered the version, and the owner of the model. If all fields
+    already have the new values, nothing changes. Errors: `not_found` for an unknown version.
+    `forbidden` for callers other than owners and admins. `invalid` for metadata that cannot be
+    stored. `conflict` if the version has another revision than `revision`, or the model is
+    archived. `too_large` for a version of more than 96 KiB. `unavailable` if other requests keep
+    changing the version.
+    """
     changes = _given_fields(body)
 
     def effect(extra_writes: ExtraWrites) -> object:
@@ -273,7 +333,7 @@ def change_version(
 
 
 @router.delete("/models/{name}/versions/{number}", response_model=ModelVersion)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_version_in_path)
 def delete_version_of_model(
     name: ModelName,
     number: VersionNumber,
@@ -281,7 +341,13 @@ def delete_version_of_model(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Delete a version, which holds its checkpoint no longer."""
+    """Delete a version of a model, and return the deleted version.
+
+    The version's pin is removed, so that the checkpoint can be deleted unless other pins exist. The
+    number of the version is not used again. Errors: `not_found` for an unknown version. `forbidden`
+    if the caller is neither an admin, nor the owner of the model, nor the user who registered the
+    version. `unavailable` if other requests keep changing the model.
+    """
 
     def effect(extra_writes: ExtraWrites) -> object:
         deleted = delete_version(
@@ -297,12 +363,17 @@ def delete_version_of_model(
 
 
 def _changer(caller: Principal, services: Services) -> Changer:
-    return Changer(caller.user, caller.role is Role.ADMIN, services.now_ms())
+    return Changer(caller, services.now_ms())
 
 
 def _given_fields(body: RequestBody) -> dict[str, Any]:
-    """The fields of a body that say something, as records have them; RequestError invalid for
-    metadata that cannot be kept.
+    """Return the fields of a body that are not None, except `revision`, in the form of records.
+
+    Repeated labels are removed.
+
+    Raises:
+        RequestError: invalid, for metadata of more than METADATA_BYTES_MAX bytes, or with values
+            that cannot be stored.
     """
     fields = {name: value for name, value in body if value is not None and name != "revision"}
     if "labels" in fields:

@@ -1,4 +1,4 @@
-"""Routes of objects, by signed requests, for a store that has no signatures of its own."""
+"""Routes of objects for signed requests, for a store that cannot sign requests itself."""
 
 import tempfile
 from pathlib import Path
@@ -26,9 +26,13 @@ router = guarded_router("objects")
 async def put_object(
     request: Request, grant: GrantParameter, services: ServicesParameter
 ) -> Response:
-    """Store exactly the content that was signed; sending it twice is no error.
+    """Store the signed content, which the body contains, as an object.
 
-    It is checked in a temporary file and appears under its key only when nothing is wrong with it.
+    The content is checked in a temporary file before the object appears. Sending the content again
+    is not an error. Errors: `invalid` if the body is shorter than signed or has another SHA-256, or
+    if an archive of model code breaks a rule. `too_large` if the body is longer than signed.
+    `conflict` if the object exists with other content. `unavailable` if the body arrives too slowly
+    or incompletely.
     """
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         path = Path(folder) / "content"
@@ -56,7 +60,12 @@ def get_object(grant: GrantParameter, services: ServicesParameter) -> StreamingR
 
 
 async def _receive(request: Request, grant: Grant, path: Path) -> None:
-    """Write the body to `path`, and check that it is the one that was signed."""
+    """Write the body of a request to `path`; check the size and the SHA-256 that `grant` permits.
+
+    Raises:
+        RequestError: invalid, if the size or the SHA-256 differs. The file remains.
+        BodyError: too_large or unavailable, as `receive_file`.
+    """
     digest, size = await receive_file(request, path)
     if size != grant.size:
         raise invalid("", f"the body has {size} bytes, but {grant.size} were signed")

@@ -7,14 +7,14 @@ from control_plane.api.route_guards import GuardedRoute, allow_anyone
 from control_plane.errors import Code, RequestError
 from control_plane.page.page_files import ENTRY, PageFiles
 
-# Scripts and styles are files of ours. The charts' and the icon's images are made by them.
-# `{api}` is where requests may go, which is another origin for a page elsewhere.
+# Scripts and styles are files of the page. The scripts create the images of charts and icon.
+# `{api}` is the origin that the page may send requests to.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src {api}; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# A document's own policy cannot say this, so that it is in the header alone.
+# A policy inside a document cannot contain frame-ancestors; only the header can.
 _OWN_POLICY = _POLICY.format(api="'self'") + "; frame-ancestors 'none'"
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
@@ -32,7 +32,11 @@ async def redirect_to_page() -> RedirectResponse:
 @router.get("/ui/files.json")
 @allow_anyone
 def list_files() -> JSONResponse:
-    """The files of the page and its policy, for copying it to another server."""
+    """List the paths of the page's files, with the policy for a copy on another server.
+
+    The policy is a Content-Security-Policy in which `{api}` stands for the API's origin. The list
+    is empty if the page is not built.
+    """
     return JSONResponse({"files": _files.paths(), "policy": _POLICY})
 
 

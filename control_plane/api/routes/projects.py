@@ -1,4 +1,4 @@
-"""Routes of workspaces and projects: names that group experiments, and how many are in each."""
+"""Routes of workspaces and projects, with the number of experiments in each."""
 
 from typing import Annotated
 
@@ -19,13 +19,20 @@ GroupName = Annotated[str | None, Query(max_length=NAME_CHARACTERS_MAX)]
 @router.get("/workspaces")
 @require_role(*USER_ROLES)
 def list_workspaces(services: ServicesParameter) -> projects.WorkspaceList:
-    """List the workspaces by name."""
+    """List the workspaces that have experiments, by name, with the numbers of experiments.
+
+    The newest 20,000 experiments are counted, without commands, notebooks and shells.
+    """
     return projects.list_workspaces(services.table)
 
 
 @router.get("/projects")
 @require_role(*USER_ROLES)
 def list_projects(services: ServicesParameter, workspace: GroupName = None) -> projects.ProjectList:
-    """List the projects by workspace and name, or those of one workspace."""
+    """List the projects that have experiments, by workspace and name, or of a single workspace.
+
+    The newest 20,000 experiments are counted, without commands, notebooks and shells. The list of
+    an unknown workspace is empty. Error: `invalid` for an invalid name.
+    """
     check_group_name("workspace", workspace)
     return projects.list_projects(services.table, workspace)

@@ -59,8 +59,10 @@ Text = Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
 
 
 class PoolBody(RequestBody):
-    """The body of `PUT /resource-pools/{name}`; without `config` the overrides change the present
-    one.
+    """The body of `PUT /resource-pools/{name}`.
+
+    `config` is a YAML text. An override is a text `path=value`. Without `config`, the overrides
+    change the current configuration of the pool.
     """
 
     config: Text | None = None
@@ -70,14 +72,17 @@ class PoolBody(RequestBody):
 
 
 class ConfigurationBody(RequestBody):
-    """The body of `PUT /cluster/configuration`."""
+    """The body of `PUT /cluster/configuration`. `config` is a YAML text."""
 
     config: Text
     dry_run: bool = False
 
 
 class PoolChange(Answer):
-    """The action on a pool; `fields` are those of its configuration that change."""
+    """The action of a new configuration on a pool.
+
+    `fields` are the paths of the changed values in the pool's configuration.
+    """
 
     resource_pool: str
     action: Action
@@ -85,8 +90,9 @@ class PoolChange(Answer):
 
 
 class ConfigurationAnswer(Answer):
-    """The changes that a configuration made, or with `dry_run` would make; `shared` are the fields
-    that change of what the pools share.
+    """The changes that a configuration made, or would make with `dry_run`.
+
+    `shared` has the paths of the changed values outside of the pools.
     """
 
     changes: list[PoolChange]
@@ -95,13 +101,13 @@ class ConfigurationAnswer(Answer):
 
 
 class RemovalAnswer(Answer):
-    """The name of a pool that was removed."""
+    """The name of a removed pool."""
 
     name: str
 
 
 class Configuration(Answer):
-    """The configuration in force, with every default."""
+    """The configuration in force, with every default. Secrets are masked."""
 
     config: dict[str, Any]
 
@@ -128,6 +134,12 @@ def put(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
+    """Create a pool, or change the configuration of a pool, and return the pool.
+
+    Errors: `invalid` for problems of the configuration, or for a provider that the cluster does not
+    support. `unavailable` if other requests keep changing the pool.
+    """
+
     def effect(extra_writes: ExtraWrites) -> object:
         cluster = cluster_config(services)
         present = cluster.find_pool(resource_pool)
@@ -148,6 +160,10 @@ def put(
 def drain(
     resource_pool: PoolName, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """Drain a pool, and return the pool. A draining pool accepts no new jobs and starts no trials.
+
+    Errors: `not_found` for an unknown pool. `unavailable` if other requests keep changing the pool.
+    """
     return _set_draining(services, resource_pool, True, request)
 
 
@@ -164,6 +180,12 @@ def undrain(
 def delete(
     resource_pool: PoolName, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
+    """Remove an unused pool, and return the name.
+
+    Errors: `not_found` for an unknown pool. `conflict` if the pool is a default pool, or has jobs,
+    agents or instances.
+    """
+
     def effect(extra_writes: ExtraWrites) -> object:
         pools.get_pool(services, resource_pool)
         check_removable(services, resource_pool)
@@ -185,8 +207,15 @@ def configuration(services: ServicesParameter) -> Configuration:
 def configure(
     body: ConfigurationBody, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Apply a configuration: everything is checked before anything changes, and applying the same
-    again changes nothing.
+    """Apply a configuration to the whole cluster, and return the changes.
+
+    Pools that are not in the configuration are removed. Fields of pools that the deployment filled
+    in are kept if the configuration leaves them out. The whole configuration is checked before the
+    first change. With `dry_run`, nothing is changed. Applying the same configuration again changes
+    nothing. Errors: `invalid` for problems of the configuration, or a provider that the cluster
+    does not support. `conflict` if a pool that would be removed has jobs, agents or instances.
+    `unavailable` if other requests keep changing the configuration: repeat the request, because
+    some of the changes may be made.
     """
     try:
         present = cluster_config(services)

@@ -20,7 +20,11 @@ def list_rungs(
     services: ServicesParameter,
     shown: Annotated[int, Query(alias="trials", ge=0, le=200)] = 50,
 ) -> Response:
-    """List the brackets of a search with their rungs, and of each rung its best trials; of
-    population-based training the rounds that have begun, as one bracket.
+    """List the brackets of a search, with the rungs and the best trials of each rung.
+
+    `trials` limits the trials of a rung; fewer are listed for a search with many rungs. The rounds
+    of population-based training that have begun form a single bracket. The list is empty if the
+    searcher does not compare trials at rungs. Errors: `not_found` for an unknown experiment.
+    `invalid` for a search of more than 50,000 trials.
     """
     return json_response(services.rungs.list_rungs_json(services, experiment_id, shown))

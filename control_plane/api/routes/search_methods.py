@@ -1,7 +1,7 @@
-"""Routes of a custom search's method: it reads events, and posts operations.
+"""Routes of the user's method of a custom search, which reads events and posts operations.
 
-A call that waits for events costs no thread where the host has long polls; elsewhere it is answered
-at once, and the caller comes again.
+On a host with long polls, a call that waits for events occupies no thread. Other hosts answer each
+call at once, and the method must call again.
 """
 
 import time
@@ -16,9 +16,10 @@ from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import OperationsPosted
 from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
+from control_plane.api.owned_objects import experiment_in_path
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
-from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.search_events import SearchEvents, list_events
@@ -38,7 +39,11 @@ EventId = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class PostBody(RequestBody):
-    """The body of a post of operations; docs/custom-search.md describes them."""
+    """The body of a post of operations; docs/custom-search.md describes the operations.
+
+    `post` is the number of the post, counted from 1. `acknowledged` is the number of the last event
+    that the search method has processed.
+    """
 
     post: Annotated[int, Field(ge=1, le=2**53)]
     acknowledged: EventId
@@ -46,7 +51,7 @@ class PostBody(RequestBody):
 
 
 class PostAnswer(Answer):
-    """The last post and the last acknowledged event that the search has, and its newest event."""
+    """The numbers of the last accepted post, the last acknowledged event and the newest event."""
 
     post: int
     acknowledged: int
@@ -61,17 +66,24 @@ class PostAnswer(Answer):
 @require_role(*USER_ROLES)
 async def searcher_events(
     experiment_id: ExperimentId,
+    caller: Caller,
     services: ServicesParameter,
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     wait_seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX)] = 0.0,
 ) -> SearchEvents:
-    """List unacknowledged events newer than `after`; wait for some while the search goes on."""
+    """List the unacknowledged events of a custom search with numbers above `after`, at most 500.
+
+    If no such event exists, wait for an event, at most `wait_seconds` and while the search accepts
+    posts. Some clusters answer without waiting. The call of a user who may change the experiment is
+    recorded as the search method's last call. Errors: `not_found` for an unknown experiment.
+    `conflict` if the experiment has another kind of search.
+    """
     deadline = time.monotonic() + wait_seconds
-    await run_in_threadpool(record_method_call, services, experiment_id)
+    await run_in_threadpool(record_method_call, services, experiment_id, caller)
     polls = services.long_polls
     if polls is None:
         return await run_in_threadpool(list_events, services, experiment_id, after)
-    # The name is unique: a later call for the same experiment ends no other.
+    # A unique name, so that a later call for the same experiment does not end this call.
     with polls.open_poll(f"search {uuid.uuid4()}") as call:
         polls.watch_addresses(call, (addresses.experiment(experiment_id),))
         while True:
@@ -83,19 +95,24 @@ async def searcher_events(
 
 
 @router.post("/experiments/{experiment_id}/searcher-operations", response_model=PostAnswer)
-@require_role(*USER_ROLES, body_bytes_max=POST_BYTES_MAX)
+@require_role(*USER_ROLES, body_bytes_max=POST_BYTES_MAX, changes=experiment_in_path)
 def searcher_operations(
     experiment_id: ExperimentId,
     body: PostBody,
+    caller: Caller,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Take all operations of a post, or none. The last post may be repeated under any key: that
-    changes nothing.
+    """Apply all operations of a post to a custom search, or none, and acknowledge events.
+
+    Repeating the last post changes nothing, under any idempotency key. Errors: `not_found` for an
+    unknown experiment. `forbidden` for another user's experiment. `invalid` for a wrong operation,
+    or for an acknowledged event that does not exist. `conflict` if `post` is not the next number,
+    if the search is over, or if the experiment has another kind of search.
     """
     message = OperationsPosted(_parse_post(body))
     address = addresses.experiment(experiment_id)
-    record_method_call(services, experiment_id)
+    record_method_call(services, experiment_id, caller)
     answer = request.execute(
         services,
         lambda extra_writes: services.engine.execute_command(

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.owned_objects import only_own
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.api.routes.experiments import CONFIG_CHARACTERS_MAX
@@ -16,7 +17,10 @@ router = guarded_router("search previews")
 
 
 class SearchPreviewBody(RequestBody):
-    """The body of `POST /search-previews`."""
+    """The body of `POST /search-previews`.
+
+    `seconds_per_unit` is the assumed duration of a unit of training, for the estimate.
+    """
 
     config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
     template: Annotated[str, Field(max_length=100)] | None = None
@@ -26,10 +30,13 @@ class SearchPreviewBody(RequestBody):
 
 
 @router.post("/search-previews")
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def preview(body: SearchPreviewBody, caller: Caller, services: ServicesParameter) -> SearchPreview:
-    """Preview a search: its trials by bracket and length, and with `slots` an estimate of the time
-    that it takes on them. Nothing is created.
+    """Preview a search: the number of trials by bracket and length. Nothing is created.
+
+    With `slots`, the answer also estimates how long the search takes on this number of slots.
+    Errors: `invalid` for problems of the configuration, or a search that is too large for a
+    preview. `unavailable` while the cluster computes another preview.
     """
     submission = Submission(
         config=body.config, template=body.template, overrides=body.overrides, model_code=None

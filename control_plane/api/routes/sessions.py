@@ -1,4 +1,4 @@
-"""Routes of browsers' sessions: make a code that opens one, open one, end it."""
+"""Routes of browser sessions: create a sign-in code, open a session, end a session."""
 
 from typing import Annotated
 
@@ -8,10 +8,12 @@ from pydantic import Field, model_validator
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.owned_objects import only_own
 from control_plane.api.page_origins import is_cross_origin, page_origin
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.api.session_cookie import set_cookie
+from control_plane.api.sign_in_limits import SignInLimits
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.usecases.browser_sessions import (
@@ -30,7 +32,7 @@ Secret = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class SessionBody(RequestBody):
-    """The body of `POST /sessions`: one of the two."""
+    """The body of `POST /sessions`. Exactly one field must be set."""
 
     code: Secret | None = None
     token: Secret | None = None
@@ -43,7 +45,10 @@ class SessionBody(RequestBody):
 
 
 class NewCode(Answer):
-    """A code for one sign-in, and the path of the page that takes it."""
+    """A code for a single sign-in.
+
+    `path` is the path of the web page that signs in with the code. `expires_ms` is in epoch ms.
+    """
 
     code: str
     path: str
@@ -51,8 +56,10 @@ class NewCode(Answer):
 
 
 class OpenedSession(Answer):
-    """A session that was opened: the half that the page keeps, or for a page elsewhere the whole
-    token, and whose it is.
+    """A new session of `user`.
+
+    `key` is the half of the session's token that the page sends as `X-Session-Key`. For a page of
+    another origin, `key` is the whole token. `expires_ms` is in epoch ms.
     """
 
     key: str
@@ -62,9 +69,14 @@ class OpenedSession(Answer):
 
 
 @router.post("/sign-in-codes", status_code=201)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def create_code(caller: Caller, services: ServicesParameter, request: Request) -> NewCode:
-    """Make a code that signs a browser in once, in the caller's name."""
+    """Create a code that signs a browser in as the caller, a single time.
+
+    The code is valid for 5 minutes, and only while the caller's token is valid. The session ends at
+    the latest when the token expires or is revoked.
+    Error: `conflict` if the caller's token was created through too many other tokens.
+    """
     made = create_sign_in_code(services, caller, request_token(request, services.cluster_id))
     path = f"/ui/#/sign-in/{made.code}"
     return NewCode(code=made.code, path=path, expires_ms=made.expires_ms)
@@ -75,8 +87,14 @@ def create_code(caller: Caller, services: ServicesParameter, request: Request) -
 def open_session(
     body: SessionBody, services: ServicesParameter, request: Request, response: Response
 ) -> OpenedSession:
-    """Open a session. The other half of it is set as a cookie, but for a page elsewhere, which gets
-    a token for half a day.
+    """Open a session with a sign-in code or with a user's token. The code is used up.
+
+    The API's own page gets half of the session's token in the answer and the other half as a
+    cookie, for 7 days. A page of an allowed other origin gets the whole token, for 12 hours, and no
+    cookie. A session never outlives the token. Errors: `unauthenticated` if the code or the token
+    is unknown, used, expired or revoked. `forbidden` for a page of an origin that is not allowed,
+    or for a token that is not a user's. `rate_limited` after too many refused sign-ins. `conflict`
+    if the token was created through too many other tokens.
     """
     is_elsewhere = page_origin(request) is not None
     if is_cross_origin(request) and not is_elsewhere:
@@ -85,10 +103,12 @@ def open_session(
         )
         raise RequestError(Code.FORBIDDEN, f"this page may not: {text}")
     last_ms = CROSS_ORIGIN_SESSION_MS if is_elsewhere else SESSION_MS
-    if body.code is not None:
-        session = open_session_by_code(services, body.code, last_ms)
-    else:
-        session = open_session_by_token(services, body.token or "", last_ms)
+    limits: SignInLimits = request.app.state.sign_in_limits
+    with limits.count_attempt(request.client.host if request.client else ""):
+        if body.code is not None:
+            session = open_session_by_code(services, body.code, last_ms)
+        else:
+            session = open_session_by_token(services, body.token or "", last_ms)
     if not is_elsewhere:
         seconds = (session.expires_ms - services.now_ms()) // 1000
         set_cookie(response, request, services.cluster_id, session.cookie, seconds)
@@ -102,9 +122,13 @@ def open_session(
 
 
 @router.delete("/sessions/current", status_code=204)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def end(services: ServicesParameter, request: Request) -> Response:
-    """End the session that the request is of; a token is revoked instead."""
+    """End the session of the request, and delete the session cookie in the browser.
+
+    Error: `not_found` if the request has a token that is not a session's. Revoke such a token
+    instead.
+    """
     token = request_token(request, services.cluster_id)
     if not is_session_token(token):
         text = "this request belongs to no session; DELETE /tokens/{id} revokes a token"

@@ -1,11 +1,13 @@
-"""Routes of templates: parts of configurations that experiments may be laid over."""
+"""Routes of templates, which are parts of configurations for experiments to complete."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import Field
 
-from control_plane.access.principals import USER_ROLES, Principal, Role
+from control_plane.access.ownership import FindOwned
+from control_plane.access.principals import USER_ROLES, Principal
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
@@ -24,17 +26,18 @@ from control_plane.usecases.templates import (
     TemplateRecord,
     decode_template,
     delete_template,
+    find_owned_template,
     load_template,
     missing_template_error,
     put_template,
 )
 
-# A page is short, since each template may be long.
+# The most items of a page, because each template may be long.
 PAGE_MAX = 50
 
 router = guarded_router("templates")
 
-# No name begins with a dot: a client would take `..` in a path for the folder above.
+# No name begins with a dot, because clients would read `..` in a path as the parent folder.
 TemplateName = Annotated[
     str,
     Path(
@@ -46,15 +49,22 @@ TemplateName = Annotated[
 ]
 
 
+def _template_in_path(name: TemplateName, services: ServicesParameter) -> FindOwned:
+    return partial(find_owned_template, services.table, name)
+
+
 class TemplateBody(RequestBody):
-    """The body of `PUT /templates/{name}`."""
+    """The body of `PUT /templates/{name}`.
+
+    With `expected_updated_ms`, the template must have this `updated_ms`, or must not exist for 0.
+    """
 
     config: Annotated[str, Field(max_length=BYTES_MAX)]
     expected_updated_ms: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
 
 class Template(Answer):
-    """A template as the caller sees it: secrets of another user's are masked."""
+    """A template. The secrets in another user's template are masked, except for admins."""
 
     name: str
     config: str
@@ -84,7 +94,7 @@ def describe(name: TemplateName, caller: Caller, services: ServicesParameter) ->
 
 
 @router.put("/templates/{name}", response_model=Template)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_template_in_path)
 def put(
     name: TemplateName,
     body: TemplateBody,
@@ -92,17 +102,23 @@ def put(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
+    """Create a template, or replace the text of a template, and return the template.
+
+    The owner and the time of creation stay. Errors: `forbidden` for another user's template.
+    `invalid` if the text is not a part of a configuration. `too_large` for more than 48 KiB.
+    `conflict` if the template was not last changed at `expected_updated_ms`. `unavailable` if other
+    requests keep changing the template.
+    """
     if len(body.config.encode()) > BYTES_MAX:
         raise RequestError(Code.TOO_LARGE, f"a template has at most {BYTES_MAX} bytes")
     now_ms = services.now_ms()
     template = TemplateRecord(name, body.config, "", now_ms, now_ms, caller.user)
-    is_admin = caller.role is Role.ADMIN
 
     def effect(extra_writes: ExtraWrites) -> object:
         record = put_template(
             services.table,
             template,
-            is_admin,
+            caller,
             lambda record: extra_writes(_reply(record, caller)),
             expected_updated_ms=body.expected_updated_ms,
         )
@@ -116,18 +132,22 @@ def put(
 
 
 @router.delete("/templates/{name}", response_model=Template)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_template_in_path)
 def delete(
     name: TemplateName, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Delete a template; experiments that were created with it keep their configurations."""
+    """Delete a template, and return the deleted template.
+
+    Experiments that were created with the template keep the configuration. Errors: `not_found` for
+    an unknown template. `forbidden` for another user's template. `unavailable` if other requests
+    keep changing the template.
+    """
 
     def effect(extra_writes: ExtraWrites) -> object:
         record = delete_template(
             services.table,
             name,
-            caller.user,
-            caller.role is Role.ADMIN,
+            caller,
             lambda record: extra_writes(_reply(record, caller)),
         )
         return _reply(record, caller)
@@ -147,7 +167,7 @@ def _answer_from_reply(reply: dict[str, Any]) -> Template:
 def _template_answer(record: TemplateRecord, caller: Principal) -> Template:
     return Template(
         name=record.name,
-        config=record.text_for(caller.user, caller.role is Role.ADMIN),
+        config=record.text_for(caller),
         created_ms=record.created_ms,
         updated_ms=record.updated_ms,
         user=record.user,

@@ -1,14 +1,17 @@
 """Routes of users' tokens: create, list without the secret, revoke."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Request, Response
 from pydantic import Field
 
+from control_plane.access.ownership import FindOwned
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.owned_objects import only_own
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
@@ -24,12 +27,12 @@ from control_plane.usecases.user_tokens import (
     MintedToken,
     TokenRecord,
     TokenRequest,
-    check_owner,
     create_token,
     decode_record,
     decrypt_token,
     draft_record,
     find_ended,
+    find_owned_token,
     load_record,
     revoke_token,
 )
@@ -44,8 +47,12 @@ router = guarded_router("tokens")
 TokenId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 
 
+def _token_in_path(token_id: TokenId, services: ServicesParameter) -> FindOwned:
+    return partial(find_owned_token, services.table, token_id)
+
+
 class TokenBody(RequestBody):
-    """The body of `POST /tokens`."""
+    """The body of `POST /tokens`; docs/api.md describes the fields."""
 
     user: Annotated[str, Field(pattern=USER_NAME)] | None = None
     role: Literal["user", "admin", "join"] = "user"
@@ -55,7 +62,7 @@ class TokenBody(RequestBody):
 
 
 class Token(Answer):
-    """A token without its secret; docs/api.md has the fields."""
+    """A token without the secret; docs/api.md describes the fields."""
 
     id: int
     user: str
@@ -68,7 +75,7 @@ class Token(Answer):
 
 
 class NewToken(Token):
-    """A token that was just made, with its secret."""
+    """A new token with the secret, which no later answer contains."""
 
     token: str
 
@@ -76,7 +83,11 @@ class NewToken(Token):
 @router.get("/tokens")
 @require_role(*USER_ROLES)
 def list_tokens(caller: Caller, services: ServicesParameter, page: PageParameters) -> Page[Token]:
-    """List tokens, newest first: every one for an admin, for others their own."""
+    """List the caller's tokens, or the tokens of all users for an admin, newest first.
+
+    The secrets are not listed. A page may be short or empty although `next_cursor` is set. Error:
+    `invalid` for a cursor of another list.
+    """
 
     def is_shown(row: Row) -> bool:
         return caller.role is Role.ADMIN or decode_record(row.body).user == caller.user
@@ -89,7 +100,7 @@ def list_tokens(caller: Caller, services: ServicesParameter, page: PageParameter
 
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=only_own)
 def create(
     body: TokenBody,
     caller: Caller,
@@ -97,6 +108,15 @@ def create(
     services: ServicesParameter,
     http_request: Request,
 ) -> Response:
+    """Create a token, and return the token with the secret.
+
+    The token ends no later than the caller's token, also if the caller's token is revoked. Only
+    admins create tokens for other users, of the role `admin`, and join tokens. Errors: `forbidden`
+    for a token that the caller may not create. `invalid` for a join token without a pool, or
+    another token with a pool. `not_found` for an unknown pool. `conflict` if the caller's token was
+    created through too many other tokens, or if the caller repeats the request with another token.
+    `unavailable` if too many tokens are created at the same time.
+    """
     token_request = TokenRequest(
         user=body.user,
         role=Role(body.role),
@@ -129,11 +149,15 @@ def create(
 
 
 @router.delete("/tokens/{token_id}", response_model=Token)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=_token_in_path)
 def delete(
     token_id: TokenId, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    check_owner(load_record(services.table, token_id), caller)
+    """Revoke a token, and all tokens that were created with the token; return the token.
+
+    The record of the token stays in the list. Errors: `not_found` for an unknown token. `forbidden`
+    for another user's token. `unavailable` if other requests keep changing the token.
+    """
 
     def describe_token(reply: int) -> Token:
         record = load_record(services.table, reply)

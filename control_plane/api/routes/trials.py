@@ -1,14 +1,18 @@
-"""Routes of trials: describe, change, kill; their checkpoints and files for TensorBoard."""
+"""Routes of trials: describe, change and kill, and lists of checkpoints and TensorBoard files."""
 
-from typing import Annotated
-
-from fastapi import Path, Response
+from fastapi import Response
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.actors import addresses
 from control_plane.actors.messages.trial import TrialKillRequested
-from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.dependencies import (
+    IdempotencyParameter,
+    PageParameters,
+    ServicesParameter,
+    TrialId,
+)
 from control_plane.api.metadata import OWN_METADATA_BYTES_MAX, MetadataBody, check_metadata
+from control_plane.api.owned_objects import trial_in_path
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.queries import checkpoint as checkpoints
@@ -19,8 +23,6 @@ from control_plane.usecases.metadata_edits import set_trial_metadata
 
 router = guarded_router("trials")
 
-TrialId = Annotated[int, Path(ge=1, le=10**12 - 1)]
-
 
 @router.get("/trials/{trial_id}")
 @require_role(*USER_ROLES)
@@ -29,14 +31,20 @@ def describe(trial_id: TrialId, services: ServicesParameter) -> trials.TrialWith
 
 
 @router.patch("/trials/{trial_id}", response_model=trials.TrialWithEnvironment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path)
 def change(
     trial_id: TrialId,
     body: MetadataBody,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Set the metadata of a trial. With `revision` only if they are of that still."""
+    """Replace the metadata of a trial, also of a running trial, and return the trial.
+
+    Errors: `not_found` for an unknown trial. `forbidden` for another user's experiment. `invalid`
+    for metadata of more than 16 KiB, or with values that cannot be stored. `conflict` if `revision`
+    is given and the metadata have another revision, or if the experiment is being deleted.
+    `unavailable` if other requests keep changing the metadata.
+    """
     check_metadata(body.metadata, OWN_METADATA_BYTES_MAX)
     answer = request.execute(
         services,
@@ -49,11 +57,15 @@ def change(
 
 
 @router.post("/trials/{trial_id}/kill", response_model=trials.TrialWithEnvironment)
-@require_role(*USER_ROLES)
+@require_role(*USER_ROLES, changes=trial_in_path)
 def kill(
     trial_id: TrialId, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Kill this trial; the search goes on without it."""
+    """Kill a trial immediately, and return the trial. The search continues without the trial.
+
+    Killing an ended or killed trial changes nothing. Errors: `not_found` for an unknown or deleted
+    trial. `forbidden` for another user's experiment.
+    """
     address = addresses.trial(trial_id)
     answer = request.execute(
         services,
@@ -78,5 +90,9 @@ def list_checkpoints(
 def list_trial_event_files(
     trial_id: TrialId, services: ServicesParameter, page: PageParameters
 ) -> Page[TrialEventFile]:
-    """List the files for TensorBoard that the trial wrote, with URLs to fetch them."""
+    """List the TensorBoard files of a trial by path, each with URLs for the download.
+
+    Errors: `not_found` for an unknown trial. `invalid` for a cursor of another list. `conflict` if
+    the store has too many parts of files. `unavailable` if the store does not answer.
+    """
     return list_event_files(services, trial_id, page)

@@ -1,1 +1,1 @@
-"""The types of checkpoint stores, one file each; `registry.py` finds them here."""
+"""The types of checkpoint stores, a file per type; `registry.py` imports every module here."""

@@ -44,6 +44,11 @@ class Azure(CheckpointStorage):
     @field_validator("account_url", "credential")
     @classmethod
     def _check_alone(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return `account_url` or `credential` unchanged.
+
+        Raise PydanticCustomError if the option is set together with `connection_string`, or if
+        neither `account_url` nor `connection_string` is set.
+        """
         connected = info.data.get("connection_string", "refused") is not None
         if value is not None and connected:
             refuse(
@@ -58,6 +63,7 @@ class Azure(CheckpointStorage):
     @field_validator("account_url")
     @classmethod
     def _check_url(cls, url: str | None) -> str | None:
+        """Return the URL unchanged. Raise PydanticCustomError for a URL with a query."""
         if url is not None and "?" in url:
             refuse("must have no '?'", "put the signature into credential", shown=False)
         return url
@@ -65,7 +71,10 @@ class Azure(CheckpointStorage):
     @field_validator("credential")
     @classmethod
     def _check_host(cls, value: Any, info: ValidationInfo) -> Any:
-        # Somebody else's server would be shown who the cluster is.
+        """Return the credential unchanged. Raise PydanticCustomError if the credential is missing
+        and the account's URL is not Azure's own.
+        """
+        # A server other than Azure's would receive the token of the cluster's identity.
         url = info.data.get("account_url")
         if value is None and url is not None and not is_azures_own(url):
             refuse("is required for an account_url that is not Azure's own")
@@ -102,6 +111,7 @@ def _location(fields: StorageFields) -> Mapping[str, str]:
 
 
 def _endpoints(options: Azure) -> Mapping[str, str]:
+    """Return the account's URL by the option that names the account; empty for Azure's own URLs."""
     endpoint = AzurePlace.from_storage(_storage_fields(options)).endpoint
     named = "account_url" if options.account_url else "connection_string"
     return {} if is_azures_own(endpoint) else {named: endpoint}

@@ -19,7 +19,7 @@ class Directory(CheckpointStorage):
 
 
 def open_folder(fields: StorageFields) -> CheckpointFiles:
-    """Open the folder of a spec's `storage` on this machine."""
+    """Return the files of the folder `path` in a specification's `storage`, on this machine."""
     from control_plane.checkpoint_stores.folder_files import open_folder_files
 
     return open_folder_files(fields)

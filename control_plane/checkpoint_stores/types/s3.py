@@ -39,7 +39,8 @@ class S3(CheckpointStorage):
     """The secret for access_key."""
     endpoint_url: Url | None = None
     """The URL of a store other than Amazon's. A cluster in a cloud calls only those that its
-    configuration names (`checkpoint_endpoints`).
+    configuration names (`checkpoint_endpoints`). The store may lack newer checksums, conditional
+    writes, ranges and lists of uploads: detcloud finds that out and does without.
     """
     prefix: Prefix | None = None
     """A prefix of every key."""
@@ -47,6 +48,7 @@ class S3(CheckpointStorage):
     @field_validator("secret_key")
     @classmethod
     def _check_pair(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
+        """Return the secret key unchanged. Raise PydanticCustomError if only one key is set."""
         if (value is None) != (info.data.get("access_key") is None):
             refuse("must be set together with access_key", "set both or neither", shown=False)
         return value
@@ -95,9 +97,10 @@ def _endpoints(options: S3) -> Mapping[str, str]:
 
 
 def _find_credential_problem(options: S3) -> Finding | None:
+    """Return a Finding for a store other than Amazon's without an access key, else None."""
     if options.access_key is not None or not options.endpoint_url:
         return None
-    # Somebody else's server would be shown what the cluster's own credentials sign.
+    # A server other than Amazon's would receive requests that the cluster's credentials signed.
     text = "a store other than Amazon's needs access_key and secret_key here"
     return Finding(("endpoint_url",), text)
 

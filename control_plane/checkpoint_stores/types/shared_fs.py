@@ -36,6 +36,7 @@ class SharedFs(CheckpointStorage):
     @field_validator("storage_path")
     @classmethod
     def _check_inside(cls, path: str | None, info: ValidationInfo) -> str | None:
+        """Return the path unchanged. Raise PydanticCustomError for a path outside `host_path`."""
         host = posixpath.normpath(info.data.get("host_path", "/"))
         whole = posixpath.normpath(posixpath.join(host, path or ""))
         if posixpath.commonpath((host, whole)) != host:

@@ -1,1 +1,1 @@
-"""The program that checks cluster configurations; pools.py defines them."""
+"""The program that checks cluster configurations, which pools.py defines."""

@@ -14,7 +14,16 @@ from control_plane.findings import printable_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the file; return 0 if it is valid, else 1 after printing its problems, one a line."""
+    """Check a cluster configuration and print the result to standard output.
+
+    Return 0 for a valid configuration after printing a summary. Otherwise print each problem as a
+    line and return 1. With `--json`, print a JSON report instead of text: `ok`, `problems`, and
+    `config`, which has masked secrets or is null. Exit with SystemExit after `--help` and
+    `--reference`, and for unknown options.
+
+    Args:
+        arguments: the words of the command line. None: the arguments of the process.
+    """
     options = _parser().parse_args(arguments)
     report: dict[str, Any] = {"ok": True, "problems": [], "config": None}
     try:
@@ -43,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Reference(argparse.Action):
-    """Prints a document and ends the program, as `--help` does."""
+    """The option `--reference`: print the reference of clusters' fields and exit with 0."""
 
     def __call__(self, parser: argparse.ArgumentParser, *parsed: object) -> None:
         from control_plane.config.reference import render_cluster_reference

@@ -1,1 +1,1 @@
-"""Shared by the searchers that compare trials at rungs: rungs, rankings, brackets, options."""
+"""Shared code of the searchers that compare trials at rungs: rungs, rankings, brackets, options."""

@@ -1,9 +1,9 @@
-"""Asynchronous successive halving: its plan, its state, what its forms share, and the forms: by
-promotion, by stopping, and by stopping as a time metric says.
+"""Asynchronous successive halving: plan, state, and the search methods in three forms: by
+promotion, by stopping, and by stopping with a time metric.
 
-Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), as Determined
-0.12 and 0.19 have it: each result yields one more unit of work, a longer training or a new trial,
-so that no slot waits for a rung to fill.
+Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), in the variant of
+Determined 0.12 and 0.19. Each result causes one more unit of work, either a longer training or a
+new trial, so that no slot waits until a rung is full.
 """
 
 from abc import abstractmethod
@@ -35,64 +35,75 @@ from control_plane.searchers.method import (
     TrialValidationReported,
 )
 
-# Progress before the first rung is full: of so many trainings for each trial.
 TRAININGS_PER_TRIAL = 1.2
+"""An estimate of the trainings per trial, for the progress before the first rung is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalvingPlan:
-    """Rungs at max_length / divisor^k for `max_trials` trials, of which `max_concurrent_trials` are
-    open at the start (0: as many as lead to one in the last rung).
-
-    `stops`: a trial goes on at once or is closed, instead of waiting to be promoted. `by_time`: the
-    lengths are compared with a time metric of the trials', which train until they are stopped.
-    """
+    """The plan of an asynchronous halving, with rungs at max_length / divisor^k."""
 
     max_length: int
     num_rungs: int
     divisor: float
+    """The reduction factor: one in `divisor` trials of a rung is promoted."""
     max_trials: int
+    """The number of trials in total, without replacements of invalid trials."""
     max_concurrent_trials: int
+    """The number of trials that the search creates at the start. 0: enough for one trial to reach
+    the last rung.
+    """
     smaller_is_better: bool
     rules: SearchRules
     stops: bool = False
+    """Whether each trial is either continued or closed immediately after a result, instead of
+    waiting for a promotion.
+    """
     by_time: bool = False
+    """Whether the lengths are values of a time metric. The trials then train without a length limit
+    until the search stops them.
+    """
     kind: Literal["async_halving"] = "async_halving"
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The length of each rung, from a trial's start."""
+        """Return the length of each rung, counted from a trial's start, in increasing order."""
         return rung_lengths(self.max_length, self.divisor, self.num_rungs)
 
     @property
     def first_trials(self) -> int:
-        """How many trials are created at the start."""
+        """Return the number of trials that the search creates at the start.
+
+        `max_concurrent_trials` or, if that is 0, divisor^(num_rungs - 1); at most `max_trials`.
+        """
         if self.max_concurrent_trials > 0:
             return min(self.max_concurrent_trials, self.max_trials)
         return max(int(min(power(self.divisor, self.num_rungs - 1), self.max_trials)), 1)
 
     @property
     def trial_count(self) -> int:
-        """How many trials are created in the end."""
+        """Return the number of trials in total, without replacements of invalid trials."""
         return self.max_trials
 
     def expected_stops(self) -> Counter[int]:
-        """Count the trials by the length at which they stop, if one in `divisor` goes on from each
-        rung, and at least one: the rule of Determined's own preview.
+        """Return the expected number of trials that stop at each length.
+
+        Assumes that one in `divisor` trials, but at least one, is promoted from each rung.
+        Determined's preview follows the same rule.
         """
         *lower, top = self.lengths
         stopped = Counter[int]()
-        left = self.max_trials
+        remaining = self.max_trials
         for length in lower:
-            going_on = max(int(left / self.divisor), 1)
-            stopped[length] += left - going_on
-            left = going_on
-        stopped[top] += left
+            promoted = max(int(remaining / self.divisor), 1)
+            stopped[length] += remaining - promoted
+            remaining = promoted
+        stopped[top] += remaining
         return stopped
 
 
 class ComparedTrials(Protocol):
-    """The options of a searcher whose trials are compared as their results come in."""
+    """The options of a searcher with asynchronous halving."""
 
     divisor: float
     max_trials: int
@@ -100,12 +111,15 @@ class ComparedTrials(Protocol):
     smaller_is_better: bool
 
     def lengths(self) -> dict[str, Length]:
-        """Return every length by its option; a trial's longest training comes first."""
+        """Return the lengths among the options by name. A trial's longest training comes first."""
         ...
 
 
 def plan_halving(options: ComparedTrials, num_rungs: int, rules: SearchRules) -> HalvingPlan:
-    """Plan a halving with so many rungs, measured by lengths or by a time metric."""
+    """Return the plan of an asynchronous halving with `num_rungs` rungs.
+
+    The rungs are values of the time metric if `options` set `max_time`, otherwise lengths.
+    """
     max_time = options.max_time if isinstance(options, AsynchronousOptions) else None
     longest = next(iter(options.lengths().values())).count if max_time is None else max_time
     return HalvingPlan(
@@ -123,37 +137,46 @@ def plan_halving(options: ComparedTrials, num_rungs: int, rules: SearchRules) ->
 
 @dataclass(frozen=True)
 class HalvingState(ClosingState):
-    """Counts by rung: results that came in, and trainings whose results are outstanding.
-
-    `created` and `ended` count invalid trials too.
-    """
+    """The state of an asynchronous halving."""
 
     created: int
+    """Trials that the method requested, invalid trials included."""
     results: tuple[int, ...]
+    """The number of received results by rung."""
     outstanding: tuple[int, ...]
+    """The number of trainings without a result yet, by rung."""
     ended: int = 0
+    """Trials that ended, invalid trials included."""
     invalid: int = 0
+    """Trials that refused the hyperparameters and were replaced."""
     closing: int = 0
     closing_from: int | None = None
     kind: Literal["async_halving"] = "async_halving"
 
 
 class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
-    """A bracket that keeps as many trials training as its results allow."""
+    """The base class of the asynchronous halvings.
+
+    After each result, either a trial trains further or a new trial is created.
+    """
 
     @property
     def replaces_refused(self) -> bool:
-        """Whether the rules of its era say so."""
+        """Return whether a trial that refused the hyperparameters is replaced; see SearchMethod."""
         return self._plan.rules.replaces_invalid_hparams
 
     def first_step(self) -> MethodStep[HalvingState]:
-        """Create the first trials."""
+        """Return the first state, and the creation of `plan.first_trials` trials with random
+        hyperparameters.
+
+        Each trial trains to the first rung. With a time metric, each trial trains without a limit.
+        """
         count, rungs = self._plan.first_trials, self._plan.num_rungs
         state = HalvingState(0, results=(0,) * rungs, outstanding=(0,) * rungs)
         return self._create_trials(state, count)
 
     def on_event(self, state: HalvingState, event: Event) -> MethodStep[HalvingState]:
-        """Answer a result or an end."""
+        """Return the next state and the operations after a result or the end of a trial."""
         match event:
             case TrialLengthReached():
                 awaited = self._awaited_result(event)
@@ -168,7 +191,11 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
                 return MethodStep(state)
 
     def progress(self, state: HalvingState, tally: Tally) -> float:
-        """Compute the share of the first rung that is filled, and then of the trials that ended."""
+        """Return the completed share of the search; see SearchMethod.
+
+        Until the first rung is full, the share depends on the number of results in the first rung.
+        After that, the share also depends on the number of ended trials.
+        """
         trials = self._plan.max_trials
         share = state.results[0] / (TRAININGS_PER_TRIAL * trials)
         if state.results[0] < trials:
@@ -179,12 +206,18 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     def _answer_result(
         self, state: HalvingState, rung: int, result: Result
     ) -> MethodStep[HalvingState]:
-        """Answer a result in a rung."""
+        """Return the next state and the operations after a trial's result in a rung."""
 
     def _answer_exit(
         self, state: HalvingState, event: TrialExitedEarly
     ) -> MethodStep[HalvingState]:
-        """Count the trial as the worst of its rung, unless its hyperparameters were refused."""
+        """Return the next state and the operations after an early exit.
+
+        - A trial that refused the hyperparameters is replaced, and all results of the trial are
+          removed, if the rules of the era allow replacements.
+        - Any other trial without a result in the current rung gets the worst result.
+        - A trial with a result keeps the result, and no operations are returned.
+        """
         rung, only_waited = self._mark_exited(event)
         if event.reason.is_invalid_hparams and self.replaces_refused:
             return self._replace_trial(state, event.trial, rung, only_waited)
@@ -195,9 +228,15 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     def _replace_trial(
         self, state: HalvingState, trial: int, rung: int, only_waited: bool
     ) -> MethodStep[HalvingState]:
+        """Create a new trial in place of an invalid trial, and remove the invalid trial's results.
+
+        Args:
+            rung: the rung of the invalid trial.
+            only_waited: whether the invalid trial had a result in that rung.
+        """
         results, outstanding = list(state.results), list(state.outstanding)
         for below in range(rung + only_waited):
-            # The last rung compares nothing: it only counts.
+            # The last rung has no ranking, only a count.
             if below == self._top_rung or self._ranking(below).remove(trial):
                 results[below] -= 1
         if not only_waited:
@@ -207,7 +246,7 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
             results=tuple(results),
             outstanding=tuple(outstanding),
             invalid=state.invalid + 1,
-            # The first rung is not full any more: closing begins again when it is.
+            # The first rung is no longer full. Closing starts again when the rung is full.
             closing=0,
             closing_from=None,
         )
@@ -222,7 +261,13 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
         *,
         trains: bool,
     ) -> MethodStep[HalvingState]:
-        """Create a trial if no other trains on, and close rungs that are finished."""
+        """Return the next state and the operations after a result was processed.
+
+        Args:
+            operations: the operations so far; a create may be appended.
+            trains: whether a trial continues training because of the result. If not, a new trial is
+                created, up to `max_trials`.
+        """
         created = state.created
         if not trains and created - state.invalid < self._plan.max_trials:
             operations.append(self._make_create(1))
@@ -234,17 +279,20 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
         return MethodStep(self._close_finished_rungs(state), operations)
 
     def _close_finished_rungs(self, state: HalvingState) -> HalvingState:
-        """Begin to close rungs, once the first one is full, that wait for no result, as none below
-        does.
+        """Start closing the waiting trials of finished rungs, and return the next state.
+
+        A rung is finished if neither the rung nor any lower rung has outstanding results. Nothing
+        is closed before the first rung is full, or in a halving by stopping.
         """
         if self._plan.stops or state.results[0] < self._plan.max_trials:
             return state
-        over = next((k for k, waits in enumerate(state.outstanding) if waits), self._top_rung)
-        if over <= state.closing:
+        finished = next((k for k, count in enumerate(state.outstanding) if count), self._top_rung)
+        if finished <= state.closing:
             return state
-        return evolve(state, closing=over, closing_from=0)
+        return evolve(state, closing=finished, closing_from=0)
 
     def _create_trials(self, state: HalvingState, count: int) -> MethodStep[HalvingState]:
+        """Return the next state, and the creation of `count` trials for the first rung."""
         outstanding = (state.outstanding[0] + count, *state.outstanding[1:])
         state = evolve(state, created=state.created + count, outstanding=outstanding)
         return MethodStep(state, (self._make_create(count),))
@@ -255,10 +303,11 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
 
 
 class PromotingHalving(AsyncHalving):
-    """Asynchronous halving by promotion: a trial goes on once it is among the best 1/divisor of its
-    rung as far as that is known, and waits until then.
+    """Asynchronous halving by promotion.
 
-    At most one trial is promoted for each result; one that would train nothing more passes on.
+    A trial waits in a rung until the trial is among the best 1/divisor of the results so far, and
+    is then promoted. Each result promotes at most one trial per rung. If the next rung has the same
+    length, or if the promoted trial has exited, the trial's result counts in the next rung at once.
     """
 
     def _answer_result(
@@ -291,7 +340,14 @@ class PromotingHalving(AsyncHalving):
         return self._finish_step(state, results, outstanding, operations, trains=trains)
 
     def _find_promoted(self, rung: int, before: int, result: Result) -> Result | None:
-        """Return the result that is promoted now that this one came to the `before` others."""
+        """Write a result to the ranking of a rung, and return the result that is promoted.
+
+        The best 1/divisor of the results are promoted. The new result is returned if it is among
+        the best. Otherwise an earlier result is returned, if the number of promotions grows and
+        that trial is still in the rung. Otherwise return None.
+
+        `before` is the number of earlier results in the rung.
+        """
         ranking = self._ranking(rung)
         index = ranking.insert(result)
         divisor = self._plan.divisor
@@ -300,18 +356,19 @@ class PromotingHalving(AsyncHalving):
             return result
         if new == old:
             return None
-        # One more may go on, and it is not the newcomer.
+        # The number of promotions grew by one, and the new result is not among the best.
         candidate = ranking.result_at(old)
         status = self._statuses.status_of(candidate.trial)
-        is_gone = status.closed and not status.exited
-        return None if status.rung > rung or is_gone else candidate
+        is_closed = status.closed and not status.exited
+        return None if status.rung > rung or is_closed else candidate
 
 
 class StoppingHalving(AsyncHalving):
-    """Asynchronous halving by stopping: a trial is closed at the first rung where it is not among
-    the best 1/divisor of those that came before it, and goes on at once where it is.
+    """Asynchronous halving by stopping.
 
-    A trial is decided about once, when its result comes in; the first of a rung always goes on.
+    Each result decides immediately about the trial. The trial continues if the result is among the
+    best 1/divisor of all results of the rung so far; otherwise the trial is closed. The first trial
+    of a rung always continues.
     """
 
     def _answer_result(
@@ -322,7 +379,11 @@ class StoppingHalving(AsyncHalving):
     def _pass_rungs(
         self, state: HalvingState, length: float, result: Result
     ) -> MethodStep[HalvingState]:
-        """Advance a trial past every rung that it has reached, or end it at one of them."""
+        """Compare a trial in every rung up to `length`, and return the next state and operations.
+
+        The trial ends at the first rung where the result is not good enough. If the trial passes
+        all these rungs, the trial continues to the next rung.
+        """
         results, outstanding = list(state.results), list(state.outstanding)
         operations: list[Operation] = []
         trial, status = result.trial, self._statuses.status_of(result.trial)
@@ -332,7 +393,7 @@ class StoppingHalving(AsyncHalving):
             results[rung] += 1
             is_best = self._is_best(rung, results[rung], result)
             if status.exited:
-                # Its result stays to be compared with.
+                # An exited trial neither ends nor continues. Only the result stays in the ranking.
                 break
             if not is_best:
                 operations.append(self._end_operation(trial))
@@ -347,14 +408,19 @@ class StoppingHalving(AsyncHalving):
         return self._finish_step(state, results, outstanding, operations, trains=trains)
 
     def _end_operation(self, trial: int) -> Operation:
+        """Return the operation that ends a trial whose result is not good enough."""
         return Close(trial)
 
     def _continue_operations(self, trial: int, rung: int) -> Sequence[Operation]:
-        """Return the operations by which a trial goes on to a rung."""
+        """Return the operations that let a trial train to a rung."""
         return (TrainTo(trial, self._lengths[rung]),)
 
     def _is_best(self, rung: int, results: int, result: Result) -> bool:
-        """Whether a trial goes on with this result, the latest of so many in its rung."""
+        """Add a result to the ranking of a rung, and return whether the trial continues.
+
+        `results` is the number of results in the rung, the new result included. In the last rung,
+        return False and add nothing.
+        """
         if rung == self._top_rung:
             return False
         index = self._ranking(rung).insert(result, before_equals=True)
@@ -362,16 +428,16 @@ class StoppingHalving(AsyncHalving):
 
 
 class TimedStoppingHalving(StoppingHalving):
-    """Asynchronous halving by stopping, measured by a time metric: every validation reports how
-    long the trial has trained, and trials train until they are stopped.
+    """Asynchronous halving by stopping, with a time metric in place of lengths.
 
-    A trial is compared at every rung whose time it has reached.
+    Every validation reports the value of the time metric. The trial is compared in every rung up to
+    that value. Trials train until the search stops them.
 
-    Source: Determined 0.38, which has this form alone.
+    Source: Determined 0.38, whose only form of asynchronous halving this is.
     """
 
     def on_event(self, state: HalvingState, event: Event) -> MethodStep[HalvingState]:
-        """Answer a report or an end."""
+        """Return the next state and the operations after a validation or the end of a trial."""
         if not isinstance(event, TrialValidationReported):
             return super().on_event(state, event)
         status = self._statuses.status_of(event.trial)
@@ -380,8 +446,9 @@ class TimedStoppingHalving(StoppingHalving):
         return self._pass_rungs(state, event.time, self._make_result(event.trial, event.metric))
 
     def _end_operation(self, trial: int) -> Operation:
+        """Return a `Stop`, because the trial trains without a length limit."""
         return Stop(trial)
 
     def _continue_operations(self, trial: int, rung: int) -> Sequence[Operation]:
-        """Return nothing: the trial trains on anyway."""
+        """Return no operations, because the trial trains until the search stops the trial."""
         return ()

@@ -1,6 +1,7 @@
-"""Several halvings side by side, each with trials of its own: the brackets of adaptive searches.
+"""Adaptive searches: several halvings, called brackets, each with separate trials.
 
-They go from the one that stops trials early, with many, to the one that hardly stops any.
+The first bracket has the most rungs and stops trials earliest. The last bracket has the fewest
+rungs.
 
 Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined.
 """
@@ -45,44 +46,42 @@ BracketState = HalvingState | SyncHalvingState
 
 @dataclass(frozen=True, slots=True)
 class MultiBracketPlan:
-    """The plans of the brackets, in the order in which they create their first trials."""
+    """The plans of all brackets, in the order in which brackets create the first trials."""
 
     brackets: tuple[BracketPlan, ...]
     kind: Literal["tournament"] = "tournament"
 
     @property
     def rules(self) -> SearchRules:
-        """The rules of the era, which all brackets share."""
+        """Return the rules of the era. All brackets have the same rules."""
         return self.brackets[0].rules
 
     @property
     def max_length(self) -> int:
-        """How long a trial trains at most."""
+        """Return the longest training of a trial in any bracket."""
         return max(bracket.max_length for bracket in self.brackets)
 
     @property
     def trial_count(self) -> int:
-        """How many trials all brackets create: each has one at least, however few there are to
-        share.
-        """
+        """Return the number of trials of all brackets, without replacements of invalid trials."""
         return sum(bracket.trial_count for bracket in self.brackets)
 
 
 @dataclass(frozen=True)
 class MultiBracketState(MethodState):
-    """The states of the brackets, in the order of their plans."""
+    """The states of the brackets, in the order of the plans."""
 
     brackets: tuple[BracketState, ...]
     kind: Literal["tournament"] = "tournament"
 
     @property
     def is_closing(self) -> bool:
-        """Whether any bracket is closing trials."""
+        """Return whether any bracket is closing trials; see MethodState."""
         return any(bracket.is_closing for bracket in self.brackets)
 
 
 class MultiBracketSearch(SearchMethod[MultiBracketState]):
-    """Hands each event to the bracket that created the trial."""
+    """A search method that passes each event to the bracket that created the trial."""
 
     def __init__(self, plan: MultiBracketPlan, blobs: BlobStore) -> None:
         self._plans = plan.brackets
@@ -92,19 +91,19 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
 
     @property
     def replaces_refused(self) -> bool:
-        """Whether any bracket does."""
+        """Return whether any bracket replaces trials that refused the hyperparameters."""
         return any(
             self._make_bracket(number).replaces_refused for number in range(len(self._plans))
         )
 
     def first_step(self) -> MethodStep[MultiBracketState]:
-        """Create the first trials of all brackets, bracket after bracket."""
+        """Return the first state, and the creation of the first trials of each bracket in order."""
         steps = [self._make_bracket(number).first_step() for number in range(len(self._plans))]
         operations = [operation for step in steps for operation in step.operations]
         return MethodStep(MultiBracketState(tuple(step.state for step in steps)), operations)
 
     def on_event(self, state: MultiBracketState, event: Event) -> MethodStep[MultiBracketState]:
-        """Pass the event to the trial's bracket, and record the trials that the bracket creates."""
+        """Return the answer of the trial's bracket. Record the bracket of each new trial."""
         number = self._statuses.bracket_of(event.trial)
         step = self._make_bracket(number).on_event(state.brackets[number], event)
         created = sum(bracket.created for bracket in state.brackets)
@@ -114,13 +113,13 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
     def close_more(
         self, state: MultiBracketState, trials: int, close_max: int
     ) -> MethodStep[MultiBracketState]:
-        """Close trials of the first bracket that has any to close."""
+        """Return closes of the first bracket that is closing trials; see SearchMethod."""
         number = next(n for n, bracket in enumerate(state.brackets) if bracket.is_closing)
         step = self._make_bracket(number).close_more(state.brackets[number], trials, close_max)
         return MethodStep(_replace_bracket(state, number, step.state), step.operations)
 
     def progress(self, state: MultiBracketState, tally: Tally) -> float:
-        """Compute the mean over the brackets."""
+        """Return the mean of the brackets' completed shares, each clamped to [0, 1]."""
         shares = [
             min(max(self._make_bracket(number).progress(bracket, tally), 0.0), 1.0)
             for number, bracket in enumerate(state.brackets)
@@ -128,11 +127,12 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
         return fsum(shares) / len(shares)
 
     def _make_bracket(self, number: int) -> SearchMethod[Any]:
-        # Made for the one event that it answers: most events concern a single bracket.
+        # Made on demand, because most events concern only one bracket.
         blobs = PrefixedBlobStore(self._blobs, f"{number}/")
         return make_bracket_method(self._plans[number], blobs, self._statuses, number)
 
     def _assign_bracket(self, operations: Sequence[Operation], created: int, bracket: int) -> None:
+        """Write the bracket of each trial that `operations` create; `created` trials exist."""
         for operation in operations:
             if isinstance(operation, Create):
                 for trial in range(created, created + operation.count):
@@ -141,8 +141,11 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
 
 
 def rung_counts(mode: Mode, rungs_max: int, listed: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the number of rungs of each bracket, the largest first: as `listed`, or by the mode
-    if none are.
+    """Return the number of rungs of each bracket, in decreasing order.
+
+    If `listed` is not empty, return these numbers. Otherwise return one bracket for each number
+    from `rungs_max` down to a limit that depends on the mode: "aggressive" rungs_max, "standard"
+    about half of rungs_max, "conservative" 1.
     """
     if listed:
         return tuple(sorted(listed, reverse=True))
@@ -151,16 +154,23 @@ def rung_counts(mode: Mode, rungs_max: int, listed: Sequence[int] = ()) -> tuple
 
 
 def divide_evenly(total: int, brackets: int) -> tuple[int, ...]:
-    """Divide a number evenly among brackets; the first ones get one more of the remainder."""
-    each, over = divmod(total, brackets)
-    return tuple(each + (n < over) for n in range(brackets))
+    """Divide `total` into integer shares that differ by at most 1, the larger shares first."""
+    share, remainder = divmod(total, brackets)
+    return tuple(share + (n < remainder) for n in range(brackets))
 
 
 def make_bracket_method(
     plan: BracketPlan, blobs: BlobStore, statuses: TrialStatuses, bracket: int = 0
 ) -> SearchMethod[Any]:
-    """Make the method of a bracket's plan."""
-    # A plan and the state it made belong together, which types cannot say.
+    """Return the search method for a bracket's plan.
+
+    Args:
+        blobs: the blobs of the bracket.
+        statuses: the statuses of the trials of all brackets.
+        bracket: the number of the bracket.
+    """
+    # The return type is SearchMethod[Any], because types cannot express which state type belongs
+    # to the plan.
     match plan:
         case SyncHalvingPlan():
             return SyncHalving(plan, blobs, statuses, bracket)
@@ -173,17 +183,17 @@ def make_bracket_method(
 
 
 def make_only_bracket(plan: BracketPlan, blobs: BlobStore) -> SearchMethod[Any]:
-    """Make the method of a plan that is the whole search."""
+    """Return the search method for a search with a single bracket."""
     return make_bracket_method(plan, blobs, TrialStatuses(PrefixedBlobStore(blobs, "roster/"), ()))
 
 
 def make_multi_bracket(plan: MultiBracketPlan, space: Group, blobs: BlobStore) -> SearchMethod[Any]:
-    """Make the method of several brackets, which sample the space whatever it is."""
+    """Return the search method for a search with several brackets. `space` is not used."""
     return MultiBracketSearch(plan, blobs)
 
 
 def preview_bracket(plan: BracketPlan) -> PreviewPart:
-    """Return what a preview runs of one bracket."""
+    """Return the preview part of one bracket."""
     if isinstance(plan, SyncHalvingPlan):
         return PreviewPart(plan)
     return PreviewPart(
@@ -195,9 +205,9 @@ def preview_bracket(plan: BracketPlan) -> PreviewPart:
 
 
 def preview_brackets(plan: MultiBracketPlan) -> list[PreviewPart]:
-    """Return what a preview runs of several brackets."""
-    # Brackets know nothing of each other: each goes its way as it would beside the others, where
-    # its trials have other numbers in the same order.
+    """Return a preview part for each bracket."""
+    # Brackets are independent. A bracket previewed alone makes the same decisions as in the full
+    # search; only the trial numbers differ.
     return [preview_bracket(bracket) for bracket in plan.brackets]
 
 

@@ -1,4 +1,4 @@
-"""Options that the searchers which compare trials at rungs share, and what is wrong with some."""
+"""Shared options of the searchers that compare trials at rungs, and checks of these options."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -21,7 +21,7 @@ from control_plane.findings import Finding, Loc, shown_count
 from control_plane.searchers.options import TRIALS_MAX, SearcherOptions, TrialCountOptions
 
 SIMPLE_TRIALS_MAX: Final = 2_000
-# More rungs than this only add empty brackets: the divisor's power leaves every float behind.
+# A generous limit: with the default divisor 4, 27 rungs cover all lengths below 2^53.
 RUNGS_MAX: Final = 100
 
 Rungs = Annotated[int, Ge(1), Le(RUNGS_MAX)]
@@ -32,14 +32,22 @@ FewTrials = Annotated[int, Ge(1), Le(SIMPLE_TRIALS_MAX)]
 
 
 def check_budget_unit(budget: Length, above: Mapping[str, Any]) -> None:
-    """Refuse a budget in another unit than `max_length`."""
+    """Raise ValueRefused for a budget with another unit than `max_length`.
+
+    `above` contains the options that are declared before the budget, by name. Without a valid
+    `max_length` in `above`, accept any budget.
+    """
     target = above.get("max_length")
     if target is not None and budget.unit != target.unit:
         raise ValueRefused(f"must be in {target.unit}, like max_length, not in {budget.unit}")
 
 
 def check_budget_size(budget: Length, target: Length | None, target_field: str) -> None:
-    """Refuse a budget that trains no trial to the end and another one a little."""
+    """Raise ValueRefused for a budget that is not greater than `target`, the longest training.
+
+    Accept any budget if `target` is None or has another unit. `target_field` is the name of the
+    option `target`, for the message.
+    """
     if target is not None and budget.unit == target.unit and budget.count <= target.count:
         message = f"must be greater than {target_field} ({target.count}), not {budget.count}"
         raise ValueRefused(message)
@@ -58,7 +66,7 @@ def _check_measure(max_length: Length | None, above: Mapping[str, Any]) -> None:
 
 
 class HalvingOptions(SearcherOptions):
-    """Rungs, from each of which one in `divisor` trials goes on."""
+    """The options of a searcher with a single bracket."""
 
     num_rungs: Rungs
     """The number of times that trials are compared."""
@@ -67,7 +75,7 @@ class HalvingOptions(SearcherOptions):
 
 
 class AdaptiveOptions(SearcherOptions):
-    """Several halvings side by side, chosen by mode or listed."""
+    """The options of a searcher with several brackets, chosen by a mode or by a list."""
 
     divisor: Divisor = 4.0
     """The reduction factor: one in this many trials is promoted from a rung."""
@@ -78,37 +86,39 @@ class AdaptiveOptions(SearcherOptions):
 
 
 class AsynchronousOptions(TrialCountOptions):
-    """Measures a trial by max_length, or by max_time in terms of a reported time metric."""
+    """The options of a searcher with asynchronous halving in the length era."""
 
     max_time: Count | None = None
-    """How long a trial trains at most, in the unit of `time_metric`; instead of max_length."""
+    """The longest training of a trial, in the unit of `time_metric`. An alternative to max_length.
+    """
     time_metric: Annotated[Text | None, CrossCheck(_check_time_metric)] = None
-    """The reported metric that tells how long a trial has trained."""
+    """The reported metric that measures how long a trial has trained."""
     max_length: Annotated[Measured | None, CrossCheck(_check_measure)] = None
-    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
+    """The longest training of a trial: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
-    """The number of trials at a time; with 0 the search decides."""
+    """The number of concurrent trials; with 0 the search decides."""
     stop_once: bool = False
     """Whether trials are stopped rather than promoted."""
 
     @property
     def trial_time_metric(self) -> str:
-        """The metric that max_time counts in, "" where lengths measure the trials."""
+        """Return the name of the time metric. "" if lengths measure training."""
         return "" if self.max_time is None else self.time_metric or ""
 
 
 class BudgetOptions(SearcherOptions):
-    """Trials that share a budget of training, in the unit of max_length."""
+    """The options of a searcher whose trials share a budget of training."""
 
     max_length: MaxLength
-    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
+    """The longest training of a trial: {batches: n}, {records: n} or {epochs: n}."""
     budget: Annotated[Measured, CrossCheck(check_budget_unit)]
-    """Training of all trials together, in the unit of max_length."""
+    """The training of all trials together, in the unit of max_length."""
 
 
 def find_too_many_rungs(options: SearcherOptions) -> Iterator[Finding]:
-    """Yield every number of rungs above that of the lengths at which trials can be compared, where
-    a user counts them.
+    """Yield a finding for each configured number of rungs that exceeds the longest training.
+
+    Each rung needs a different integer length. Yield nothing if no option is a length.
     """
     name, longest = next(iter(options.lengths().items()), ("", None))
     if longest is None:
@@ -120,7 +130,12 @@ def find_too_many_rungs(options: SearcherOptions) -> Iterator[Finding]:
 
 
 def find_budget_problems(trials: int, budget_field: str) -> Iterator[Finding]:
-    """Yield what is wrong with a budget that is enough for so many trials."""
+    """Yield a finding if a budget allows no trial or more than TRIALS_MAX trials.
+
+    Args:
+        trials: the number of trials that the budget allows.
+        budget_field: the name of the option in the finding.
+    """
     loc = (budget_field,)
     if trials == 0:
         yield Finding(loc, "is too small: no trial would be made", "raise it, or use fewer rungs")

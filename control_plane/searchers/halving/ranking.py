@@ -1,7 +1,7 @@
-"""The results of a rung in order: an order-statistic B-tree (Bayer and McCreight, 1972) in blobs.
+"""The sorted results of a rung: an order-statistic B-tree (Bayer and McCreight, 1972) in blobs.
 
-A node is one blob of at most 300 bytes: one result more among 100,000 rewrites five of them.
-Results with equal metrics keep the order in which they were inserted, one way or the other.
+A node is one blob of at most 300 bytes. Inserting a result among 100,000 results rewrites five
+nodes. Results with equal metrics are sorted by the time of insertion, ascending or descending.
 """
 
 import struct
@@ -13,48 +13,57 @@ from typing import NamedTuple
 
 from control_plane.searchers.blob_store import BlobStore
 
-# A leaf's entries take 12 bytes, an inner node's 16, and its header 5.
+# A leaf's entry has 12 bytes, an inner node's entry 16, and the header of a node 5.
 LEAF_MAX = 24
+"""The largest number of entries of a leaf."""
 INNER_MAX = 18
+"""The largest number of children of an inner node."""
 
 _HEADER = struct.Struct("<BI")
 _ROOT = 0
 
 
 class Result(NamedTuple):
-    """A trial's metric in the rung, signed so that less is better."""
+    """A trial's result in a rung."""
 
     metric: float
+    """The metric, signed so that smaller is better."""
     trial: int
+    """The trial's number within the search."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A node. `metrics` are those of a leaf's entries or the first ones of an inner node's
-    children.
-
-    `ids` are the entries' trials or the children's numbers, `counts` the results below each child.
-    `height` is 0 for a leaf; `unused` is the next number for a node, kept by the root.
-    """
+    """A node of the tree."""
 
     number: int
+    """The number in the name of the node's blob. The root has 0."""
     height: int
+    """0 for a leaf."""
     metrics: "array[float]"
+    """The metric of each entry of a leaf, or the first metric below each child."""
     ids: "array[int]"
+    """The trial of each entry of a leaf, or the number of each child."""
     counts: "array[int]"
+    """The number of results below each child. Empty in a leaf."""
     unused: int = 1
+    """The number for the next new node. Only the root's value is used."""
 
     @property
     def size(self) -> int:
+        """Return the number of results below this node."""
         return sum(self.counts) if self.height else len(self.ids)
 
 
 class Ranking:
-    """The ranking `name` among the blobs, empty if there is none. Nobody else may write it while it
-    is in use: a node is read once.
+    """The results of a rung, the smallest metric first.
+
+    Each node is read from the blobs once. Nothing else may write the ranking's blobs while the
+    object is in use.
     """
 
     def __init__(self, blobs: BlobStore, name: str) -> None:
+        """Set the blobs and the name. If no blobs with this name exist, the ranking is empty."""
         self._blobs = blobs
         self._name = name
         self._nodes: dict[int, _Node] = {}
@@ -66,7 +75,7 @@ class Ranking:
         yield from self._results(self._read_node(_ROOT))
 
     def result_at(self, index: int) -> Result:
-        """Return the result at an index from 0 to len - 1; IndexError beyond."""
+        """Return the result at an index, from 0 for the best. Raise IndexError out of range."""
         node = self._read_node(_ROOT)
         if not 0 <= index < node.size:
             raise IndexError(index)
@@ -79,13 +88,15 @@ class Ranking:
         return Result(node.metrics[index], node.ids[index])
 
     def insert(self, result: Result, *, before_equals: bool = False) -> int:
-        """Add a result and return its index from 0: after the results that are equal to it, or
-        before them.
+        """Write a result to the ranking, and return the index of the result, from 0.
+
+        `before_equals`: whether the result is sorted before results with an equal metric, or after
+        these.
         """
         root = self._read_node(_ROOT)
         index, right = self._insert(root, root, result, before_equals)
         if right is not None:
-            # The root keeps its number: what it held goes a level down.
+            # The root keeps the number 0, so the old entries move to a new left child.
             left = _Node(_take_node_number(root), root.height, root.metrics, root.ids, root.counts)
             self._write_node(left)
             root.height += 1
@@ -96,14 +107,17 @@ class Ranking:
         return index
 
     def remove(self, trial: int) -> bool:
-        """Drop the trial's result and return whether there was one; looks through all of them."""
+        """Remove the trial's result from the ranking; return False if the trial has no result.
+
+        Reads all nodes in the worst case.
+        """
         root = self._read_node(_ROOT)
-        found = self._remove(root, trial)
-        if found:
+        removed = self._remove(root, trial)
+        if removed:
             if not root.ids:
                 root.height = 0
             self._write_node(root)
-        return found
+        return removed
 
     def _results(self, node: _Node) -> Iterator[Result]:
         if node.height == 0:
@@ -115,8 +129,10 @@ class Ranking:
     def _insert(
         self, root: _Node, node: _Node, result: Result, before_equals: bool
     ) -> tuple[int, _Node | None]:
-        """Insert a result below `node`; return its index there, and the right half of a node that
-        had to be split.
+        """Insert a result below `node`, without writing `node`.
+
+        Return the index of the result among the results below `node`. If `node` was split, also
+        return the new right half, otherwise None.
         """
         bisect = bisect_left if before_equals else bisect_right
         place = bisect(node.metrics, result.metric)
@@ -124,7 +140,7 @@ class Ranking:
             node.metrics.insert(place, result.metric)
             node.ids.insert(place, result.trial)
             return place, self._split_node(root, node, LEAF_MAX)
-        # What sorts before everything becomes the first of the first child.
+        # A result that sorts before all others goes into the first child.
         at = max(0, place - 1)
         child = self._read_node(node.ids[at])
         index, right = self._insert(root, child, result, before_equals)
@@ -140,7 +156,11 @@ class Ranking:
         return index, self._split_node(root, node, INNER_MAX)
 
     def _split_node(self, root: _Node, node: _Node, entries_max: int) -> _Node | None:
-        """Split a node that has too many entries: write its right half as a node and return it."""
+        """Split a node with more than `entries_max` entries.
+
+        Write the right half as a new node and return the new node. The caller writes `node`. Return
+        None without a change if `node` has few enough entries.
+        """
         if len(node.ids) <= entries_max:
             return None
         half = len(node.ids) // 2

@@ -1,4 +1,4 @@
-"""How far the trials of halvings have come: who stands in which rung, and with which result."""
+"""The progress of halvings: the trials in each rung, with results and outcomes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ def read_bracket(
     trials: Sequence[SearchedTrial],
     shown_max: int,
 ) -> list[BracketProgress]:
-    """Read the only bracket of a search; see ReadBrackets."""
+    """Read the progress of a search with a single bracket; see ReadBrackets."""
     statuses = TrialStatuses(PrefixedBlobStore(blobs, "roster/"), ())
     return [_read_rungs(plan, blobs, statuses, range(len(trials)), trials, shown_max)]
 
@@ -39,7 +39,7 @@ def read_multi_bracket(
     trials: Sequence[SearchedTrial],
     shown_max: int,
 ) -> list[BracketProgress]:
-    """Read the brackets of a search that has several; see ReadBrackets."""
+    """Read the progress of a search with several brackets; see ReadBrackets."""
     first = [bracket.first_trials for bracket in plan.brackets]
     statuses = TrialStatuses(PrefixedBlobStore(blobs, "roster/"), first)
     members: list[list[int]] = [[] for _ in plan.brackets]
@@ -61,6 +61,14 @@ def _read_rungs(
     trials: Sequence[SearchedTrial],
     shown_max: int,
 ) -> BracketProgress:
+    """Read the progress of one bracket.
+
+    Args:
+        blobs: the blobs of the bracket.
+        members: the numbers of the bracket's trials.
+        trials: all trials of the search, by number.
+        shown_max: the largest number of trials to return for each rung.
+    """
     lengths = plan.lengths
     members_read = _Members(statuses, members, trials, len(lengths) - 1)
     rungs: list[RungProgress] = []
@@ -77,7 +85,7 @@ def _read_rungs(
 
 
 class _Members:
-    """The trials of one bracket, whose last rung is `top`, with their `statuses`."""
+    """The trials of one bracket."""
 
     def __init__(
         self,
@@ -86,25 +94,41 @@ class _Members:
         trials: Sequence[SearchedTrial],
         top: int,
     ) -> None:
+        """Read the statuses of the bracket's trials.
+
+        Args:
+            members: the numbers of the bracket's trials.
+            trials: all trials of the search, by number.
+            top: the index of the last rung.
+        """
         self.statuses = {trial: statuses.status_of(trial) for trial in members}
         self.trials = trials
         self.top = top
 
     def count_outcomes(self) -> list[dict[Outcome, int]]:
-        """Count the trials of each rung by their outcome there."""
-        # Few statuses differ: an outcome is looked up once for each of them.
-        counts = Counter(
+        """Return the number of trials with each outcome, for each rung from the first."""
+        # Few statuses differ, so each distinct status is converted to an outcome only once.
+        trials_by_status = Counter(
             (status, self.trials[trial].is_open) for trial, status in self.statuses.items()
         )
-        found = [dict.fromkeys(Outcome, 0) for _ in range(self.top + 1)]
-        for (status, is_open), count in counts.items():
-            found[status.rung][_outcome(status, self.top, is_open=is_open)] += count
+        counts = [dict.fromkeys(Outcome, 0) for _ in range(self.top + 1)]
+        for (status, is_open), count in trials_by_status.items():
+            counts[status.rung][_outcome(status, self.top, is_open=is_open)] += count
             for rung in range(status.rung):
-                found[rung][Outcome.PROMOTED] += count
-        return found
+                counts[rung][Outcome.PROMOTED] += count
+        return counts
 
     def outcome_at(self, rung: int, trial: int) -> Outcome:
-        """Return the outcome of a trial in a rung that it has come to."""
+        """Return a trial's outcome in a rung: PROMOTED if the trial is in a later rung.
+
+        Otherwise, return the outcome in the trial's current rung: EXITED, FINISHED, STOPPED,
+        WAITING or TRAINING.
+
+        Args:
+            rung: the index of a rung that the trial has reached.
+            trial: the trial's number within the search. Raise KeyError if it is not in the
+                bracket.
+        """
         status = self.statuses[trial]
         if status.rung > rung:
             return Outcome.PROMOTED
@@ -112,7 +136,7 @@ class _Members:
 
 
 def _outcome(status: TrialStatus, top: int, *, is_open: bool) -> Outcome:
-    """Return the outcome of a trial in the rung in which it stands."""
+    """Return the outcome of a trial in the trial's current rung."""
     if status.exited:
         return Outcome.EXITED
     if status.closed:
@@ -124,11 +148,14 @@ def _outcome(status: TrialStatus, top: int, *, is_open: bool) -> Outcome:
 def _compared_trials(
     members: _Members, rung: int, ranking: Ranking, smaller_is_better: bool
 ) -> Iterator[RungTrial]:
-    """Yield the trials of a rung in the order of its results, then those without one."""
+    """Yield the trials that reached a rung: the best result first, trials without a result last.
+
+    For any rung but the last.
+    """
     shown = set[int]()
     for result in ranking:
         status = members.statuses.get(result.trial)
-        # A ranking that is read while it is written may be ahead of the trials.
+        # The ranking may be newer than the statuses: both are read while the search writes.
         if status is not None and status.rung >= rung and result.metric != WORST_RESULT:
             shown.add(result.trial)
             metric = signed_metric(result.metric, smaller_is_better)
@@ -139,13 +166,14 @@ def _compared_trials(
 
 
 def _top_trials(members: _Members, smaller_is_better: bool) -> Iterator[RungTrial]:
-    """Yield the trials of the last rung, which compares none: the best ones by what they reached in
-    all.
+    """Yield the trials of the last rung, sorted by the best metric of the whole training.
+
+    The last rung has no ranking. Trials that have not finished have no metric and come last.
     """
-    found: list[RungTrial] = []
+    entries: list[RungTrial] = []
     for trial, status in members.statuses.items():
         if status.rung == members.top:
             outcome = members.outcome_at(members.top, trial)
             metric = members.trials[trial].metric if outcome is Outcome.FINISHED else None
-            found.append(RungTrial(trial, metric, outcome))
-    yield from sorted(found, key=lambda one: rank_key(one, smaller_is_better))
+            entries.append(RungTrial(trial, metric, outcome))
+    yield from sorted(entries, key=lambda entry: rank_key(entry, smaller_is_better))

@@ -1,20 +1,23 @@
-"""Rungs: lengths at which a halving compares trials, powers of the divisor below the longest."""
+"""The lengths of rungs: the longest training, divided by powers of the divisor."""
 
 from functools import lru_cache
 from math import inf
 from sys import float_info
 
-# The result of a trial that failed.
 WORST_RESULT = float_info.max
+"""The result of a trial that exited early. Smaller results are better."""
 
 
 def signed_metric(metric: float, smaller_is_better: bool) -> float:
-    """Return the metric, negated if larger is better, so that the smallest result is the best."""
+    """Return the metric, negated unless smaller is better, so that smaller results are better.
+
+    Applying the function twice returns the metric.
+    """
     return metric if smaller_is_better else -metric
 
 
 def power(divisor: float, exponent: int) -> float:
-    """Return divisor^exponent; infinite beyond what a float holds, as in Determined."""
+    """Return divisor^exponent. Infinity beyond the range of floats, as in Determined."""
     try:
         return divisor**exponent
     except OverflowError:
@@ -22,19 +25,23 @@ def power(divisor: float, exponent: int) -> float:
 
 
 def count_powers(most: int, divisor: float, powers_max: int) -> int:
-    """Count the powers of a divisor above 1, beginning with the first, that are at most `most`; no
-    more than `powers_max`.
+    """Return the largest n <= `powers_max` with divisor^n <= `most`, for a divisor above 1.
+
+    Return 0 if even divisor^1 is too large.
     """
-    # A float is a fraction of whole numbers, so that nothing is rounded.
-    over, under = divisor.as_integer_ratio()
+    # Computed exactly, with the divisor as a fraction of integers.
+    numerator, denominator = divisor.as_integer_ratio()
     exponents = range(1, powers_max + 1)
-    beyond = (n - 1 for n in exponents if over**n > most * under**n)
-    return next(beyond, powers_max)
+    too_large = (n - 1 for n in exponents if numerator**n > most * denominator**n)
+    return next(too_large, powers_max)
 
 
-# Cached because every result asks for it.
+# Cached, because every result needs the lengths.
 @lru_cache(maxsize=1_024)
 def rung_lengths(max_length: int, divisor: float, num_rungs: int) -> tuple[int, ...]:
-    """Return max_length / divisor^k rounded down, at least 1, the shortest first."""
+    """Return the lengths max_length / divisor^k for k = num_rungs - 1 down to 0.
+
+    Rounded down, but at least 1; in increasing order.
+    """
     powers = (power(divisor, num_rungs - 1 - k) for k in range(num_rungs))
-    return tuple(max(int(max_length / one), 1) for one in powers)
+    return tuple(max(int(max_length / divided_by), 1) for divided_by in powers)

@@ -1,8 +1,9 @@
-"""Synchronous halving: as many trials go on from a rung as the next one has room for, and they are
-its best, in whatever order the results come in.
+"""Synchronous halving: each rung promotes a fixed number of trials, the best of the rung.
+
+The promoted trials do not depend on the order of the results.
 
 Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification" (2016), with the rungs of
-Determined 0.12: a trial goes on as soon as no result to come can take its place.
+Determined 0.12. A trial is promoted as soon as no later result can change the decision.
 """
 
 from collections.abc import Sequence
@@ -32,57 +33,60 @@ from control_plane.searchers.method import (
 
 @dataclass(frozen=True, slots=True)
 class SyncHalvingPlan:
-    """Rung k has room for `trials[k]` trials, which train to `lengths[k]`: the first one for all
-    trials, each further one for the best of the rung before.
-
-    `lengths` increases, `trials` never does; but where the first rung has none, the others say 1.
-    """
+    """The plan of a synchronous halving."""
 
     lengths: tuple[int, ...]
+    """The length of each rung; strictly increasing."""
     trials: tuple[int, ...]
+    """The number of trials that train to each rung's length; never increasing. Exception: if the
+    first rung has 0 trials, all other rungs have 1.
+    """
     smaller_is_better: bool
     rules: SearchRules
     kind: Literal["sync_halving"] = "sync_halving"
 
     @property
     def max_length(self) -> int:
-        """How long a trial trains at most."""
+        """Return the longest training of a trial."""
         return self.lengths[-1]
 
     @property
     def first_trials(self) -> int:
-        """How many trials are created, all at the start."""
+        """Return the number of trials; the search creates all of them at the start."""
         return self.trials[0]
 
     @property
     def trial_count(self) -> int:
-        """How many trials are created in the end."""
+        """Return the number of trials of the search."""
         return self.first_trials
 
     @property
     def work(self) -> int:
-        """Units of training of all trials together and, in the step era, their validations."""
+        """Return the units of training of all trials; in the step era, plus the validations."""
         return _total_work(self.lengths, self.trials, int(self.rules.progress_in_workloads))
 
 
 @dataclass(frozen=True, slots=True)
 class RungLadder:
-    """Makes plans with rungs at about max_length / divisor^k, for a divisor > 1."""
+    """A maker of plans with rungs at about max_length / divisor^k."""
 
     max_length: int
     divisor: float
+    """The reduction factor, above 1."""
     smaller_is_better: bool
     rules: SearchRules
 
     def plan_within_budget(self, num_rungs: int, budget: int) -> SyncHalvingPlan:
-        """Plan as many trials as `budget` units of training are enough for, which can be none.
+        """Return a plan whose trials train about `budget` units in total.
 
-        More is trained where a rung has a trial all the same, or is a unit longer than it should.
+        Each rung has about 1/divisor of the trials of the previous rung. If the budget is too
+        small, the first rung has 0 trials. The plan can exceed the budget slightly: each later rung
+        has at least 1 trial, and lengths are increased to be distinct.
         """
         lengths = self._rung_lengths(num_rungs)
-        # The greatest float is as good as any number that no budget reaches.
+        # Infinity cannot be converted to an integer; the largest float exceeds any budget, too.
         powers = (power(self.divisor, num_rungs - 1 - k) for k in range(num_rungs))
-        trials = [max(int(min(one, float_info.max)), 1) for one in powers]
+        trials = [max(int(min(value, float_info.max)), 1) for value in powers]
         scale = budget / _total_work(lengths, trials)
         trials = [int(scale * count) for count in trials]
         for k in range(1, num_rungs):
@@ -90,7 +94,7 @@ class RungLadder:
         return self._make_plan(lengths, trials)
 
     def plan_with_trials(self, num_rungs: int, count: int) -> SyncHalvingPlan:
-        """Plan `count` trials, and in each further rung 1/divisor of the last, at least one."""
+        """Return a plan for `count` trials. Rung k has count / divisor^k trials, at least 1."""
         trials = [max(int(count / power(self.divisor, k)), 1) for k in range(num_rungs)]
         return self._make_plan(self._rung_lengths(num_rungs), trials)
 
@@ -105,27 +109,34 @@ class RungLadder:
 
 @dataclass(frozen=True)
 class SyncHalvingState(ClosingState):
-    """Progress of the bracket. `results`: how many came in by rung; `done`: units of work."""
+    """The state of a synchronous halving."""
 
     created: int
+    """Trials that the method requested."""
     results: tuple[int, ...]
+    """The number of received results by rung."""
     done: float = 0.0
+    """Reported units of training; in the step era, plus completed validations."""
     closing: int = 0
     closing_from: int | None = None
     kind: Literal["sync_halving"] = "sync_halving"
 
 
 class SyncHalving(Bracket[SyncHalvingPlan, SyncHalvingState]):
-    """A bracket whose rungs take exactly as many trials as planned."""
+    """The search method of synchronous halving."""
 
     def first_step(self) -> MethodStep[SyncHalvingState]:
-        """Create every trial, if there is any."""
+        """Return the first state, and the creation of all trials."""
         count, first = self._plan.first_trials, self._lengths[0]
         create = Create(count, "Sampled", first_point=0, length=first, closed=False)
         return MethodStep(SyncHalvingState(count, (0,) * (self._top_rung + 1)), (create,))
 
     def on_event(self, state: SyncHalvingState, event: Event) -> MethodStep[SyncHalvingState]:
-        """Answer a result or an early exit, which is the worst result."""
+        """Return the next state and the operations after an event.
+
+        A result can promote a trial to the next rung. An early exit of a trial without a result in
+        the current rung counts as the worst result. Progress only changes the completed share.
+        """
         match event:
             case TrialProgressed(units=units):
                 return MethodStep(evolve(state, done=state.done + units))
@@ -144,15 +155,19 @@ class SyncHalving(Bracket[SyncHalvingPlan, SyncHalvingState]):
                 return MethodStep(state)
 
     def progress(self, state: SyncHalvingState, tally: Tally) -> float:
-        """Compute the share of the plan's work that is done; early exits leave some work undone."""
+        """Return the completed share of the plan's work, at most 1.
+
+        Early exits leave some work undone, so an ended search can have a share below 1.
+        """
         work = self._plan.work
         return min(1.0, state.done / work) if work else 0.0
 
     def _answer_result(
         self, state: SyncHalvingState, rung: int, result: Result
     ) -> MethodStep[SyncHalvingState]:
-        """Answer a result in a rung; a trial that exited passes through the rungs it is promoted
-        to.
+        """Return the next state and the operations after a trial's result in a rung.
+
+        If an exited trial is promoted, the worst result counts in the next rung at once.
         """
         results = list(state.results)
         operations: list[Operation] = []
@@ -175,21 +190,24 @@ class SyncHalving(Bracket[SyncHalvingPlan, SyncHalvingState]):
         return MethodStep(self._close_full_rungs(evolve(state, results=tuple(results))), operations)
 
     def _find_promoted(self, rung: int, before: int, result: Result) -> Result | None:
-        """Return the result that is now sure of the next rung, after this one came to the `before`
-        others.
+        """Write a result to the ranking of a rung, and return the result that is promoted.
+
+        `before` is the number of earlier results in the rung. Return None if later results can
+        still change the decision.
         """
         ranking = self._ranking(rung)
         index = ranking.insert(result)
-        left_behind = self._plan.trials[rung] - self._plan.trials[rung + 1]
-        certain = before + 1 - left_behind
+        not_promoted = self._plan.trials[rung] - self._plan.trials[rung + 1]
+        certain = before + 1 - not_promoted
         if certain <= 0:
             return None
-        # One more is certain, and those before it went on already.
+        # Each result makes one more promotion certain. All better results are promoted already.
         return result if index < certain else ranking.result_at(certain - 1)
 
     def _close_full_rungs(self, state: SyncHalvingState) -> SyncHalvingState:
-        """Begin to close the rungs that have all their results; none is full before the one below
-        it.
+        """Start closing the waiting trials of the rungs that have all results.
+
+        Return the next state. Rungs fill up in order, from the first.
         """
         expected = zip(state.results[: self._top_rung], self._plan.trials, strict=False)
         full = sum(results == trials for results, trials in expected)
@@ -199,6 +217,6 @@ class SyncHalving(Bracket[SyncHalvingPlan, SyncHalvingState]):
 
 
 def _total_work(lengths: Sequence[int], trials: Sequence[int], validation: int = 0) -> int:
-    """Count the units that all trials train from rung to rung, each time with `validation` more."""
-    units = (length - before for before, length in pairwise((0, *lengths)))
-    return sum((one + validation) * count for one, count in zip(units, trials, strict=True))
+    """Return the units that all trials train, plus `validation` for each trial in each rung."""
+    steps = (length - before for before, length in pairwise((0, *lengths)))
+    return sum((units + validation) * count for units, count in zip(steps, trials, strict=True))

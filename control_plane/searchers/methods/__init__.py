@@ -1,1 +1,1 @@
-"""The searchers, one a file that is named as configurations name it; registry.py finds them."""
+"""The searchers, one module for each, named as in configurations; registry.py finds the modules."""

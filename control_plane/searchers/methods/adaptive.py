@@ -1,4 +1,4 @@
-"""Synchronous halvings side by side that share a budget of training evenly.
+"""The searcher `adaptive`: several synchronous halvings that share a budget of training evenly.
 
 Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined 0.12.
 """
@@ -44,25 +44,25 @@ def _check_budget(budget: Length, above: Mapping[str, Any]) -> None:
 
 
 class StepAdaptive(AdaptiveOptions):
-    """Synchronous halvings that share a budget."""
+    """Several synchronous halvings that share a budget of training."""
 
     target_trial_steps: Steps
     """The largest number of steps that a trial trains."""
     step_budget: Annotated[Steps, CrossCheck(_check_step_budget)]
     """The number of steps of all trials together."""
     bracket_rungs: Brackets = ()
-    """The number of rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket; replaces the mode."""
     train_stragglers: bool = True
     """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
 
 class LengthAdaptive(AdaptiveOptions, BudgetOptions):
-    """Synchronous halvings that share a budget."""
+    """Several synchronous halvings that share a budget of training."""
 
     budget: Annotated[Measured, CrossCheck(_check_budget)]
-    """Training of all trials together, in the unit of max_length."""
+    """The training of all trials together, in the unit of max_length."""
     bracket_rungs: Brackets = ()
-    """The number of rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket; replaces the mode."""
     train_stragglers: bool = True
     """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
@@ -71,7 +71,12 @@ Options = StepAdaptive | LengthAdaptive
 
 
 def plan_adaptive(ladder: RungLadder, budget: int, rungs: Sequence[int]) -> MultiBracketPlan:
-    """Plan synchronous halvings with so many rungs each, which share a budget evenly."""
+    """Return the plan of an adaptive search.
+
+    Args:
+        budget: the units of training in total, divided evenly among the brackets.
+        rungs: the number of rungs of each bracket.
+    """
     share = budget // len(rungs)
     return MultiBracketPlan(tuple(ladder.plan_within_budget(count, share) for count in rungs))
 

@@ -1,8 +1,8 @@
-"""Asynchronous halvings side by side that share a number of trials.
+"""The searcher `adaptive_asha`: several asynchronous halvings that share a number of trials.
 
 Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning" (2020), for the idea; the
-formulas are those of Determined. Rungs are counted in whole numbers: as floats ln 243 / ln 3 falls
-short of 5 on some machines.
+formulas are those of Determined. The number of rungs is computed with integers, because the float
+ln 243 / ln 3 is less than 5 on some machines.
 """
 
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ from control_plane.searchers.spec import SearcherSpec
 
 
 class StepAdaptiveAsha(AdaptiveOptions, TrialCountOptions):
-    """Asynchronous halvings side by side."""
+    """Several asynchronous halvings that share a number of trials."""
 
     target_trial_steps: Steps
     """The largest number of steps that a trial trains."""
     bracket_rungs: Brackets = ()
-    """The number of rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket; replaces the mode."""
     max_concurrent_trials: CountOrZero = 0
-    """The number of trials at a time; with 0 the search decides."""
+    """The number of concurrent trials; with 0 the search decides."""
 
 
 class LengthAdaptiveAsha(AdaptiveOptions, AsynchronousOptions):
-    """Asynchronous halvings side by side."""
+    """Several asynchronous halvings that share a number of trials."""
 
     bracket_rungs: Brackets = ()
-    """The number of rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket; replaces the mode."""
 
 
 Options = StepAdaptiveAsha | LengthAdaptiveAsha
@@ -59,8 +59,15 @@ Options = StepAdaptiveAsha | LengthAdaptiveAsha
 def plan_adaptive_asha(
     total: HalvingPlan, mode: Mode, bracket_rungs: Sequence[int] = ()
 ) -> MultiBracketPlan:
-    """Plan asynchronous halvings that share the trials of `total` and how many are open at the
-    start, with at most its rungs unless `bracket_rungs` lists them.
+    """Return one asynchronous halving for each number of rungs, the most rungs first.
+
+    Args:
+        total: the settings of all brackets. `max_trials` is divided by `divide_trials`, and
+            `max_concurrent_trials` by `divide_concurrency`. `num_rungs` limits the rungs that
+            `mode` yields.
+        mode: determines the numbers of rungs; see `rung_counts`.
+        bracket_rungs: the number of rungs of each bracket. If it is not empty, `mode` has no
+            effect.
     """
     rungs = rung_counts(mode, _rungs_max(total), bracket_rungs)
     trials = divide_trials(rungs, total.divisor, total.max_trials)
@@ -75,19 +82,22 @@ def plan_adaptive_asha(
 
 
 def _rungs_max(total: HalvingPlan) -> int:
-    """Return the number of rungs above which trials would have no length to be compared at, or none
-    would go on.
+    """Return the largest useful number of rungs, at most `total.num_rungs`.
+
+    With more rungs, divisor^(rungs - 1) exceeds the longest training or the number of trials.
     """
-    most = min(total.max_length, total.max_trials)
-    return count_powers(most, total.divisor, total.num_rungs - 1) + 1
+    limit = min(total.max_length, total.max_trials)
+    return count_powers(limit, total.divisor, total.num_rungs - 1) + 1
 
 
 def divide_trials(rungs: Sequence[int], divisor: float, max_trials: int) -> tuple[int, ...]:
-    """Divide trials among brackets in proportion to divisor^(rungs - 1) / rungs, at least one each;
-    what is left over goes to the first.
+    """Return the number of trials of each bracket, for brackets with the given numbers of rungs.
+
+    The shares of `max_trials` are proportional to divisor^(rungs - 1) / rungs, rounded down, but at
+    least 1. The first bracket also gets the remainder.
     """
     weights = [power(divisor, count - 1) / count for count in rungs]
-    # Not `sum`, whose last bit depends on the version of Python.
+    # `sum` is avoided, because the rounding of `sum` depends on the version of Python.
     weight_sum = reduce(add, weights)
     quotas = (weight / weight_sum * max_trials if weight_sum < inf else 0.0 for weight in weights)
     shares = [max(int(quota), 1) for quota in quotas]
@@ -96,7 +106,13 @@ def divide_trials(rungs: Sequence[int], divisor: float, max_trials: int) -> tupl
 
 
 def divide_concurrency(trials: Sequence[int], total: HalvingPlan) -> tuple[int, ...]:
-    """Divide the trials that are open at the start among brackets."""
+    """Return the number of concurrent trials of each bracket.
+
+    Args:
+        trials: the number of trials of each bracket.
+        total: the settings of all brackets. `max_concurrent_trials` is divided evenly; 0 gives
+            each bracket the last bracket's number of trials, but at least the divisor.
+    """
     brackets, concurrent = len(trials), total.max_concurrent_trials
     if concurrent == 0:
         return (max(trials[-1], int(total.divisor)),) * brackets

@@ -1,4 +1,4 @@
-"""Synchronous halvings side by side that share a number of trials evenly.
+"""The searcher `adaptive_simple`: several synchronous halvings that share the trials evenly.
 
 Source: Li et al., "Hyperband" (2018), for the idea; the formulas are those of Determined 0.12.
 """
@@ -22,7 +22,7 @@ from control_plane.searchers.spec import SearcherSpec
 
 
 class StepAdaptiveSimple(AdaptiveOptions):
-    """Synchronous halvings that share a number of trials."""
+    """Several synchronous halvings that share a number of trials."""
 
     max_steps: Steps
     """The largest number of steps that a trial trains."""
@@ -31,10 +31,10 @@ class StepAdaptiveSimple(AdaptiveOptions):
 
 
 class LengthAdaptiveSimple(AdaptiveOptions):
-    """Synchronous halvings that share a number of trials."""
+    """Several synchronous halvings that share a number of trials."""
 
     max_length: MaxLength
-    """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
+    """The longest training of a trial: {batches: n}, {records: n} or {epochs: n}."""
     max_trials: FewTrials
     """The number of trials."""
 
@@ -45,9 +45,12 @@ Options = StepAdaptiveSimple | LengthAdaptiveSimple
 def plan_adaptive_simple(
     ladder: RungLadder, max_trials: int, rungs: Sequence[int]
 ) -> MultiBracketPlan:
-    """Plan synchronous halvings with so many rungs each, which share the trials evenly.
+    """Return the plan of a search with several synchronous halvings.
 
-    Each has one trial at least, so there can be more than `max_trials` of them.
+    Args:
+        max_trials: the number of trials, divided evenly among the brackets. Each bracket has at
+            least 1 trial, so more brackets than trials result in more trials.
+        rungs: the number of rungs of each bracket.
     """
     shares = (max(share, 1) for share in divide_evenly(max_trials, len(rungs)))
     return MultiBracketPlan(tuple(map(ladder.plan_with_trials, rungs, shares)))

@@ -1,4 +1,7 @@
-"""Asynchronous successive halving in one bracket; its algorithm is in the folder `halving`."""
+"""The searcher `async_halving`: asynchronous halving with one bracket.
+
+The algorithm is in the folder `halving`.
+"""
 
 from control_plane.field_types import CountOrZero, Steps
 from control_plane.searchers.halving.asynchronous import HalvingPlan, HalvingState, plan_halving
@@ -14,16 +17,18 @@ from control_plane.searchers.spec import SearcherSpec
 
 
 class StepAsyncHalving(HalvingOptions, TrialCountOptions):
-    """Halving that promotes as results come in."""
+    """Asynchronous halving: each result either promotes a trial or creates a new trial."""
 
     target_trial_steps: Steps
     """The largest number of steps that a trial trains."""
     max_concurrent_trials: CountOrZero = 0
-    """The number of trials at a time; with 0 the search decides."""
+    """The number of concurrent trials; with 0 the search decides."""
 
 
 class LengthAsyncHalving(HalvingOptions, AsynchronousOptions):
-    """Halving that promotes, or stops (`stop_once`), as results come in."""
+    """Asynchronous halving: each result either promotes a trial or creates a new trial. With
+    `stop_once`, each result decides whether the trial continues or stops.
+    """
 
 
 SPEC = SearcherSpec[StepAsyncHalving | LengthAsyncHalving, HalvingPlan](

@@ -1,9 +1,9 @@
-"""Bayesian search: trials are drawn at first, and later suggested by a model of the results so far.
+"""The searcher `bayesian`: samples the first trials, then asks a model for hyperparameters.
 
-The model runs outside (see control_plane/suggestions): the method counts its requests and their
-answers, and stores the hyperparameters of every trial for the model to look at. Source: the
-tree-structured Parzen estimator of Bergstra, Bardenet, Bengio and Kegl, "Algorithms for
-Hyper-Parameter Optimization" (2011).
+The model runs outside the search; see control_plane/suggestions. The method counts requests and
+answers, and stores the hyperparameters of every trial for the model. Source: the tree-structured
+Parzen estimator of Bergstra, Bardenet, Bengio and Kegl, "Algorithms for Hyper-Parameter
+Optimization" (2011).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,71 +36,79 @@ from control_plane.searchers.posted_operations import PostedOperations
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
 from control_plane.searchers.stored_points import Point, store_point
 
-# Blobs of the trials' hyperparameters, those of so many trials in each.
 HPARAMS_BLOBS = "tried/"
+"""The prefix of the names of the blobs that contain the trials' hyperparameters."""
 TRIALS_PER_BLOB = 8
+"""The number of trials whose hyperparameters are in one blob."""
 
 
 class BayesianOptions(TrialCountOptions):
-    """Trials of which most are suggested by a model of the results so far."""
+    """The options of `bayesian` in both eras."""
 
     max_concurrent_trials: Count = 16
-    """The number of trials at a time; fewer let the model use more results for each suggestion."""
+    """The number of concurrent trials. With fewer concurrent trials, the model knows more results
+    at each suggestion.
+    """
     startup_trials: Count = 10
-    """The number of results before the model suggests hyperparameters; until then they are drawn at
-    random.
+    """The number of results before the model suggests hyperparameters. Earlier trials are sampled
+    at random.
     """
 
 
 class StepBayesian(BayesianOptions):
-    """Trials suggested by a model of the results so far, a number of them at a time."""
+    """Bayesian search: after the first trials, a model of the results suggests hyperparameters."""
 
     max_steps: Steps
     """The number of steps that a trial trains."""
 
 
 class LengthBayesian(BayesianOptions):
-    """Trials suggested by a model of the results so far, a number of them at a time."""
+    """Bayesian search: after the first trials, a model of the results suggests hyperparameters."""
 
     max_length: MaxLength
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
+    """The length of a trial's training: {batches: n}, {records: n} or {epochs: n}."""
 
 
 @dataclass(frozen=True, slots=True)
 class BayesianPlan:
-    """Train `max_trials` trials to `max_length`, at most `max_concurrent_trials` >= 1 at a time;
-    the model is asked once `startup_trials` >= 1 results are in.
-    """
+    """The plan of a Bayesian search."""
 
     max_length: int
+    """The length of each trial."""
     max_trials: int
+    """The number of trials, without replacements of invalid trials."""
     max_concurrent_trials: int
+    """The limit of open trials and open requests to the model; at least 1."""
     startup_trials: int
+    """The number of results before the method asks the model; at least 1."""
     rules: SearchRules
     kind: Literal["bayesian"] = "bayesian"
 
 
 @dataclass(frozen=True, slots=True)
 class BayesianState(MethodState):
-    """Progress of the search. `counted`: trials asked for so far, without the replacements of
-    invalid ones. Of the suggestions `asked` for, numbered from 0, the first `answered` have come.
-    `results`: trials that reached their length.
-    """
+    """The state of a Bayesian search."""
 
     counted: int
+    """Trials that the method requested, without replacements of invalid trials."""
     results: int = 0
+    """Reports of trials that reached `max_length`."""
     asked: int = 0
+    """Requests to the model. Requests are numbered from 0."""
     answered: int = 0
+    """Answered requests. The model answers requests in order."""
     kind: Literal["bayesian"] = "bayesian"
 
     @property
     def awaits_external_input(self) -> bool:
-        """Whether a suggestion is still to come; see MethodState."""
+        """Return whether a request to the model is unanswered; see MethodState."""
         return self.asked > self.answered
 
 
 class BayesianSearch(SearchMethod[BayesianState]):
-    """Keeps trials open, or suggestions asked for, up to the limit and to max_trials in all."""
+    """The method of a Bayesian search: each ended trial is followed by a sampled or suggested
+    trial, up to the planned number.
+    """
 
     def __init__(self, plan: BayesianPlan, blobs: BlobStore) -> None:
         self._plan = plan
@@ -108,16 +116,21 @@ class BayesianSearch(SearchMethod[BayesianState]):
 
     @property
     def replaces_refused(self) -> bool:
-        """Whether the rules of its era say so."""
+        """Return whether a trial that refused the hyperparameters is replaced; see SearchMethod."""
         return self._plan.rules.replaces_invalid_hparams
 
     def first_step(self) -> MethodStep[BayesianState]:
-        """Draw the first trials: nothing is known that a model could learn from."""
+        """Return the first state, and the creation of the first trials by sampling."""
         first = min(self._plan.max_trials, self._plan.max_concurrent_trials)
         return MethodStep(BayesianState(first), (self._make_create(first, "Sampled"),))
 
     def on_event(self, state: BayesianState, event: Event) -> MethodStep[BayesianState]:
-        """Replace a trial that ended, and beyond max_trials one that was invalid."""
+        """Return the next trial after the end of a trial, up to max_trials.
+
+        The step creates a sampled trial before `startup_trials` results exist. Later the step only
+        counts a request to the model. A trial that refused the hyperparameters is replaced even
+        beyond max_trials, if the rules of the era allow replacements.
+        """
         match event:
             case TrialLengthReached():
                 return MethodStep(replace(state, results=state.results + 1))
@@ -131,18 +144,20 @@ class BayesianSearch(SearchMethod[BayesianState]):
                 return MethodStep(state)
 
     def on_trial_created(self, state: BayesianState, created: CreateTrial) -> BayesianState:
-        """Store the trial's hyperparameters for the model."""
+        """Write the trial's hyperparameters to the blobs, and return the state unchanged."""
         number, place = divmod(created.trial, TRIALS_PER_BLOB)
         blob = self._blobs.read(f"{HPARAMS_BLOBS}{number}")
-        known = [*parse_hparams(blob), created.hparams] if blob and place else [created.hparams]
-        self._blobs.write(f"{HPARAMS_BLOBS}{number}", dumps(known, separators=(",", ":")).encode())
+        listed = [*parse_hparams(blob), created.hparams] if blob and place else [created.hparams]
+        self._blobs.write(f"{HPARAMS_BLOBS}{number}", dumps(listed, separators=(",", ":")).encode())
         return state
 
     def on_external_input(
         self, state: BayesianState, external_input: ExternalInput
     ) -> MethodStep[BayesianState]:
-        """Create the suggested points, or draw one where none can be suggested. Anything but the
-        answer to the first open request changes nothing.
+        """Return the creation of trials with suggested hyperparameters.
+
+        If the model failed, create one sampled trial instead. Input other than the answer to the
+        first open request changes nothing.
         """
         assert not isinstance(external_input, PostedOperations), (
             "a model suggests, and posts nothing"
@@ -151,16 +166,16 @@ class BayesianSearch(SearchMethod[BayesianState]):
             return MethodStep(state)
         match external_input:
             case SuggestedPoints(points=points):
-                fresh = points[: state.asked - state.answered]
-                for number, point in enumerate(fresh, state.answered):
+                used = points[: state.asked - state.answered]
+                for number, point in enumerate(used, state.answered):
                     store_point(self._blobs, number, Point(point))
-                create = self._make_create(len(fresh), "Kept", state.answered)
+                create = self._make_create(len(used), "Kept", state.answered)
             case SuggestionFailed():
                 create = self._make_create(1, "Sampled")
         return MethodStep(replace(state, answered=state.answered + create.count), (create,))
 
     def progress(self, state: BayesianState, tally: Tally) -> float:
-        """Compute the share of max_trials trainings that is done."""
+        """Return the completed share of max_trials full trainings."""
         return completed_share(
             self._plan.rules, self._plan.max_trials, self._plan.max_length, tally
         )
@@ -177,9 +192,9 @@ class BayesianSearch(SearchMethod[BayesianState]):
 
 
 def parse_hparams(blob: bytes) -> Sequence[Mapping[str, Any]]:
-    """Parse one blob of hyperparameters, in the order of the trials' numbers."""
-    found: list[Mapping[str, Any]] = loads(blob)
-    return found
+    """Return the hyperparameters in one blob, in the order of the trials' numbers."""
+    hparams: list[Mapping[str, Any]] = loads(blob)
+    return hparams
 
 
 def _make_plan(options: StepBayesian | LengthBayesian, rules: SearchRules) -> BayesianPlan:
@@ -195,7 +210,7 @@ def _make_plan(options: StepBayesian | LengthBayesian, rules: SearchRules) -> Ba
 
 
 def _preview(plan: BayesianPlan) -> list[PreviewPart]:
-    # Who chooses the hyperparameters changes nothing of what is trained.
+    # Lengths and numbers of trials do not depend on the source of the hyperparameters.
     concurrent = plan.max_concurrent_trials
     return [PreviewPart(RandomPlan(plan.max_length, plan.max_trials, concurrent, plan.rules))]
 

@@ -1,11 +1,12 @@
-"""A search that a method outside drives: the user's own process, told of events, posts operations.
+"""The searcher `custom`: a user's own process reads events and posts operations.
 
-Events are queued (event_queue.py) until they are acknowledged; a post (posted_operations.py) is
-taken whole or not at all. Posts are numbered: the last one may come again, which changes nothing,
-and any other number shows that two processes drive one search. Of each trial a blob is stored under
-its request id, so that a post finds it without looking through the others.
+Events are queued (event_queue.py) until the process acknowledges the events. A post
+(posted_operations.py) takes effect as a whole or not at all. Posts are numbered. A repetition of
+the latest post changes nothing; any other unexpected number shows that two processes drive the
+same search. A blob for each trial is stored under the request id, so that a post finds a trial
+directly.
 
-After `determined.searcher` of Determined 0.19 to 0.37.
+Modeled on `determined.searcher` of Determined 0.19 to 0.37.
 """
 
 import hashlib
@@ -55,14 +56,15 @@ from control_plane.searchers.posted_operations import (
 from control_plane.searchers.spec import SearcherSpec
 from control_plane.searchers.stored_points import Point, load_point, store_point
 
-# Lengths that a trial has still to validate at; they stand in its blob.
+# The lengths are part of a trial's blob, which must stay small.
 LENGTHS_MAX = 50
-# Events of an open trial: its early exit and its end, and the progress before them.
+"""The largest number of requested lengths that a trial has not reached yet."""
 _EVENTS_OF_OPEN = 3
+"""The number of future events of an open trial: progress, early exit and end."""
 
 
 class CustomOptions(SearcherOptions):
-    """A search that the user's own process drives; its other fields are not checked."""
+    """A search that the user's own process controls. Unknown fields are not checked."""
 
     takes_unknown_fields: ClassVar[bool] = True
 
@@ -71,13 +73,13 @@ class CustomOptions(SearcherOptions):
 
     @property
     def length_unit(self) -> Unit:
-        """The unit of the lengths that the method asks for."""
+        """Return the unit of the lengths in posts. "batches" by default."""
         return self.unit or "batches"
 
 
 @dataclass(frozen=True, slots=True)
 class CustomPlan:
-    """The unit of the lengths; the user's method says everything else."""
+    """The plan of a custom search. The user's process decides everything except the unit."""
 
     unit: Unit
     rules: SearchRules
@@ -85,82 +87,102 @@ class CustomPlan:
 
     @property
     def max_length(self) -> int:
-        """The greatest length that a post may ask for."""
+        """Return the largest length that a post may request."""
         return LENGTH_MAX
 
 
 @dataclass(frozen=True)
 class CustomState(MethodState):
-    """Progress of the search. `newest` and `acknowledged` are numbers of events; `post` and
-    `digest` belong to the last post that was taken.
-
-    Of the `trials` so many are `running`, not ended, with `awaited` lengths to validate at.
-    """
+    """The state of a custom search."""
 
     newest: int = 0
+    """The number of the latest queued event; events are numbered from 1."""
     acknowledged: int = 0
+    """The number of the latest acknowledged event."""
     post: int = 0
+    """The number of the latest accepted post; posts are numbered from 1."""
     digest: str = ""
+    """The digest of the latest accepted post."""
     trials: int = 0
+    """The number of trials that posts created."""
     running: int = 0
+    """The number of trials that have not ended."""
     awaited: int = 0
+    """The number of requested lengths that running trials have not reached yet."""
     progress: float = 0.0
+    """The completed share of the search, as the latest post reported."""
     kind: Literal["custom"] = "custom"
 
     @property
     def awaits_external_input(self) -> bool:
-        """Always true: the method alone ends the search."""
+        """Return True: only the user's process ends the search."""
         return True
 
 
 class CustomTrial(NamedTuple):
-    """A trial as the method steers it: the last length it was asked for, and those it has still
-    to validate at. `closed` by the method; `ended` in any way. `told`: the number of
-    its latest progress event.
-    """
+    """A trial's record, stored as a JSON list under the request id."""
 
     number: int
+    """The trial's number within the search."""
     last: int = 0
+    """The largest requested length."""
     lengths: tuple[int, ...] = ()
+    """The requested lengths that the trial has not reached yet, in increasing order."""
     closed: bool = False
+    """Whether the user's process closed the trial."""
     ended: bool = False
+    """Whether the trial ended, for any reason."""
     units: float = 0.0
-    told: int = 0
+    """The training that the trial reported."""
+    progress_event: int = 0
+    """The number of the trial's latest progress event."""
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the trial ends with the length it trains to now."""
+        """Return whether the trial ends at the current length: closed, without further lengths."""
         return self.closed and len(self.lengths) <= 1
 
 
 def is_repeated(state: CustomState, posted: PostedOperations) -> bool:
-    """Whether this is the post that was taken last."""
+    """Return whether a post equals the latest accepted post."""
     return posted.post == state.post and _digest(posted) == state.digest
 
 
 def post_status(state: CustomState) -> dict[str, int]:
-    """Return the last post and the last events of both sides, as the API shows them."""
+    """Return the API's answer to a post.
+
+    `post`: the latest accepted post. `acknowledged`: the latest acknowledged event. `newest`: the
+    latest queued event. All three are numbers from 1; 0 before the first.
+    """
     return {"post": state.post, "acknowledged": state.acknowledged, "newest": state.newest}
 
 
 class CustomSearch(SearchMethod[CustomState]):
-    """Queues events for the user's method and carries out the operations it posts."""
+    """The method of a custom search: queues events, and carries out posted operations."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
     def first_step(self) -> MethodStep[CustomState]:
-        """Queue the event that asks the method for its first operations."""
+        """Queue the event that requests the first operations, and return the first state."""
         return MethodStep(
             self._queue_event(CustomState(), QueuedEvent(EventKind.INITIAL_OPERATIONS))
         )
 
     def on_trial_created(self, state: CustomState, created: CreateTrial) -> CustomState:
-        """Queue the event of a new trial."""
+        """Queue the event of a new trial, and return the next state."""
         return self._queue_event(state, QueuedEvent(EventKind.TRIAL_CREATED, created.request_id))
 
     def on_event(self, state: CustomState, event: Event) -> MethodStep[CustomState]:
-        """Queue the event for the method, and let the trial train to the next of its lengths."""
+        """Process a trial's event; return the next state and the operations for the trial.
+
+        A reached length is queued as a validation. The trial then trains to the next requested
+        length, ends if it is closed, or waits. An unexpected length is ignored.
+
+        Progress is queued, or overwrites the trial's progress event that is not acknowledged yet.
+        An early exit queues the exit and the end, a normal end the end alone. A reported validation
+        is ignored. The event queue and the trial's record are written to the blobs.
+        """
         request_id = load_point(self._blobs, event.trial).request_id
         before = _read_trial(self._blobs, request_id)
         assert before is not None, request_id
@@ -190,7 +212,14 @@ class CustomSearch(SearchMethod[CustomState]):
     def on_external_input(
         self, state: CustomState, external_input: ExternalInput
     ) -> MethodStep[CustomState]:
-        """Carry out a post; PostRefused, with nothing written, for one that is wrong."""
+        """Write the changes of a post, and return the next state and the operations.
+
+        A repetition of the latest post changes nothing.
+
+        Raises:
+            PostRefused: the post is out of order, or an operation is not possible. Nothing is
+                written.
+        """
         if not isinstance(external_input, PostedOperations) or is_repeated(state, external_input):
             return MethodStep(state)
         _check_order(state, external_input)
@@ -207,7 +236,7 @@ class CustomSearch(SearchMethod[CustomState]):
         return MethodStep(state, draft.write_changes())
 
     def progress(self, state: CustomState, tally: Tally) -> float:
-        """Return the share that the method said last."""
+        """Return the completed share that the user's process reported last, or 0."""
         return state.progress
 
     def _queue_event(self, state: CustomState, event: QueuedEvent) -> CustomState:
@@ -217,25 +246,29 @@ class CustomSearch(SearchMethod[CustomState]):
     def _queue_progress(
         self, state: CustomState, request_id: str, trial: CustomTrial, units: float
     ) -> CustomState:
-        """Replace the trial's queued progress event, or queue one: only the latest counts."""
+        """Queue a progress event for `units` more training, and return the next state.
+
+        Overwrites the trial's previous progress event if that event is not acknowledged yet.
+        """
         trial = trial._replace(units=trial.units + units)
         queued = QueuedEvent(EventKind.TRIAL_PROGRESS, request_id, value=trial.units)
-        if trial.told > state.acknowledged:
-            event_queue.write_event(self._blobs, trial.told, queued)
+        if trial.progress_event > state.acknowledged:
+            event_queue.write_event(self._blobs, trial.progress_event, queued)
         else:
             state = self._queue_event(state, queued)
-            trial = trial._replace(told=state.newest)
+            trial = trial._replace(progress_event=state.newest)
         _write_trial(self._blobs, request_id, trial)
         return state
 
     def _end_trial(self, state: CustomState, request_id: str, trial: CustomTrial) -> CustomState:
+        """Write that a trial ended, queue the event, and return the next state."""
         _write_trial(self._blobs, request_id, trial._replace(lengths=(), ended=True))
         state = evolve(state, running=state.running - 1, awaited=state.awaited - len(trial.lengths))
         return self._queue_event(state, QueuedEvent(EventKind.TRIAL_CLOSED, request_id))
 
 
 class _PostDraft:
-    """The changes that the operations of a post add up to, before any of them is written."""
+    """The combined changes of a post's operations, kept in memory until all are checked."""
 
     def __init__(self, state: CustomState, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -247,10 +280,14 @@ class _PostDraft:
         self._adds = False
 
     def add_operation(self, place: str, operation: PostedOperation) -> None:
-        """Add one operation; PostRefused if the search cannot carry it out."""
+        """Add the changes of one operation, without writing.
+
+        Raises:
+            PostRefused: the operation is not possible; the message begins with `place`.
+        """
         if self._shutdown is not None and not isinstance(operation, ProgressRequest):
             raise PostRefused(
-                f"{place}: {operation.kind} comes after a shutdown; expected no further operations"
+                f"{place}: {operation.kind} follows a shutdown; expected no further operations"
             )
         match operation:
             case CreateRequest():
@@ -268,20 +305,25 @@ class _PostDraft:
                 self._state = evolve(self._state, progress=progress)
 
     def next_state(self, acknowledged: int) -> CustomState:
-        """Return the state after all operations; PostRefused if too many events could wait."""
+        """Return the state after all operations, if events up to `acknowledged` are acknowledged.
+
+        Raises:
+            PostRefused: the post adds trials or lengths, and more than EVENTS_MAX events could then
+                be unacknowledged.
+        """
         state = self._state
         waiting = state.newest - acknowledged + len(self._points)
-        most = waiting + state.running * _EVENTS_OF_OPEN + state.awaited
-        if self._adds and most > EVENTS_MAX:
+        possible = waiting + state.running * _EVENTS_OF_OPEN + state.awaited
+        if self._adds and possible > EVENTS_MAX:
             raise PostRefused(
-                f"operations: up to {most} events could be waiting, of {state.running} open trials "
-                f"and {waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events "
-                "or close trials first"
+                f"operations: up to {possible} events could wait: {waiting} unacknowledged events, "
+                f"and future events of {state.running} open trials; at most {EVENTS_MAX} are "
+                "allowed. Acknowledge events or close trials first"
             )
         return state
 
     def write_changes(self) -> Sequence[Operation]:
-        """Write the changed trials and points, and return the search's operations."""
+        """Write the changed trials and points to the blobs, and return the operations."""
         for number, point in self._points.items():
             store_point(self._blobs, number, point)
         operations: list[Operation] = []
@@ -291,17 +333,17 @@ class _PostDraft:
         return operations if self._shutdown is None else [*operations, self._shutdown]
 
     def _add_create(self, place: str, request: CreateRequest) -> None:
-        known = self._find_trial(request.request_id)
-        if known is not None:
-            if self._get_point(known.number).hparams != request.hparams:
+        existing_trial = self._find_trial(request.request_id)
+        if existing_trial is not None:
+            if self._get_point(existing_trial.number).hparams != request.hparams:
                 raise PostRefused(
                     f"{place}: request id {request.request_id} belongs to another trial "
-                    "with different hyperparameters; use a new one for each trial"
+                    "with different hyperparameters; use a new request id for each trial"
                 )
             return
         state = self._state
         if state.trials == TRIALS_MAX:
-            raise PostRefused(f"{place}: there are {TRIALS_MAX} trials, and no more are allowed")
+            raise PostRefused(f"{place}: the search has {TRIALS_MAX} trials, which is the limit")
         self._points[state.trials] = Point(request.hparams, request.request_id)
         self._before[request.request_id] = None
         self._after[request.request_id] = CustomTrial(state.trials)
@@ -323,21 +365,23 @@ class _PostDraft:
                 "validate at, which is the limit"
             )
         if trial.ended:
-            # It ended while the post was on its way, and an event tells the method.
+            # The trial may have ended while the post was sent; the method receives an event.
             return
         self._after[request_id] = trial._replace(last=length, lengths=(*trial.lengths, length))
         self._state = evolve(self._state, awaited=self._state.awaited + 1)
         self._adds = True
 
     def _get_trial(self, place: str, request_id: str) -> CustomTrial:
+        """Return the record of a trial. Raise PostRefused if no such trial exists."""
         trial = self._find_trial(request_id)
         if trial is None:
             raise PostRefused(
-                f"{place}.request_id: there is no trial {request_id}; create it first"
+                f"{place}.request_id: trial {request_id} does not exist; create the trial first"
             )
         return trial
 
     def _find_trial(self, request_id: str) -> CustomTrial | None:
+        """Return the record of a trial with the changes of the post. None if no trial exists."""
         if request_id not in self._after:
             trial = _read_trial(self._blobs, request_id)
             if trial is None:
@@ -351,8 +395,12 @@ class _PostDraft:
 
 
 def _changed_operations(before: CustomTrial | None, after: CustomTrial) -> list[Operation]:
-    """Return the operations that a change of a trial leads to: the next length when it is its turn,
-    and the end with the last one.
+    """Return the operations that a changed trial record causes.
+
+    - A new trial is created; `before` is None.
+    - A new first length of `after.lengths` becomes a `TrainTo`.
+    - A closed trial without further lengths is closed.
+    - An ended trial has no operations.
     """
     number = after.number
     if before is None:
@@ -369,6 +417,7 @@ def _changed_operations(before: CustomTrial | None, after: CustomTrial) -> list[
 
 
 def _check_order(state: CustomState, posted: PostedOperations) -> None:
+    """Raise PostRefused unless the post is the next one and acknowledges only queued events."""
     if posted.post == state.post:
         raise PostRefused(
             f"post {posted.post} was already accepted with different operations: another process "
@@ -377,8 +426,8 @@ def _check_order(state: CustomState, posted: PostedOperations) -> None:
         )
     if posted.post != state.post + 1:
         raise PostRefused(
-            f"post: got {posted.post}; expected {state.post + 1}, after the last one that was "
-            "taken. Another process drives this search, or this one's folder is an old copy",
+            f"post: got {posted.post}; expected {state.post + 1}, after the latest accepted post. "
+            "Another process drives this search, or the folder of this process is an old copy",
             "conflict",
         )
     if posted.acknowledged > state.newest:
@@ -389,6 +438,7 @@ def _check_order(state: CustomState, posted: PostedOperations) -> None:
 
 
 def _digest(posted: PostedOperations) -> str:
+    """Return 16 hexadecimal digits that identify the content of a post."""
     text = json.dumps(asdict(posted), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -397,8 +447,8 @@ def _read_trial(blobs: BlobStore, request_id: str) -> CustomTrial | None:
     blob = blobs.read(f"request/{request_id}")
     if blob is None:
         return None
-    number, last, lengths, closed, ended, units, told = json.loads(blob)
-    return CustomTrial(number, last, tuple(lengths), closed, ended, units, told)
+    number, last, lengths, closed, ended, units, progress_event = json.loads(blob)
+    return CustomTrial(number, last, tuple(lengths), closed, ended, units, progress_event)
 
 
 def _write_trial(blobs: BlobStore, request_id: str, trial: CustomTrial) -> None:

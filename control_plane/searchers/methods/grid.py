@@ -1,4 +1,4 @@
-"""Grid search: one trial per point of the grid, each trained to the same length."""
+"""The searcher `grid`: trains a trial for each grid point, all to an equal length."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,47 +27,62 @@ from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
 class StepGrid(StepTrainingOptions):
-    """One trial for every point of the grid."""
+    """Grid search: one trial for each grid point."""
 
 
 class LengthGrid(ConcurrentTrainingOptions):
-    """One trial for every point of the grid, a number of them at a time."""
+    """Grid search: one trial for each grid point."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridPlan:
-    """Train every grid point to `max_length`; at most `max_concurrent_trials` open (0: all)."""
+    """The plan of a grid search."""
 
     max_length: int
+    """The length of each trial, or ENDLESS."""
     max_concurrent_trials: int
+    """The limit of open trials; 0 means no limit. The step era ignores the limit."""
     rules: SearchRules
     kind: Literal["grid"] = "grid"
 
 
 @dataclass(frozen=True, slots=True)
 class GridState(MethodState):
-    """Progress of the search. `taken`: how many points have a trial."""
+    """The state of a grid search."""
 
     taken: int
+    """The number of grid points for which the method requested a trial."""
     kind: Literal["grid"] = "grid"
 
 
 class GridSearch(SearchMethod[GridState]):
-    """Keeps trials open up to the limit until every point has one; none is replaced."""
+    """The method of a grid search: each ended trial is followed by the next grid point.
+
+    Trials that refused the hyperparameters are not replaced.
+    """
 
     def __init__(self, plan: GridPlan, points: int) -> None:
-        """Bind the plan to a grid of `points` points."""
+        """Set the plan and the number of grid points."""
         self._plan = plan
         self._points = points
 
+    @property
+    def open_trials_max(self) -> int | None:
+        """Return the limit of open trials. None: no limit, as always in the step era."""
+        is_limited = not self._plan.rules.creates_all_at_once
+        return (self._plan.max_concurrent_trials or None) if is_limited else None
+
     def first_step(self) -> MethodStep[GridState]:
-        """Take the first points, all of them where nothing limits how many may be open."""
+        """Return the first state, and the creation of the trials of the first points.
+
+        Without a limit of open trials, these are all points.
+        """
         plan = self._plan
         first = initial_trial_count(plan.rules, self._points, plan.max_concurrent_trials)
         return self._take_points(GridState(0), first)
 
     def on_event(self, state: GridState, event: Event) -> MethodStep[GridState]:
-        """Take the next point when a trial ended, however it did."""
+        """Return the creation of the next point's trial after any end of a trial."""
         match event:
             case TrialClosed() | TrialExitedEarly() if state.taken < self._points:
                 return self._take_points(state, 1)
@@ -75,13 +90,19 @@ class GridSearch(SearchMethod[GridState]):
                 return MethodStep(state)
 
     def resume(self, state: GridState, tally: Tally) -> MethodStep[GridState]:
-        """Fill up to the limit of open trials; trials opened again may go beyond it."""
+        """Return the creation of the next points' trials up to the limit of open trials.
+
+        If reopened trials exceed the limit, no trial is created. See SearchMethod.
+        """
         plan = self._plan
         room = vacant_trial_count(plan.rules, self._points, plan.max_concurrent_trials, tally)
         return self._take_points(state, max(0, min(room, self._points - state.taken)))
 
     def progress(self, state: GridState, tally: Tally) -> float:
-        """Compute the share of all points' trainings that is done."""
+        """Return the completed share of the full trainings of all points; see `completed_share`.
+
+        An ended trial counts in full, a refused point not at all (length era).
+        """
         return completed_share(self._plan.rules, self._points, self._plan.max_length, tally)
 
     def _take_points(self, state: GridState, count: int) -> MethodStep[GridState]:
@@ -118,4 +139,5 @@ SPEC = SearcherSpec[StepGrid | LengthGrid, GridPlan](
     preview=lambda plan: [PreviewPart(plan)],
     space_use="grid",
     trains_to_end=True,
+    can_continue=True,
 )

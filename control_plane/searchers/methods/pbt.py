@@ -1,14 +1,10 @@
-"""Population-based training: after every round the worst trials are replaced by copies of the best
-ones, with hyperparameters near theirs, and the others train on.
+"""The searcher `pbt`: population-based training. After each round, copies of the best trials with
+changed hyperparameters replace the worst trials.
 
 Source: Jaderberg et al., "Population Based Training of Neural Networks" (2017), with truncation
-selection; the rules are those of Determined 0.12. A round ends when every member has its result.
-
-A trial's record has 33 bytes, in blobs of 30 trials; the members of the round are 4 bytes each, in
-blobs of 250. The hyperparameters of a trial are a blob of their own.
+selection; the rules are those of Determined 0.12. A round ends when every member has a result.
 """
 
-import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,42 +46,42 @@ from control_plane.searchers.method import (
     TrialLengthReached,
 )
 from control_plane.searchers.options import TRIALS_MAX, OptionGroup, SearcherOptions
+from control_plane.searchers.population_records import Member, PopulationRecords
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
 from control_plane.searchers.stored_points import Point, store_point
 
-# Round of birth, round of the result, result, whether it is gone; the request id.
-_MEMBER = struct.Struct("<iid?16s")
-_MEMBERS_PER_BLOB = 30
-_NUMBER = struct.Struct("<I")
-# Lists of trials' numbers: the members, and those that are to be closed and copied.
-_MEMBERS, _PENDING = "members", "pending"
-_NUMBERS_PER_BLOB = 250
-# What the end of a round changes fits into one commit up to so many members; with more it is spread
-# over several.
+_MEMBERS = "members"
+"""The list of the trials in the current round."""
+_PENDING = "pending"
+"""The list of the trials that `close_more` closes and copies."""
 _MEMBERS_AT_ONCE = 1_000
-
+"""The largest number of members for which the changes at the end of a round fit into one commit."""
 
 POPULATION_MAX: Final = 10_000
 
 
 class Truncation(OptionGroup):
-    """Which share of a population is replaced by copies of as many best ones."""
+    """The options for the replacement of trials after a round."""
 
     truncate_fraction: Annotated[float, Ge(0), Le(0.5)]
-    """Share of the population that is replaced after a round."""
+    """The share of the population that is replaced after a round."""
 
 
 class ExplorationOptions(OptionGroup):
-    """How the hyperparameters of a copy are changed."""
+    """The options for the hyperparameters of copies."""
 
     resample_probability: Fraction
-    """Chance that a hyperparameter is drawn again."""
+    """The probability that a hyperparameter is sampled again."""
     perturb_factor: Fraction
-    """By which share the others are raised or lowered."""
+    """The share by which all other numbers are raised or lowered."""
+    move_integers: bool = True
+    """Whether a raised or lowered integer changes by at least one. `false` is the rule of
+    Determined 0.12, by which 0 and small negative integers stay as they are.
+    """
 
 
 class PopulationOptions(SearcherOptions):
-    """A population whose worst are replaced by altered copies of its best, round by round."""
+    """The options of `pbt` in both eras."""
 
     population_size: Annotated[int, Ge(1), Le(POPULATION_MAX)]
     """The number of trials in a round."""
@@ -100,133 +96,129 @@ class PopulationOptions(SearcherOptions):
 
 
 class StepPbt(PopulationOptions):
-    """Population-based training."""
+    """Population-based training: after each round, copies of the best trials replace the worst."""
 
     steps_per_round: Steps
     """The number of steps that each trial trains in a round."""
 
 
 class LengthPbt(PopulationOptions):
-    """Population-based training."""
+    """Population-based training: after each round, copies of the best trials replace the worst."""
 
     length_per_round: Measured
-    """How long each trial trains in a round."""
+    """The length that each trial trains in a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class PopulationPlan:
-    """`population_size` trials train `length_per_round` in each of `num_rounds` rounds; the share
-    `truncate_fraction` of them, at most a half, is replaced after each round but the last.
-    """
+    """The plan of a search by population-based training."""
 
     length_per_round: int
     population_size: int
+    """The number of trials in a round."""
     num_rounds: int
     truncate_fraction: float
+    """The share of trials that is replaced after each round but the last; at most 0.5."""
     exploration: Exploration
     smaller_is_better: bool
     rules: SearchRules
     kind: Literal["pbt"] = "pbt"
+    integers_move: bool = False
+    """Whether a copy's integers change by at least 1. False for plans of earlier versions."""
 
     @property
     def max_length(self) -> int:
-        """How long a trial trains at most."""
+        """Return the longest training of a trial."""
         return self.length_per_round * self.num_rounds
 
     @property
     def replaced_count(self) -> int:
-        """How many trials a round replaces."""
+        """Return the number of trials that are replaced after each round but the last."""
         return int(self.truncate_fraction * self.population_size)
 
     @property
     def max_trials(self) -> int:
-        """How many trials there are in the end, unless some fail."""
+        """Return the number of trials in total, copies included. Failures reduce the number."""
         return self.population_size + self.replaced_count * (self.num_rounds - 1)
 
 
 @dataclass(frozen=True)
 class PopulationState(MethodState):
-    """Progress of the search: `rounds` are over, `members` are in this one, of whom `listed` were
-    created and `results` have their result; `copies` were asked for in all.
-
-    After a round of many members there are `pending` trials to close, the first `pending_closes` of
-    them, and to copy, the others; the first `changed` of them are done.
-    """
+    """The state of a search by population-based training."""
 
     members: int
+    """The number of trials in the current round."""
     listed: int = 0
+    """The number of members of the current round that are created."""
     rounds: int = 0
+    """The number of completed rounds, which is also the index of the current round."""
     results: int = 0
+    """The number of members with a result in the current round."""
     copies: int = 0
+    """The number of copies in all rounds."""
     kind: Literal["pbt"] = "pbt"
     pending: int = 0
+    """The number of trials in the list of trials that `close_more` closes and copies."""
     pending_closes: int = 0
+    """The number of trials, at the start of that list, that are closed; all others are copied."""
     changed: int = 0
+    """The number of trials, at the start of that list, that `close_more` has processed."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether trials are still to be closed or copied after the last round."""
+        """Return whether `close_more` has trials left to close or to copy; see MethodState."""
         return self.changed < self.pending
 
 
-class Member(NamedTuple):
-    """A trial: the round it began in, the last round that it has a result in, -1 for none, and that
-    result; `gone`: it failed, or was closed.
-    """
-
-    born: int
-    measured: int = -1
-    result: float = WORST_RESULT
-    gone: bool = False
-    request_id: bytes = bytes(16)
-
-
 class PopulationSearch(SearchMethod[PopulationState]):
-    """Waits for the results of a round and then decides about all members at once."""
+    """The method of population-based training: decides about all members after each round."""
 
     def __init__(self, plan: PopulationPlan, blobs: BlobStore) -> None:
         self._plan = plan
         self._blobs = blobs
+        self._records = PopulationRecords(blobs)
 
     def first_step(self) -> MethodStep[PopulationState]:
-        """Create the population."""
+        """Return the first state, and the creation of the population."""
         size, length = self._plan.population_size, self._plan.length_per_round
         create = Create(size, "Sampled", first_point=0, length=length, closed=False)
         return MethodStep(PopulationState(size), (create,))
 
     def on_trial_created(self, state: PopulationState, created: CreateTrial) -> PopulationState:
-        """Add the trial to the members of the round."""
+        """Write the records of a new member of the round, and return the next state."""
         request_id = UUID(created.request_id).bytes
-        self._write_member(created.trial, Member(state.rounds, request_id=request_id))
+        self._records.write_member(created.trial, Member(state.rounds, request_id=request_id))
         store_point(self._blobs, created.trial, Point(created.hparams))
-        name = f"{_MEMBERS}/{state.listed // _NUMBERS_PER_BLOB}"
-        place = state.listed % _NUMBERS_PER_BLOB * _NUMBER.size
-        before = (self._blobs.read(name) or b"")[:place]
-        self._blobs.write(name, before + _NUMBER.pack(created.trial))
+        self._records.append_number(_MEMBERS, state.listed, created.trial)
         return evolve(state, listed=state.listed + 1)
 
     def on_event(self, state: PopulationState, event: Event) -> MethodStep[PopulationState]:
-        """Answer a result or an end, with a round's decisions where it was the last one missing."""
+        """Return the next state and the operations after a result or the end of a trial.
+
+        A trial that ends on its own gets the worst result. The last result of a round also ends the
+        round.
+        """
         match event:
             case TrialLengthReached():
-                member = self._read_member(event.trial)
-                length = (state.rounds - member.born + 1) * self._plan.length_per_round
-                if member.gone or member.measured == state.rounds or event.length != length:
+                member = self._records.read_member(event.trial)
+                length = (state.rounds - member.first_round + 1) * self._plan.length_per_round
+                has_result = member.closed or member.result_round == state.rounds
+                if has_result or event.length != length:
                     return MethodStep(state)
                 result = signed_metric(event.metric, self._plan.smaller_is_better)
-                measured = member._replace(measured=state.rounds, result=result)
-                return self._add_result(state, event.trial, measured)
+                after = member._replace(result_round=state.rounds, result=result)
+                return self._add_result(state, event.trial, after)
             case TrialClosed() | TrialExitedEarly():
-                member = self._read_member(event.trial)
-                if member.gone:
+                member = self._records.read_member(event.trial)
+                if member.closed:
                     return MethodStep(state)
                 if self._is_pending_close(state, event.trial):
-                    self._write_member(event.trial, member._replace(gone=True))
+                    self._records.write_member(event.trial, member._replace(closed=True))
                     return MethodStep(state)
-                gone = member._replace(gone=True, measured=state.rounds, result=WORST_RESULT)
-                if member.measured < state.rounds:
-                    return self._add_result(state, event.trial, gone)
-                self._write_member(event.trial, gone)
+                after = member._replace(closed=True, result_round=state.rounds, result=WORST_RESULT)
+                if member.result_round < state.rounds:
+                    return self._add_result(state, event.trial, after)
+                self._records.write_member(event.trial, after)
                 return MethodStep(state)
             case _:
                 return MethodStep(state)
@@ -234,8 +226,8 @@ class PopulationSearch(SearchMethod[PopulationState]):
     def close_more(
         self, state: PopulationState, trials: int, close_max: int
     ) -> MethodStep[PopulationState]:
-        """Close or copy the next members that a round of many replaces, in their order."""
-        pending = list(self._read_numbers(_PENDING, state.pending))
+        """Return closes and copies of the next trials in the list; see SearchMethod."""
+        pending = list(self._records.read_numbers(_PENDING, state.pending))
         end = min(state.changed + close_max, state.pending)
         operations: list[Operation] = []
         for place in range(state.changed, end):
@@ -243,24 +235,18 @@ class PopulationSearch(SearchMethod[PopulationState]):
             if place >= state.pending_closes:
                 operations.append(self._copy_of(trial))
                 continue
-            member = self._read_member(trial)
-            if not member.gone:
-                self._write_member(trial, member._replace(gone=True))
+            member = self._records.read_member(trial)
+            if not member.closed:
+                self._records.write_member(trial, member._replace(closed=True))
                 operations.append(Close(trial))
         if end < state.pending:
             return MethodStep(evolve(state, changed=end), operations)
         return MethodStep(evolve(state, pending=0, pending_closes=0, changed=0), operations)
 
-    def read_members(self, count: int) -> Iterator[Member]:
-        """Read the records of the first `count` trials, or of all if there are fewer."""
-        for number in range(-(-count // _MEMBERS_PER_BLOB)):
-            blob = self._blobs.read(f"trials/{number}") or b""
-            for values in islice(_MEMBER.iter_unpack(blob), count - number * _MEMBERS_PER_BLOB):
-                yield Member(*values)
-
     def progress(self, state: PopulationState, tally: Tally) -> float:
-        """Compute the share of the training of all rounds; in the step era also of the validations
-        and of the checkpoints that copies take.
+        """Return the completed share of the training of all rounds.
+
+        In the step era, validations and the checkpoints of copied trials count as well.
         """
         plan = self._plan
         training = plan.num_rounds * plan.population_size * plan.length_per_round
@@ -274,15 +260,22 @@ class PopulationSearch(SearchMethod[PopulationState]):
     def _add_result(
         self, state: PopulationState, trial: int, member: Member
     ) -> MethodStep[PopulationState]:
-        self._write_member(trial, member)
+        """Write a record with a new result, and end the round after the last result."""
+        self._records.write_member(trial, member)
         state = evolve(state, results=state.results + 1)
         return MethodStep(state) if state.results < state.members else self._end_round(state)
 
     def _end_round(self, state: PopulationState) -> MethodStep[PopulationState]:
-        """Replace the worst members by copies of the best and let the others train on."""
+        """Return the first state of the next round, and the operations at the end of a round.
+
+        The worst members are closed, the best are copied, and all members except the worst train
+        on. After the last round, all members are closed. For more than _MEMBERS_AT_ONCE members,
+        `close_more` returns the closes and copies later.
+        """
         plan, rounds = self._plan, state.rounds + 1
         members = {
-            trial: self._read_member(trial) for trial in self._read_numbers(_MEMBERS, state.listed)
+            trial: self._records.read_member(trial)
+            for trial in self._records.read_numbers(_MEMBERS, state.listed)
         }
         is_last = rounds >= plan.num_rounds
         if len(members) > _MEMBERS_AT_ONCE and is_last:
@@ -292,22 +285,22 @@ class PopulationSearch(SearchMethod[PopulationState]):
             closed = self._close_trials(members, members)
             return MethodStep(evolve(state, rounds=rounds, results=0), closed)
         ranked = sorted(members, key=lambda trial: _rank_key(members[trial]))
-        # Where failures have made the population small, no trial is both copied and replaced.
+        # Failures can shrink the population. No trial may be both copied and replaced.
         replaced = min(plan.replaced_count, len(ranked) // 2)
-        going_on, worst = ranked[: len(ranked) - replaced], ranked[len(ranked) - replaced :]
-        copied = [trial for trial in ranked[:replaced] if not members[trial].gone]
+        kept, worst = ranked[: len(ranked) - replaced], ranked[len(ranked) - replaced :]
+        copied = [trial for trial in ranked[:replaced] if not members[trial].closed]
         trains: list[Operation] = [
-            TrainTo(trial, (rounds - members[trial].born + 1) * plan.length_per_round)
-            for trial in going_on
-            if not members[trial].gone
+            TrainTo(trial, (rounds - members[trial].first_round + 1) * plan.length_per_round)
+            for trial in kept
+            if not members[trial].closed
         ]
-        # The copies follow as they are created.
-        self._write_numbers(_MEMBERS, going_on)
+        # `on_trial_created` appends the copies later.
+        self._records.write_numbers(_MEMBERS, kept)
         state = PopulationState(
-            members=len(going_on) + len(copied),
-            listed=len(going_on),
+            members=len(kept) + len(copied),
+            listed=len(kept),
             rounds=rounds,
-            results=sum(members[trial].gone for trial in going_on),
+            results=sum(members[trial].closed for trial in kept),
             copies=state.copies + len(copied),
         )
         if len(members) > _MEMBERS_AT_ONCE:
@@ -323,60 +316,42 @@ class PopulationSearch(SearchMethod[PopulationState]):
         copied: Sequence[int],
         operations: Sequence[Operation] = (),
     ) -> MethodStep[PopulationState]:
-        """Note which trials `close_more` is to close and to copy, and ask for `operations` now."""
-        closes = [trial for trial in closing if not members[trial].gone]
-        self._write_numbers(_PENDING, [*closes, *copied])
+        """Write the list of trials that `close_more` closes and copies.
+
+        Return the next state and `operations`, which do not wait for `close_more`.
+        """
+        closes = [trial for trial in closing if not members[trial].closed]
+        self._records.write_numbers(_PENDING, [*closes, *copied])
         pending = len(closes) + len(copied)
         after = evolve(state, pending=pending, pending_closes=len(closes), changed=0)
         return MethodStep(after, operations, is_large=True)
 
     def _is_pending_close(self, state: PopulationState, trial: int) -> bool:
-        """Whether the trial is one that `close_more` has still to close."""
-        closes = islice(self._read_numbers(_PENDING, state.pending_closes), state.changed, None)
-        return state.changed < state.pending_closes and trial in closes
+        """Return whether `close_more` will close the trial."""
+        closes = self._records.read_numbers(_PENDING, state.pending_closes)
+        return state.changed < state.pending_closes and trial in islice(closes, state.changed, None)
 
     def _copy_of(self, trial: int) -> Create:
+        """Return the creation of one trial from a trial's latest checkpoint, with changed
+        hyperparameters.
+
+        The new trial first trains one round, and stays open.
+        """
         length = self._plan.length_per_round
         return Create(1, "Explored", first_point=trial, length=length, closed=False)
 
     def _close_trials(self, members: dict[int, Member], trials: Iterable[int]) -> list[Operation]:
-        """Close the trials that did not end by themselves, in their order."""
-        closed: list[Operation] = []
+        """Write that open trials are closed, and return a close for each of these trials."""
+        closes: list[Operation] = []
         for trial in trials:
-            if not members[trial].gone:
-                self._write_member(trial, members[trial]._replace(gone=True))
-                closed.append(Close(trial))
-        return closed
-
-    def _read_member(self, trial: int) -> Member:
-        number, place = divmod(trial, _MEMBERS_PER_BLOB)
-        blob = self._blobs.read(f"trials/{number}") or b""
-        born, measured, result, gone, request_id = _MEMBER.unpack_from(blob, place * _MEMBER.size)
-        return Member(born, measured, result, gone, request_id)
-
-    def _write_member(self, trial: int, member: Member) -> None:
-        number, place = divmod(trial, _MEMBERS_PER_BLOB)
-        blob = bytearray(self._blobs.read(f"trials/{number}") or b"")
-        start = place * _MEMBER.size
-        packed = _MEMBER.pack(
-            member.born, member.measured, member.result, member.gone, member.request_id
-        )
-        blob[start : start + _MEMBER.size] = packed
-        self._blobs.write(f"trials/{number}", bytes(blob))
-
-    def _read_numbers(self, name: str, count: int) -> Iterator[int]:
-        for start in range(0, count, _NUMBERS_PER_BLOB):
-            blob = self._blobs.read(f"{name}/{start // _NUMBERS_PER_BLOB}") or b""
-            some = _NUMBER.iter_unpack(blob[: (count - start) * _NUMBER.size])
-            yield from (trial for (trial,) in some)
-
-    def _write_numbers(self, name: str, trials: Sequence[int]) -> None:
-        for start in range(0, len(trials), _NUMBERS_PER_BLOB):
-            packed = map(_NUMBER.pack, trials[start : start + _NUMBERS_PER_BLOB])
-            self._blobs.write(f"{name}/{start // _NUMBERS_PER_BLOB}", b"".join(packed))
+            if not members[trial].closed:
+                self._records.write_member(trial, members[trial]._replace(closed=True))
+                closes.append(Close(trial))
+        return closes
 
 
 def _rank_key(member: Member) -> tuple[float, bytes]:
+    """Return a sort key that puts the best result first; request ids order equal results."""
     return (member.result, member.request_id)
 
 
@@ -392,6 +367,7 @@ def _make_plan(options: StepPbt | LengthPbt, rules: SearchRules) -> PopulationPl
                 exploration=Exploration(explore.resample_probability, explore.perturb_factor),
                 smaller_is_better=options.smaller_is_better,
                 rules=rules,
+                integers_move=explore.move_integers,
             )
 
 
@@ -414,67 +390,72 @@ def _read_brackets(
     trials: Sequence[SearchedTrial],
     shown_max: int,
 ) -> list[BracketProgress]:
-    """Read the rounds that have begun as the rungs of one bracket; see ReadBrackets. The length of
-    a round is what its trials have trained with their originals.
+    """Read the started rounds as the rungs of one bracket; see ReadBrackets.
 
-    The result of a trial is that of its last round alone: the best metric of a round is known where
-    those that went on have no later one yet.
+    The length of a round is the training up to the end of that round, the original's training
+    included. Records contain only a trial's latest result. The best metric of a round is therefore
+    None if any trial of the round has a later result.
     """
-    begun = min(state.rounds + 1, plan.num_rounds)
-    rounds = [_Round([], Counter()) for _ in range(begun)]
-    # Rounds in which more of those that went on are to be shown: all others are only counted.
-    roomy = list(range(begun))
-    went_on = [0] * (begun + 1)
-    members = PopulationSearch(plan, blobs).read_members(len(trials))
+    round_count = min(state.rounds + 1, plan.num_rounds)
+    rounds = [_Round([], Counter()) for _ in range(round_count)]
+    # Rounds with fewer entries than `shown_max`. Later promoted trials are only counted.
+    open_rounds = list(range(round_count))
+    # Changes, from round to round, of the number of trials that have a later result.
+    later_results = [0] * (round_count + 1)
+    members = PopulationRecords(blobs).read_members(len(trials))
     for number, (member, trial) in enumerate(zip(members, trials, strict=False)):
-        if member.born >= begun:
-            # Created by an end of a round that the state does not have yet.
+        if member.first_round >= round_count:
+            # The record is newer than `state`.
             continue
-        went_on[member.born] += 1
-        went_on[min(max(member.measured, member.born), begun)] -= 1
-        for place in roomy[bisect_left(roomy, member.born) : bisect_left(roomy, member.measured)]:
-            rounds[place].trials.append(RungTrial(number, None, Outcome.PROMOTED))
-            if len(rounds[place].trials) >= shown_max:
-                roomy.remove(place)
-        last = member.measured if member.gone else state.rounds
-        for place in range(max(member.measured, member.born), min(last + 1, begun)):
-            outcome = _outcome(member, place, state, plan).for_trial(is_open=trial.is_open)
-            has_result = place == member.measured and member.result != WORST_RESULT
+        later_results[member.first_round] += 1
+        later_results[min(max(member.result_round, member.first_round), round_count)] -= 1
+        start = bisect_left(open_rounds, member.first_round)
+        for index in open_rounds[start : bisect_left(open_rounds, member.result_round)]:
+            rounds[index].trials.append(RungTrial(number, None, Outcome.PROMOTED))
+            if len(rounds[index].trials) >= shown_max:
+                open_rounds.remove(index)
+        last = member.result_round if member.closed else state.rounds
+        for index in range(
+            max(member.result_round, member.first_round), min(last + 1, round_count)
+        ):
+            outcome = _outcome(member, index, state, plan).for_trial(is_open=trial.is_open)
+            has_result = index == member.result_round and member.result != WORST_RESULT
             metric = signed_metric(member.result, plan.smaller_is_better) if has_result else None
-            rounds[place].trials.append(RungTrial(number, metric, outcome))
-            rounds[place].outcomes[outcome] += 1
+            rounds[index].trials.append(RungTrial(number, metric, outcome))
+            rounds[index].outcomes[outcome] += 1
     rungs: list[RungProgress] = []
-    for place, ((own, outcomes), earlier) in enumerate(
-        zip(rounds, accumulate(went_on), strict=False)
+    for index, ((entries, outcomes), promoted) in enumerate(
+        zip(rounds, accumulate(later_results), strict=False)
     ):
-        own.sort(key=lambda one: rank_key(one, plan.smaller_is_better))
-        best = own[0].metric if own and not earlier else None
-        outcomes[Outcome.PROMOTED] += earlier
-        length = (place + 1) * plan.length_per_round
-        rungs.append(RungProgress(length, outcomes, best, tuple(own[:shown_max])))
+        entries.sort(key=lambda entry: rank_key(entry, plan.smaller_is_better))
+        best = entries[0].metric if entries and not promoted else None
+        outcomes[Outcome.PROMOTED] += promoted
+        length = (index + 1) * plan.length_per_round
+        rungs.append(RungProgress(length, outcomes, best, tuple(entries[:shown_max])))
     return [BracketProgress(tuple(rungs))]
 
 
 class _Round(NamedTuple):
-    """The trials of a round, and how many had which outcome but those with a later result."""
+    """The entries of a round while the records are read."""
 
     trials: list[RungTrial]
     outcomes: Counter[Outcome]
+    """The number of trials with each outcome, except trials with a later result."""
 
 
-def _outcome(member: Member, place: int, state: PopulationState, plan: PopulationPlan) -> Outcome:
-    """Return what became of a member in a round that it took part in."""
-    if member.measured > place:
+def _outcome(member: Member, index: int, state: PopulationState, plan: PopulationPlan) -> Outcome:
+    """Return the outcome of a member in round `index`, from the member's first round on."""
+    if member.result_round > index:
         return Outcome.PROMOTED
-    if member.gone and member.result == WORST_RESULT:
+    if member.closed and member.result == WORST_RESULT:
         return Outcome.EXITED
-    if member.measured < place:
+    if member.result_round < index:
         return Outcome.TRAINING
-    if place == plan.num_rounds - 1 and state.rounds > place:
+    if index == plan.num_rounds - 1 and state.rounds > index:
         return Outcome.FINISHED
-    if member.gone:
+    if member.closed:
         return Outcome.STOPPED
-    return Outcome.WAITING if place == state.rounds else Outcome.PROMOTED
+    return Outcome.WAITING if index == state.rounds else Outcome.PROMOTED
 
 
 SPEC = SearcherSpec[StepPbt | LengthPbt, PopulationPlan](
@@ -490,6 +471,6 @@ SPEC = SearcherSpec[StepPbt | LengthPbt, PopulationPlan](
     preview=_preview,
     read_brackets=_read_brackets,
     find_problems=_find_problems,
-    # In each round every member trains one length.
+    # Each member trains once in each round.
     training_count=lambda options: options.population_size * options.num_rounds,
 )

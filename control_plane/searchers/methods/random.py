@@ -1,4 +1,4 @@
-"""Random search: trials sampled independently, each trained to the same length."""
+"""The searcher `random`: samples trials independently and trains all to the same length."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,53 +27,70 @@ from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
 class StepRandom(StepTrainingOptions, TrialCountOptions):
-    """Trials sampled from the space."""
+    """Random search: the hyperparameters of each trial are sampled from the space."""
 
 
 class LengthRandom(ConcurrentTrainingOptions, TrialCountOptions):
-    """Trials sampled from the space, a number of them at a time."""
+    """Random search: the hyperparameters of each trial are sampled from the space."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomPlan:
-    """Train `max_trials` trials to `max_length`; at most `max_concurrent_trials` open (0: all)."""
+    """The plan of a random search."""
 
     max_length: int
+    """The length of each trial, or ENDLESS."""
     max_trials: int
+    """The number of trials, without replacements of invalid trials."""
     max_concurrent_trials: int
+    """The limit of open trials; 0 means no limit. The step era ignores the limit."""
     rules: SearchRules
     kind: Literal["random"] = "random"
 
 
 @dataclass(frozen=True, slots=True)
 class RandomState(MethodState):
-    """Progress of the search. `counted`: trials created so far, without the replacements of
-    invalid ones.
-    """
+    """The state of a random search."""
 
     counted: int
+    """Trials that the method requested, without replacements of invalid trials."""
     kind: Literal["random"] = "random"
 
 
 class RandomSearch(SearchMethod[RandomState]):
-    """Keeps trials open up to the limit until max_trials were created."""
+    """The method of a random search: each ended trial is followed by a new trial, up to the planned
+    number.
+    """
 
     def __init__(self, plan: RandomPlan) -> None:
         self._plan = plan
 
     @property
     def replaces_refused(self) -> bool:
-        """Whether the rules of its era say so."""
+        """Return whether a trial that refused the hyperparameters is replaced; see SearchMethod."""
         return self._plan.rules.replaces_invalid_hparams
 
+    @property
+    def open_trials_max(self) -> int | None:
+        """Return the limit of open trials. None: no limit, as always in the step era."""
+        is_limited = not self._plan.rules.creates_all_at_once
+        return (self._plan.max_concurrent_trials or None) if is_limited else None
+
     def first_step(self) -> MethodStep[RandomState]:
-        """Create the first trials, all of them where nothing limits how many may be open."""
+        """Return the first state, and the creation of the first trials.
+
+        Without a limit of open trials, these are all trials.
+        """
         plan = self._plan
         first = initial_trial_count(plan.rules, plan.max_trials, plan.max_concurrent_trials)
         return self._create_trials(RandomState(first), first)
 
     def on_event(self, state: RandomState, event: Event) -> MethodStep[RandomState]:
-        """Replace a trial that ended, and beyond max_trials one that was invalid."""
+        """Return the creation of one trial after the end of a trial, up to max_trials.
+
+        A trial that refused the hyperparameters is replaced even beyond max_trials, if the rules of
+        the era allow replacements.
+        """
         match event:
             case TrialExitedEarly(reason=reason) if (
                 reason.is_invalid_hparams and self.replaces_refused
@@ -85,19 +102,25 @@ class RandomSearch(SearchMethod[RandomState]):
                 return MethodStep(state)
 
     def resume(self, state: RandomState, tally: Tally) -> MethodStep[RandomState]:
-        """Replace the invalid trials that were not, and fill up to the limit of open ones.
+        """Return the creation of trials up to the limit of open trials; see SearchMethod.
 
-        More may be open than the limit, where trials were opened again.
+        Missing replacements of invalid trials come first, then new trials up to max_trials. If
+        reopened trials exceed the limit, no trial is created.
         """
         plan = self._plan
         replaced = tally.requested - state.counted
-        missed = max(0, tally.invalid - replaced) if self.replaces_refused else 0
+        missing = max(0, tally.invalid - replaced) if self.replaces_refused else 0
         room = vacant_trial_count(plan.rules, plan.max_trials, plan.max_concurrent_trials, tally)
-        more = max(0, min(room - missed, plan.max_trials - state.counted))
-        return self._create_trials(RandomState(state.counted + more), missed + more)
+        missing = min(missing, max(0, room))
+        more = max(0, min(room - missing, plan.max_trials - state.counted))
+        return self._create_trials(RandomState(state.counted + more), missing + more)
 
     def progress(self, state: RandomState, tally: Tally) -> float:
-        """Compute the share of max_trials trainings that is done."""
+        """Return the completed share of `max_trials` full trainings; see `completed_share`.
+
+        An ended trial counts in full, an invalid trial not at all (length era). The driver clamps
+        the share to [0, 1].
+        """
         return completed_share(
             self._plan.rules, self._plan.max_trials, self._plan.max_length, tally
         )
@@ -127,4 +150,5 @@ SPEC = SearcherSpec[StepRandom | LengthRandom, RandomPlan](
     trial_count=lambda options, plan, space: plan.max_trials,
     preview=lambda plan: [PreviewPart(plan)],
     trains_to_end=True,
+    can_continue=True,
 )

@@ -1,4 +1,4 @@
-"""A single trial: a random search of one that is not replaced."""
+"""The searcher `single`: a random search with one trial."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,24 +14,28 @@ from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
 class StepSingle(StepTrainingOptions):
-    """One trial."""
+    """A single trial."""
 
 
 class LengthSingle(TrainingOptions):
-    """One trial."""
+    """A single trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinglePlan:
-    """Train one trial to `max_length`, which may be ENDLESS."""
+    """The plan of a search with one trial."""
 
     max_length: int
+    """The length of the trial, or ENDLESS."""
     rules: SearchRules
     kind: Literal["single"] = "single"
 
 
 def single_search(plan: SinglePlan) -> RandomSearch:
-    """Make the method, in which invalid hyperparameters are not replaced but end the search."""
+    """Return a random search with one trial.
+
+    If the trial refuses the hyperparameters, the trial is not replaced and the search ends.
+    """
     rules = replace(plan.rules, replaces_invalid_hparams=False)
     return RandomSearch(
         RandomPlan(plan.max_length, max_trials=1, max_concurrent_trials=0, rules=rules)
@@ -57,4 +61,5 @@ SPEC = SearcherSpec[StepSingle | LengthSingle, SinglePlan](
     preview=lambda plan: [PreviewPart(plan)],
     space_use="constant",
     trains_to_end=True,
+    can_continue=True,
 )

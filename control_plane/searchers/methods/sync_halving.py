@@ -1,4 +1,7 @@
-"""Synchronous halving in one bracket; its algorithm is in the folder `halving`."""
+"""The searcher `sync_halving`: synchronous halving with one bracket.
+
+The algorithm is in the folder `halving`.
+"""
 
 from collections.abc import Iterator
 
@@ -22,7 +25,7 @@ from control_plane.searchers.spec import SearcherSpec
 
 
 class StepSyncHalving(HalvingOptions):
-    """Halving that waits for a whole rung."""
+    """Synchronous halving: each rung promotes a fixed number of trials, the best of the rung."""
 
     target_trial_steps: Steps
     """The largest number of steps that a trial trains."""
@@ -33,7 +36,7 @@ class StepSyncHalving(HalvingOptions):
 
 
 class LengthSyncHalving(HalvingOptions, BudgetOptions):
-    """Halving that waits for a whole rung."""
+    """Synchronous halving: each rung promotes a fixed number of trials, the best of the rung."""
 
     train_stragglers: bool = True
     """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""

@@ -1,0 +1,82 @@
+"""Reads of the facts that the conversion of an agent's reports depends on."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from control_plane.actors import addresses
+from control_plane.actors.agent.actor import AgentState
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.agents.actor_states import ActorStateReader
+from control_plane.agents.reports import (
+    Report,
+    ReportContext,
+    announced_checkpoint,
+    damaged_checkpoint,
+)
+from control_plane.checkpoint_gc.checkpoint_inventory import fallback_uuids
+from control_plane.engine.engine import Engine
+from control_plane.state.table import Key, Row
+
+
+def read_report_contexts(
+    engine: Engine,
+    state_reader: ActorStateReader,
+    state: AgentState,
+    reports: Iterable[Report],
+    other_key: Key,
+) -> tuple[dict[str, ReportContext], Row | None]:
+    """Read the context of each reporting allocation that is assigned to the agent.
+
+    Also read the row with `other_key`, in the same request.
+    """
+    reporting = {(report.trial_id, report.epoch) for report in reports}
+    damaged = {report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))}
+    assigned = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
+    experiment_ids = state_reader.find_experiment_ids({entry.trial_id for entry in assigned})
+    numbers = sorted(set(experiment_ids.values()))
+    states, (row,) = engine.read_states_and_rows(
+        [addresses.experiment(number) for number in numbers], (other_key,)
+    )
+    experiments = dict(zip(numbers, states, strict=True))
+    contexts: dict[str, ReportContext] = {}
+    for desired in assigned:
+        head = experiments.get(experiment_ids.get(desired.trial_id, 0))
+        if isinstance(head, ExperimentState):
+            contexts[f"{desired.trial_id}.{desired.epoch}"] = ReportContext(
+                head.metric,
+                head.time_metric,
+                desired.node_rank,
+                desired.nodes,
+                head.is_open_ended or head.counts_epochs,
+                _find_fallbacks(engine, desired.trial_id, damaged),
+            )
+    return contexts, row
+
+
+def find_announcing_trials(
+    engine: Engine, reports: Iterable[Report], contexts: Mapping[str, ReportContext]
+) -> Collection[int]:
+    """Return the ids of existing trials that announce checkpoints in allocations without a context.
+
+    Such an allocation is no longer assigned to the agent.
+    """
+    announced = {
+        report.trial_id
+        for report in reports
+        if f"{report.trial_id}.{report.epoch}" not in contexts
+        and announced_checkpoint(report.line) is not None
+    }
+    ids = sorted(announced)
+    trials = engine.read_states([addresses.trial(trial_id) for trial_id in ids])
+    return [number for number, trial in zip(ids, trials, strict=True) if trial]
+
+
+def _find_fallbacks(engine: Engine, trial_id: int, damaged: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the UUIDs of the checkpoints that can replace a trial's damaged checkpoint.
+
+    Return no UUIDs if the trial reported no damage.
+
+    Args:
+        damaged: the UUID of the damaged checkpoint of each trial that reports one.
+    """
+    uuid = damaged.get(trial_id)
+    return () if uuid is None else fallback_uuids(engine.table, trial_id, uuid)

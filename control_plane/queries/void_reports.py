@@ -1,0 +1,87 @@
+"""Void metric reports: reports of training that a later run of the trial discarded or repeated.
+
+Two rules decide which values of a run are void (control_plane/actors/trial/lost_work.py):
+
+1. Values for batches after the checkpoint that a later run started from.
+2. Values whose name a later run reports again for the same batch, for example an evaluation of an
+   older checkpoint.
+
+The groups of the profiler count seconds instead of batches, and trials of older releases do not
+record their runs. In both cases a third rule applies instead: the valid reports of a run end before
+the first report of each later run.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from control_plane.actors.trial.lost_work import last_valid_batch
+from control_plane.actors.trial.state import RunStart, TrialState
+from control_plane.metrics.columns import Columns
+
+PROFILER_GROUPS = frozenset(("cpu", "memory", "gpu", "disk", "network"))
+
+Replaced = Mapping[str, AbstractSet[int]]
+"""The steps at which later runs reported a metric again, by the name of the metric."""
+
+
+class RunCuts(NamedTuple):
+    """The limits up to which the reports of a trial's runs are valid."""
+
+    starts: tuple[RunStart, ...] | None = None
+    """The start of each run; None for trials of older releases, which do not record starts."""
+
+    def are_recorded(self, group: str) -> bool:
+        """Return whether the first two rules apply to a group; if not, the third rule applies."""
+        return self.starts is not None and group not in PROFILER_GROUPS
+
+    def last_step(self, epoch: int) -> float:
+        """Return the last step for which the first rule keeps reports of this epoch's run.
+
+        Infinite if no later run started.
+        """
+        return last_valid_batch(self.starts or (), epoch)
+
+    def last_repeat(self, epoch: int) -> float:
+        """Return the last step at which this epoch's run can repeat valid values of earlier runs.
+
+        Minus infinity for the first run.
+        """
+        return self.last_step(epoch - 1) if epoch > 1 else float("-inf")
+
+
+def run_cuts(state: TrialState) -> RunCuts:
+    """Return the limits of the valid reports of a trial's runs."""
+    return RunCuts(state.run_starts if state.settings.discards_lost_metrics else None)
+
+
+def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
+    """Return the last valid step of each run by the third rule.
+
+    Args:
+        firsts: the first reported step of each run, by epoch.
+
+    Returns:
+        By epoch, the step before the lowest first step of all later runs; infinite for the last
+        run.
+    """
+    return {
+        epoch: min((step for other, step in firsts.items() if other > epoch), default=float("inf"))
+        - 1
+        for epoch in firsts
+    }
+
+
+def join_repeats(repeats: Mapping[int, Iterable[Columns]], epoch: int) -> Replaced:
+    """Return the names and steps that runs after `epoch` reported again.
+
+    `repeats` has the repeated reports of each run, by its epoch.
+    """
+    replaced: dict[str, set[int]] = {}
+    for run_epoch, parts in repeats.items():
+        if run_epoch <= epoch:
+            continue
+        for columns in parts:
+            for name, steps in columns.steps_of_names().items():
+                replaced.setdefault(name, set()).update(steps)
+    return replaced
