@@ -1,1 +1,1 @@
-"""Turns the demand of resource pools into instances, and leaks none."""
+"""Launch and termination of cloud instances for the pending work of resource pools."""

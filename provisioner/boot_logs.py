@@ -1,4 +1,7 @@
-"""Logs of boots that failed: fetched once, bounded, masked, and kept with the instances' rows."""
+"""Boot logs of instances without an enrolled agent, for storage in the instances' rows.
+
+A log is read once, when the instance begins to end. Its length is bounded and secrets are masked.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -10,17 +13,17 @@ from provisioner.clouds.provider import CloudError, CloudInstance, CloudProvider
 
 log = logging.getLogger(__name__)
 
-# Of a batch that fails alike the first few tell what the others would.
+# Instances of a batch usually share the reason of their failure, so a few logs suffice.
 FETCHES_MAX = 2
 
 _ENDS = frozenset({InstanceState.TERMINATING, InstanceState.ENDED})
 
 
 class BootLogs:
-    """The boot logs that one pass may still fetch."""
+    """A reader of boot logs that makes at most FETCHES_MAX cloud requests in a pass."""
 
     def __init__(self) -> None:
-        self._left = FETCHES_MAX
+        self._fetches_left = FETCHES_MAX
 
     def add_logs(
         self,
@@ -29,8 +32,15 @@ class BootLogs:
         before: Mapping[str, InstanceRow],
         listed: Mapping[str, CloudInstance],
     ) -> tuple[InstanceRow, ...]:
-        """Return the changed rows, with the logs of those that begin to end before their agent
-        enrolled: what the instance reported itself, or else what its cloud has.
+        """Return the changed rows, with boot logs for instances that begin to end unenrolled.
+
+        The log is the instance's own report, or else the cloud's console output. It is "" if the
+        cloud request fails or no request is left. An instance with an interruption notice gets no
+        log.
+
+        Args:
+            before: the rows before the change, by id.
+            listed: the instances that the cloud lists, by id.
         """
         return tuple(
             replace(row, boot_log=self._boot_log(cloud, row, listed))
@@ -42,11 +52,15 @@ class BootLogs:
     def _boot_log(
         self, cloud: CloudProvider, row: InstanceRow, listed: Mapping[str, CloudInstance]
     ) -> str:
+        """Return an instance's masked boot log: the instance's own report, or else the cloud's.
+
+        Return "" if no cloud request is left or the request fails.
+        """
         if row.id in listed and (report := listed[row.id].boot_report):
             return clean_boot_log(report)
-        if self._left <= 0:
+        if self._fetches_left <= 0:
             return ""
-        self._left -= 1
+        self._fetches_left -= 1
         try:
             return clean_boot_log(cloud.boot_log(row.id))
         except CloudError as error:
@@ -55,5 +69,5 @@ class BootLogs:
 
 
 def _has_failed(row: InstanceRow) -> bool:
-    """Whether an instance ends whose agent never came, and nobody wanted that."""
+    """Whether an instance ends or has ended without an agent and without an interruption notice."""
     return row.state in _ENDS and row.connected_ms is None and row.notice_ms is None

@@ -1,10 +1,9 @@
-"""Consolidation: how many instances the running work could do without, and for how long.
+"""Consolidation: the count of spare instances, and the marks of their start times. Pure.
 
-Nothing that runs is interrupted, so no instance is emptied. An instance is spare while nothing runs
-on it, or while all that runs on it would fit into the free slots of another one of its size. Work
-is placed where the fewest slots are free, so that spare instances run out of work by themselves;
-once there was one for as long as an idle agent is kept, any one without work may go in its place,
-however short it has been idle.
+An instance is spare if it is idle, or if all of its work would fit into the free slots of another
+instance of its size. Running work is never moved. The scheduler places new work where the fewest
+slots are free, so spare instances run out of work. Once an instance has been spare for the pool's
+idle period, any idle instance of that size may be drained, however short its own idle time.
 """
 
 from collections import Counter
@@ -13,14 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from provisioner.model import ConnectedAgent
 
 SpareMarks = Mapping[int, tuple[int, ...]]
-"""By the instances' slots: since when there is at least one spare instance, at least two, and so
-on, the oldest first.
+"""Start times of spare instances by instance size in slots, in epoch milliseconds.
+
+The Nth time of a size is the time since which the pool has had at least N spare instances.
 """
 
 
 def count_spare(instances: Iterable[tuple[int, ConnectedAgent]]) -> Counter[int]:
-    """Count the spare instances of each size, given the slots and the agent of each one that takes
-    work.
+    """Count the spare instances of each size.
+
+    `instances` gives the size in slots and the agent of each instance that takes work.
     """
     by_size: dict[int, list[ConnectedAgent]] = {}
     for size, agent in instances:
@@ -29,8 +30,11 @@ def count_spare(instances: Iterable[tuple[int, ConnectedAgent]]) -> Counter[int]
 
 
 def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> SpareMarks:
-    """The marks once there are so many spare instances of each size. One that a clock which was
-    ahead has set is of now.
+    """Return the marks for new counts of spare instances.
+
+    Keep the oldest marks up to a size's count, and mark additional spare instances with `now_ms`.
+    Drop sizes that `counts` lacks. Replace marks in the future, from a clock that was ahead, by
+    `now_ms`.
     """
     after = {}
     for size, count in counts.items():
@@ -40,25 +44,28 @@ def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> 
 
 
 def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
-    """The marks after an instance of that size has ended: where there were two spare ones, there
-    is one.
+    """Return the marks after a spare instance with `size` slots has been drained.
+
+    The oldest mark of the size is removed.
     """
     return {**marks, size: marks.get(size, ())[1:]}
 
 
 def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
-    """Count the spare ones among agents of one size, those with the least work first. One whose
-    free slots are meant for the work of another stays.
+    """Count the spare agents among agents of equal size, starting with the least work.
+
+    Each busy spare agent reserves free slots of another agent for its work. An agent with reserved
+    slots is not spare.
     """
     order = sorted(agents, key=lambda agent: (not agent.idle, agent.used_slots))
     free = {number: agent.free_slots for number, agent in enumerate(order)}
-    meant: set[int] = set()
+    targets: set[int] = set()
     spare = 0
     for number, agent in enumerate(order):
-        if agent.idle and number not in meant:
+        if agent.idle and number not in targets:
             spare += 1
             del free[number]
-        elif agent.is_movable and number not in meant:
+        elif agent.is_movable and number not in targets:
             others = (
                 other for other in free if other != number and free[other] >= agent.used_slots
             )
@@ -67,5 +74,5 @@ def _count_spare_alike(agents: Sequence[ConnectedAgent]) -> int:
                 spare += 1
                 del free[number]
                 free[target] -= agent.used_slots
-                meant.add(target)
+                targets.add(target)
     return spare

@@ -1,4 +1,4 @@
-"""The draft of a pool's plan, which the steps of a pass complete one after the other. Pure."""
+"""The mutable draft of a pool's plan, which the steps of the scale decider complete. Pure."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,16 +10,22 @@ from provisioner.model import MINUTE_MS, FleetSnapshot, ObservedInstance
 
 @dataclass
 class DraftPlan:
-    """The plan while it is made. `disconnected`: see ScalePlan."""
+    """A pool's plan under construction."""
 
     snapshot: FleetSnapshot
     rows: dict[str, InstanceRow] = field(default_factory=dict)
+    """The instance rows after the plan, by id; the observations fill it."""
     health: dict[str, OfferingHealth] = field(default_factory=dict)
+    """The health of offerings by name; initially the fleet's, without times in the future."""
     tokens: float = 0.0
+    """The number of drains and terminations that may still start now."""
     tokens_used: int = 0
+    """The number of drains and terminations that this plan starts."""
     spare_ms: SpareMarks = field(default_factory=dict)
     disconnected: list[str] = field(default_factory=list)
+    """The ids of instances that end because their agents are not connected."""
     reasons: list[str] = field(default_factory=list)
+    """The decisions so far, as texts for users."""
 
     def __post_init__(self) -> None:
         fleet, cap = self.snapshot.fleet, self.snapshot.settings.terminations_max
@@ -32,28 +38,40 @@ class DraftPlan:
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
 
     def observation(self, row: InstanceRow) -> ObservedInstance:
+        """Return the observation of an instance."""
         return self.snapshot.observed[row.id]
 
     def rows_in(self, *states: InstanceState) -> list[InstanceRow]:
+        """Return the draft's rows in any of the given states."""
         return [row for row in self.rows.values() if row.state in states]
 
     def offering_health(self, offering: Offering) -> OfferingHealth:
+        """Return the draft's health of an offering, FRESH if no failure is recorded."""
         return self.health.get(offering.name, offerings.FRESH)
 
     def elapsed_ms(self, mark_ms: int | None) -> int:
-        """The time since a mark was set, without times in which no pass ran."""
+        """Return the time since a mark, or 0 without a mark.
+
+        The time restarts at the end of the last gap in which no pass ran.
+        """
         now_ms = self.snapshot.now_ms
         return 0 if mark_ms is None else now_ms - max(mark_ms, self.snapshot.fleet.resumed_ms)
 
     def set_state(self, row: InstanceRow, state: InstanceState, reason: str) -> None:
-        """Move an instance to another state; its first reason stays."""
+        """Move an instance to another state and append the change to the draft's reasons.
+
+        Keep the row's first reason. Set `ended_ms` for ENDED.
+        """
         reason = row.reason or reason
         ended_ms = self.snapshot.now_ms if state is InstanceState.ENDED else None
         self.rows[row.id] = replace(row, state=state, reason=reason, ended_ms=ended_ms)
         self.reasons.append(f"instance {row.id} is {state.lower()}: {reason}")
 
     def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
-        """Drain or terminate a live instance if the token bucket allows it; return whether so."""
+        """Drain or terminate a live instance if a token is left; return whether this was done.
+
+        Use up one token. List an instance without a connected agent in `disconnected`.
+        """
         if self.tokens < 1:
             return False
         self.tokens -= 1

@@ -1,7 +1,7 @@
-"""The cluster's resource pools, read from its engine.
+"""The provisioner's view of the cluster's resource pools, read from the engine.
 
-What is read may be of different moments: a pass that decides upon it writes nothing to the pool,
-and corrects what it missed 5 s later.
+The rows of one snapshot may be read at different moments. The next pass, 5 s later, corrects
+decisions that this causes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ from provisioner.model import ConnectedAgent, DeadlineProgress, Demand, JobDeman
 from provisioner.pools import PoolSnapshot
 from provisioner.settings import parse_provider_settings
 
-# Only pools whose jobs have deadlines are asked for experiments (bench/gcp_cold_starts.py).
+# This import slows cold starts and is needed only for deadlines (bench/gcp_cold_starts.py).
 if TYPE_CHECKING:
     from control_plane.actors.experiment.state import ExperimentState
 
@@ -40,18 +40,21 @@ DRAINED_BY = "provisioner"
 
 
 class EnginePools:
-    """The Pools of an engine."""
+    """The resource pools of a cluster's engine, an implementation of Pools."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def pool_names(self) -> Sequence[str]:
-        """The names of the pools that have a provider."""
+        """Return the names of the pools that have a provider."""
         names = (row.key.sort for row in read_rows(self._engine.table, POOLS))
         return [name for name in names if settings_of(self._pool_context(name)).provider]
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state. Raises SettingsInvalid for an unusable provider."""
+        """Return a pool's current state. Raises SettingsInvalid for an unusable provider section.
+
+        A pool over its budget gets a minimum of 0 instances.
+        """
         rows = {row.key.sort: row for row in read_rows(self._engine.table, leases_partition(pool))}
         loss_detection = rows.pop(LOSS_DETECTION_SORT, None)
         context = self._pool_context(pool)
@@ -59,7 +62,7 @@ class EnginePools:
         agents = {name: _connected_agent(agent) for name, agent in agents_of(context).items()}
         provider = parse_provider_settings(settings.provider) if settings.provider else None
         if provider is not None and settings.over_budget:
-            # Those that nothing runs on end, and no others come in their place.
+            # Idle instances end and are not replaced.
             provider = replace(provider, min_instances=0)
         return PoolSnapshot(
             settings=provider,
@@ -75,11 +78,14 @@ class EnginePools:
         )
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
-        """Make an agent take no new work, and tell it when its machine ends."""
+        """Drain an agent in the name of the provisioner; see Pools.drain_agent."""
         drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Report why the pool gets no instances before then, if it does not know that already."""
+        """Post a change of the pool's supply to the pool; see Pools.report_supply.
+
+        Do nothing if the pool's state has these values already, or if the pool is removed.
+        """
         engine, address = self._engine, addresses.pool(pool)
         state: PoolState | None = engine.read_state(address)
         if state is None or state.removed or not (closed or state.closed):
@@ -89,12 +95,17 @@ class EnginePools:
             engine.post_message(address, message, sender=f"supply#{pool}")
 
     def end_agent(self, pool: str, agent: str) -> None:
-        """Report that the agent's machine has ended."""
+        """Mark an agent as lost in the state table, then run the pool's actor until idle.
+
+        Do nothing if the agent has no lease or is already marked. Ignore a conflict with a call of
+        the agent. See Pools.end_agent.
+        """
         with suppress(Conflict):
             engine = self._engine
             mark_ended_agent(engine.table, pool, agent, engine.clock(), engine.advance_until_idle)
 
     def _deadline_progress(self, number: int, row: JobRow) -> DeadlineProgress | None:
+        """Return the progress of experiment `number`. Return None without a deadline."""
         if row.deadline_ms is None:
             return None
         state: ExperimentState | None = self._engine.read_state(addresses.experiment(number))
@@ -104,12 +115,16 @@ class EnginePools:
         return DeadlineProgress(row.submitted_ms, row.deadline_ms, worked_ms, state.progress)
 
     def _pool_context(self, pool: str) -> StepContext:
+        """Return a context through which a pool's parts can be read."""
         address = addresses.pool(pool)
         return StepContext(address, 0, _PartReader(self._engine, address))
 
 
 DeadlineLookup = Callable[[int, JobRow], DeadlineProgress | None]
-"""What is known of a job with a deadline, by its experiment."""
+"""Returns a job's deadline and progress, given its experiment's number and its row.
+
+Returns None for a job without a deadline.
+"""
 
 
 def pool_demand(
@@ -118,10 +133,12 @@ def pool_demand(
     now_ms: int,
     find_deadline: DeadlineLookup = lambda number, row: None,
 ) -> Demand:
-    """Sum up the pending work of a pool. Labelled work is left out: agents of a provider have no
-    labels.
+    """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
+
+    Leave out requests with an agent label, since a provider's agents have no labels. `overdue`
+    lists the requests that have waited for `reserve_after_ms`.
     """
-    # Read once: a tick without work is paid for by the row.
+    # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())
     jobs = list(_job_demands(groups, find_deadline))
     has_pending = any(job.pending_slots for job in jobs)
@@ -142,6 +159,10 @@ def pool_demand(
 
 
 def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:
+    """Return the sizes of the multi-slot requests that have waited for the pool's reserve_after_ms.
+
+    The order is that of the scheduler's reservations. Return none if the pool has no such period.
+    """
     if settings.reserve_after_ms is None:
         return ()
     jobs = queue.jobs(settings.default_priority, lambda group: iter(()))
@@ -152,18 +173,23 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
 def _job_demands(
     groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
 ) -> Iterator[JobDemand]:
+    """Yield the demand of each job without an agent label, also of jobs without pending requests.
+
+    The deadline is read only for jobs with pending requests.
+    """
     for number, group in groups:
         row = group.row
         if row.label:
             continue
-        room = None if row.max_slots is None else max(0, row.max_slots - group.held)
+        remaining = None if row.max_slots is None else max(0, row.max_slots - group.held)
         sizes = {slots: count for slots, count in group.pending.items() if slots}
         yield JobDemand(
-            sizes, room, row.single_agent, find_deadline(number, row) if sizes else None
+            sizes, remaining, row.single_agent, find_deadline(number, row) if sizes else None
         )
 
 
 def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
+    """Return the provisioner's view of an agent of the pool."""
     takes_work = agent.availability.enabled and agent.can_take_work
     work = tuple(len(part.slots) for part in agent.parts.values())
     return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count)
@@ -171,14 +197,16 @@ def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
 
 @dataclass(frozen=True, slots=True)
 class _PartReader:
-    """Reads a pool's parts outside of a fold."""
+    """A reader of a pool's parts outside a fold."""
 
     engine: Engine
     address: str
 
     def part(self, name: str) -> object | None:
-        found: object | None = self.engine.read_part(self.address, name)
-        return found
+        """Return the named part of the pool. Return None if the part is missing."""
+        part: object | None = self.engine.read_part(self.address, name)
+        return part
 
     def row(self, partition: str, sort: str) -> ObservedRow:
+        """Raise AssertionError: a pool's snapshot reads parts only."""
         raise AssertionError(f"a snapshot of a pool needs no row {partition} / {sort}")

@@ -1,7 +1,8 @@
-"""A pool's fleet as one pass reads and writes it: every commit increments the fleet's revision.
+"""Reads and writes of a pool's stored fleet by a single pass.
 
-Two passes therefore never write at once, however long one of them slept: the second finds the
-revision changed and drops everything. For the same reason all rows read are of one moment.
+Every commit requires the fleet row's revision of the pass and increments it. If another pass has
+committed since, the commit fails with Conflict and the pass discards its work. A successful commit
+therefore proves that all rows were read from one state, even if the pass slept in between.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,22 +36,28 @@ from control_plane.fleet.rows import (
 from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
 
 LEASE_MS = 30_000
-# Instances changed in one commit: two operations each, and a few others.
+# Each changed instance costs a commit two operations; a commit has a few others.
 CHANGED_ROWS_MAX = 35
-# Instances that ended longer ago are forgotten as others end; what they cost stays in the bills.
+# Rows of instances that ended longer ago are deleted when other instances end. The bills remain.
 PAST_INSTANCE_TTL_MS = 90 * 86_400_000
 EXPIRED_ROWS_MAX = 15
 
 
 class Ledger:
-    """The stored fleet of `pool`. Commits raise Conflict once another process has written."""
+    """The stored fleet of `pool`, updated by the pass's own writes.
+
+    Each commit raises Conflict if another process has committed to the fleet since the rows were
+    read. `intents` are the launches in progress and `instances` the instances that have not ended,
+    by id.
+    """
 
     def __init__(self, table: StateTable, pool: str) -> None:
+        """Read the fleet's row, the intents and the instances from the table."""
         self._table = table
         row = table.get(Key(FLEETS, pool))
         self._revision = 0 if row is None else row.revision
         self.fleet = FleetRow(pool) if row is None else decode_fleet(row)
-        # What is read after the fleet's row is at least as new, and if newer no commit succeeds.
+        # The fleet's row is read first: if any later row is newer, no commit succeeds.
         self.intents = {
             intent.id: intent
             for intent in map(decode_intent, read_rows(table, intents_partition(pool)))
@@ -60,12 +67,13 @@ class Ledger:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the fleet has neither instances nor launches under way."""
+        """Whether the fleet has neither instances nor launches in progress."""
         return not (self.intents or self.instances)
 
     def acquire_lease(self, now_ms: int) -> bool:
-        """Lock out other passes for LEASE_MS; False: another one holds the lease. Raises
-        Conflict.
+        """Commit a lease that locks out other passes for LEASE_MS; return True.
+
+        Return False if another pass holds the lease. Raises Conflict.
         """
         if now_ms < self.fleet.leased_until_ms <= now_ms + LEASE_MS:
             return False
@@ -82,10 +90,18 @@ class Ledger:
         checks: Sequence[Check] = (),
         location_put: Put | None = None,
     ) -> None:
-        """Write everything in one commit unless very many instances change: then most of these are
-        written in commits before it, and `checks` hold for the first commit.
+        """Write the fleet's row and all given changes, and update this ledger. Raises Conflict.
 
-        `location_put` writes a row of rows.CLOUDS.
+        Without any change, write nothing. If more than CHANGED_ROWS_MAX instances change, write
+        the first of them in earlier commits; `checks` are conditions of the first commit only.
+        Also add the cost of instances that ended to the pool's bills, and delete expired rows.
+
+        Args:
+            changed_rows: instance rows to write; ENDED rows move to the past instances.
+            new_intents: launches to record.
+            closed_intent: a launch to delete.
+            checks: conditions on other rows.
+            location_put: the write of a row in the partition rows.CLOUDS.
         """
         if fleet == self.fleet and not (
             changed_rows or new_intents or closed_intent or location_put
@@ -106,12 +122,18 @@ class Ledger:
         self._apply_to_memory(changed_rows, new_intents, closed_intent)
 
     def delete_fleet_row(self) -> None:
-        """Delete the fleet's row; nothing else of the fleet may be left."""
+        """Delete the fleet's row, if present. The caller checks that the fleet is empty.
+
+        Raises Conflict if the row has changed.
+        """
         if self._revision:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
 
     def _instance_writes(self, changed: Sequence[InstanceRow]) -> list[Write]:
-        """Writes of changed instances, and of the bills of those that ended, for one commit."""
+        """Return the writes for changed instances, for a single commit.
+
+        Include the bills of the ended instances and deletes of expired past instances.
+        """
         writes = [write for row in changed for write in _row_writes(row)]
         ended = [row for row in changed if row.state is InstanceState.ENDED]
         writes += self._expired_row_deletes(ended)
@@ -125,8 +147,10 @@ class Ledger:
         return writes
 
     def _expired_row_deletes(self, ended: Sequence[InstanceRow]) -> list[Write]:
-        """Deletes of past instances older than their TTL: one more than end now, so that the
-        backlog shrinks.
+        """Return deletes of past instances that are older than PAST_INSTANCE_TTL_MS.
+
+        Delete at most one row more than the instances in `ended`, so that the backlog shrinks, and
+        at most EXPIRED_ROWS_MAX. Without ended instances, delete none.
         """
         if not ended:
             return []
@@ -137,6 +161,7 @@ class Ledger:
         return [Delete(row.key, Expect.ANYTHING) for row in page.rows]
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
+        """Commit the fleet's row and `writes`, if the row's revision is still the ledger's."""
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
         self._table.commit((Put(key, self._revision + 1, encode_row(fleet), expect), *writes))
@@ -149,6 +174,7 @@ class Ledger:
         intended: Sequence[IntentRow],
         closed: IntentRow | None,
     ) -> None:
+        """Apply committed changes to `instances` and `intents`; ended instances are removed."""
         for row in changed:
             self.instances[row.id] = row
             if row.state is InstanceState.ENDED:
@@ -160,6 +186,7 @@ class Ledger:
 
 
 def _row_writes(row: InstanceRow) -> list[Write]:
+    """Return the write of an instance's row. For an ended instance, also delete the live row."""
     put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
     if row.state is not InstanceState.ENDED:
         return [put]

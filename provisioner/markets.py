@@ -1,7 +1,7 @@
-"""The market on which instances for work with a deadline are bought: see control_plane/spot.
+"""The choice of the market for jobs with a deadline, by the policy in control_plane/spot. Pure.
 
-The total work is estimated from the progress so far and the time with machines that it took. While
-there is no progress the work is assumed to need half of the time from submission to deadline.
+The total work is estimated as the time with machines, divided by the progress so far. Without any
+progress, the work is assumed to need half of the time from submission to deadline.
 """
 
 from collections.abc import Sequence
@@ -16,29 +16,33 @@ from control_plane.spot.deadline_policies import (
 )
 from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand
 
-# The longest time from launching an instance until the work continues on it.
+# The maximum time from the launch of an instance until work continues on the instance.
 CHANGEOVER_MS = 10 * MINUTE_MS
-# The spot price as a share of the on-demand price, where offerings have no prices.
+# The spot price as a share of the on-demand price, if the on-demand price is unknown.
 SPOT_PRICE_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class MarketConditions:
-    """Prices per slot and hour, and the availability of spot offerings; `tick_ms` is the longest
-    time between two decisions.
-    """
+    """The prices and the availability of both markets at a moment."""
 
     spot_available: bool
+    """Whether a spot offering may be launched now."""
     spot_price: float
+    """The price of one slot for an hour; only its ratio to `on_demand_price` matters."""
     on_demand_price: float
     changeover_ms: int = CHANGEOVER_MS
+    """The time from the launch of an instance until the work continues on it."""
     tick_ms: int = MINUTE_MS
+    """The maximum time between two decisions."""
 
 
 def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int) -> Market | None:
-    """Choose the market for an instance launched now; None: the work can wait for a better one.
+    """Choose the market for an instance that is launched now.
 
-    Pending work has no machine, so it counts as work whose machine was lost.
+    Return None if the work can wait for spot capacity.
+
+    The policy treats pending work like work that has lost its machine.
     """
     job = DeadlineJob(
         work_ms=_estimated_work_ms(work),
@@ -65,10 +69,14 @@ def choose_market(work: DeadlineProgress, markets: MarketConditions, now_ms: int
 def assign_markets(
     demand: Demand, sold: Sequence[Offering], usable: Sequence[Offering], now_ms: int
 ) -> Demand:
-    """Assign a market to each job that has a deadline, and leave out those that can wait.
+    """Return the demand with a market for each job that has a deadline.
 
-    With offerings of one market only there is nothing to decide. `sold`: all offerings; `usable`:
-    those that may be launched now.
+    Leave out jobs that can wait for spot capacity. Return the demand unchanged if the offerings
+    have only one market.
+
+    Args:
+        sold: all of the pool's offerings.
+        usable: the offerings that may be launched now.
     """
     if len({offering.market for offering in sold}) < len(Market):
         return demand
@@ -78,6 +86,10 @@ def assign_markets(
 
 
 def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> JobDemand | None:
+    """Return the job with the market to buy on. Return None if the job can wait.
+
+    A job without a deadline is returned unchanged.
+    """
     if job.deadline_progress is None:
         return job
     market = choose_market(job.deadline_progress, markets, now_ms)
@@ -85,6 +97,7 @@ def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> Jo
 
 
 def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> MarketConditions:
+    """Return the present conditions, with relative prices if no on-demand price is known."""
     spot, on_demand = (_slot_price(sold, market) for market in (Market.SPOT, Market.ON_DEMAND))
     if not on_demand:
         spot, on_demand = SPOT_PRICE_SHARE, 1.0
@@ -93,7 +106,7 @@ def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> 
 
 
 def _slot_price(sold: Sequence[Offering], market: Market) -> float:
-    """The hourly price of a slot of the market's cheapest offering."""
+    """Return the lowest hourly price of a slot among the market's offerings."""
     return min(
         offering.price_per_hour / max(1, offering.slots)
         for offering in sold
@@ -102,6 +115,7 @@ def _slot_price(sold: Sequence[Offering], market: Market) -> float:
 
 
 def _estimated_work_ms(work: DeadlineProgress) -> int:
+    """Estimate the job's total time with machines, at least 1 ms."""
     if work.progress and work.worked_ms:
         return max(1, int(work.worked_ms / work.progress))
     return max(1, (work.deadline_ms - work.submitted_ms) // 2)

@@ -1,4 +1,4 @@
-"""Inputs and results of the scale decider: settings, demand, observed instances, and its plan.
+"""Inputs and results of the scale decider: settings, demand, observed instances, and the plan.
 
 Times are epoch milliseconds and durations milliseconds.
 """
@@ -17,116 +17,132 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ProvisionerSettings:
-    """The provider settings of a pool: how many instances it has, and of which offerings.
-
-    `offerings` are in the order of preference; empty: what the cloud itself offers. Spot offerings
-    come before on-demand ones; `on_demand_fallback`: on-demand offerings are used while no spot
-    offering is available; `on_demand_base`: the share of instances, 0 to 1, that are always on
-    demand. `launch_error_limit`: errors in a row, other than no capacity or quota, after which an
-    offering is tried with one instance, once an hour at most; 0: never. `kind` is the provider's
-    type and `section` its own settings, as JSON.
-    """
+    """A pool's provider settings: the number of instances and the offerings."""
 
     kind: str
+    """The provider's type, such as `aws`."""
     min_instances: int = 0
+    """The number of instances that the pool keeps without pending work."""
     max_instances: int = 5
     idle_ms_max: int = 20 * MINUTE_MS
+    """The time without work after which an instance is drained."""
     starting_ms_max: int = 20 * MINUTE_MS
+    """The time that an instance's agent has to enrol after the launch."""
     launch_error_limit: int = 10
+    """The number of launch errors after which an offering is given up; 0 disables this.
+
+    Capacity, quota and throttling errors do not count. A given-up offering is tried with a single
+    instance, once an hour at most.
+    """
     offerings: tuple[Offering, ...] = ()
+    """The offerings in order of preference; if empty, the cloud's own list is used.
+
+    Spot offerings precede on-demand offerings, whatever the order.
+    """
     on_demand_fallback: bool = True
+    """Whether on-demand offerings are used while no spot offering is available."""
     on_demand_base: float = 0.0
+    """The share of instances, 0 to 1, that is always bought on demand."""
     section: str = "{}"
+    """The settings that only this provider has, as JSON."""
 
     @property
     def location(self) -> str:
-        """The account and region within which an instance's id is unique."""
+        """Return `KIND:PROJECT:REGION`, the scope in which an instance id is unique.
+
+        A setting that the provider's section lacks appears as `None`.
+        """
         fields = json.loads(self.section)
         names = (self.kind, fields.get("project"), fields.get("region"))
         return ":".join(map(str, names))
 
     @property
     def terminations_max(self) -> int:
-        """Terminations that may start at once, and again within each minute: a quarter of a large
-        pool, all of a small one.
+        """Return how many drains and terminations may start at once, and again in each minute.
+
+        The number is a quarter of `max_instances`, rounded up, and at least 5.
         """
         return max(5, ceil(self.max_instances / 4))
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineProgress:
-    """How far a job with a deadline has come: `progress` (0 to 1; None: unknown) after `worked_ms`
-    in which it had machines.
-    """
+    """The progress of a job that has a deadline."""
 
     submitted_ms: int
     deadline_ms: int
     worked_ms: int = 0
+    """The time for which the job has had machines."""
     progress: float | None = None
+    """The completed share of the job's work, 0 to 1; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """The pending requests of one job.
-
-    `pending_slots` counts them by their slots. `remaining_slots`: how many slots the job may have
-    beside those it holds, None for any number; `single_agent`: none of its requests may span
-    several agents; `deadline_progress`: its progress, if it has a deadline; `market`: the market
-    that its instances must be bought on, None for any.
-    """
+    """The pending requests of a job."""
 
     pending_slots: Mapping[int, int]
+    """The number of pending requests by their size in slots."""
     remaining_slots: int | None = None
+    """The number of slots that the job may still get, or None without a limit."""
     single_agent: bool = False
+    """Whether each request must fit on a single agent."""
     deadline_progress: DeadlineProgress | None = None
+    """The job's progress; None if the job has no deadline."""
     market: Market | None = None
+    """The market on which the job's instances must be bought; None allows both markets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The pending work of a pool. `zero_slot_requests`: requests without slots, of which an
-    instance takes `aux_per_agent`. `hold_reason`: why pending work gets no instances, "" if it may.
-    `overdue`: the requests for several slots that have waited too long, the next one first.
-    """
+    """The pending work of a pool."""
 
     jobs: tuple[JobDemand, ...] = ()
     zero_slot_requests: int = 0
+    """The number of pending requests without slots."""
     aux_per_agent: int = 100
+    """The number of zero-slot requests that one instance takes."""
     hold_reason: str = ""
+    """The reason why pending work gets no instances, for users; "" if it may get some."""
     overdue: tuple[OverdueSize, ...] = ()
+    """The multi-slot requests that have waited too long, in the order in which they are served."""
 
     @property
     def has_pending(self) -> bool:
-        """Whether any request is pending."""
+        """Whether any request is pending, with or without slots."""
         return bool(self.zero_slot_requests) or any(job.pending_slots for job in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedAgent:
-    """A connected agent, as the pool knows it. `takes_work`: new work may be placed on it; `work`:
-    the slots that each allocation has there; `free_slots`: those that new work may have.
-    """
+    """A connected agent, according to the pool's state."""
 
     idle: bool
+    """Whether no allocation runs on the agent."""
     takes_work: bool = True
+    """Whether the scheduler may place new work on the agent."""
     work: tuple[int, ...] = ()
+    """The number of slots of each allocation on the agent; 0 for a zero-slot allocation."""
     free_slots: int = 0
+    """The number of slots that new work may use."""
 
     @property
     def used_slots(self) -> int:
-        """The slots that are in use."""
+        """Return the number of slots that the agent's allocations use."""
         return sum(self.work)
 
     @property
     def is_movable(self) -> bool:
-        """Whether all of its work would run wherever so many slots are free; what has no slots
-        needs a place besides.
+        """Whether the agent has work and each allocation uses slots.
+
+        Such work would run on any agent with enough free slots. A zero-slot allocation counts
+        against `aux_per_agent` instead.
         """
         return bool(self.work) and all(self.work)
 
 
 class InstanceStatus(StrEnum):
-    """An instance's status as its cloud reports it. PENDING: an unfilled spot request."""
+    """An instance's status in the cloud's list. PENDING is an unfilled spot request."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -140,95 +156,105 @@ class InstanceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """Why an instance ended, as its cloud says: `text`, and what that means where its agent had not
-    enrolled yet; `taken_back`: the cloud took a spot instance back.
-    """
+    """The reason that the cloud gives for the end of an instance."""
 
     text: str
     kind: ErrorKind = ErrorKind.BOOT
+    """The error that counts for the offering if the instance's agent never enrolled."""
     taken_back: bool = False
+    """Whether the cloud took back a spot instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedInstance:
-    """An instance as the cloud and the pool report it. `status` None: the cloud does not list it;
-    `agent` None: its agent is not connected; `notice_ms`: when it is taken away, as announced;
-    `rebalance`: the cloud advises to leave it; `end`: why it ends or has ended; `boot_report`: what
-    it says itself of a boot that failed; `has_enrolled`: its agent was connected at some time,
-    which no pass may have seen; `is_joining`: its agent has a live session, of which the pool has
-    not processed the message yet.
-    """
+    """The reports of the cloud and the pool about an instance in a pass."""
 
     status: InstanceStatus | None
+    """The cloud's status; None if the cloud does not list the instance."""
     agent: ConnectedAgent | None = None
+    """The instance's agent; None while the agent is not connected."""
     notice_ms: int | None = None
+    """The announced time at which the cloud takes the instance away."""
     rebalance: bool = False
+    """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
+    """The reason for the instance's end, from the cloud."""
     boot_report: str = ""
+    """The report of a failed boot that the instance sent itself, or ""."""
     has_enrolled: bool = False
+    """Whether the agent has connected at any time, possibly between two passes."""
     is_joining: bool = False
+    """Whether the agent has a live session that the pool has not processed yet."""
 
     @property
     def boot_error(self) -> str:
-        """The last line of the report, in which the boot script says what failed."""
+        """Return the last line of the boot report, where the boot script names the failed step.
+
+        Return "the boot report is empty" for an empty report.
+        """
         lines = [line for line in self.boot_report.splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "it says nothing"
+        return lines[-1].strip() if lines else "the boot report is empty"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The scale decider's input: a pool's fleet at one moment.
-
-    `pending`: instances of launches whose answer is not known, by offering; `observed` has an entry
-    for each of `rows`; `random` gives numbers from 0 to below 1; `api_down`: agents cannot reach
-    the cluster, so that their silence says nothing.
-    """
+    """The scale decider's input: a pool's fleet at a moment."""
 
     settings: ProvisionerSettings
     offerings: tuple[Offering, ...]
     demand: Demand
     fleet: FleetRow
     rows: tuple[InstanceRow, ...]
+    """The pool's instances that have not ended."""
     observed: Mapping[str, ObservedInstance]
+    """The observation of each instance in `rows`, by instance id."""
     pending: tuple[tuple[Offering, int], ...]
+    """The offering and the number of instances of each launch whose outcome is unknown."""
     now_ms: int
     random: Callable[[], float]
+    """Returns a random number from 0 to below 1, for the jitter of back-offs."""
     api_down: bool = False
+    """Whether agents cannot reach the cluster, which makes them look silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A number of instances of one offering to launch. `together`: for one gang, so all or none of
-    them, close to each other; `zone`: where the rest of that gang is, "" for any.
-    """
+    """A planned launch of instances of a single offering."""
 
     offering: Offering
     count: int
     together: bool = False
+    """Whether the instances serve one gang: the cloud launches all or none, close together."""
     zone: str = ""
+    """The zone of the gang's existing instances; "" leaves the zone to the offering."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """The scale decider's result: the fleet's new row, instance rows that change, and launches.
-
-    `disconnected`: instances that end because their agents are not connected, which must still be
-    so when the plan is committed. `reasons` tell users what was decided.
-    """
+    """The scale decider's result."""
 
     fleet: FleetRow
+    """The fleet's new row."""
     changed_rows: tuple[InstanceRow, ...] = ()
+    """The instance rows that differ from the snapshot's."""
     launches: tuple[Launch, ...] = ()
     disconnected: tuple[str, ...] = ()
+    """The ids of instances that end because their agents are not connected.
+
+    The commit of the plan requires that these agents have not connected in the meantime.
+    """
     reasons: tuple[str, ...] = field(default=())
+    """The decisions, as texts for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """The result of a reconciliation pass: what it decided, in words for users. Where it was too
-    early for a pass, or the cloud does not say yet what comes of a launch, `retry_after_ms` is the
-    time until the next one may run.
-    """
+    """The result of a reconciliation pass."""
 
     reasons: tuple[str, ...] = ()
+    """The decisions and errors of the pass, as texts for users."""
     retry_after_ms: int = 0
+    """The delay until another pass should run, or 0 if nothing waits for one.
+
+    Positive if this pass was skipped or lost a race, or if a launch is still in progress.
+    """

@@ -1,6 +1,7 @@
-"""Observations: what the cloud and the agents report of instances, as marks, ends and faults. Pure.
+"""Updates of instance rows and offering health from the reports of clouds and agents. Pure.
 
-A mark is the time since when something holds; one from a clock that was ahead is of now.
+A mark is the time at which a condition began, such as an agent's idleness. A mark in the future
+comes from a clock that was ahead; it is replaced by the current time.
 """
 
 from dataclasses import replace
@@ -10,15 +11,18 @@ from provisioner import offerings
 from provisioner.draft_plan import DraftPlan
 from provisioner.model import MINUTE_MS, EndReason, InstanceStatus, ObservedInstance
 
-# A fresh instance may be missing from the cloud's lists for 40 s.
+# EC2 may omit a fresh instance from lists for 40 s.
 INVISIBLE_MS = MINUTE_MS
 
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.TERMINATING})
 
 
 def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
-    """Apply what the cloud and the agent report of an instance: marks, and ends that we did not ask
-    for.
+    """Update an instance's row and the offering's health in `draft` from the observation.
+
+    Set or clear the row's marks. Move the row to RUNNING once its agent has enrolled, to
+    TERMINATING if the instance stops or its boot failed, and to ENDED if the instance is gone.
+    Reset the offering's health at the first connection. Record interruptions and failed boots.
     """
     observed = draft.observation(row)
     marked = _row_with_marks(draft, row, observed)
@@ -36,7 +40,7 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         _record_unrequested_end(draft, marked)
         draft.set_state(marked, InstanceState.ENDED, f"the cloud terminated it{why}")
     elif _has_vanished(draft, marked):
-        draft.set_state(marked, InstanceState.ENDED, "the cloud no longer knows it")
+        draft.set_state(marked, InstanceState.ENDED, "the cloud no longer lists it")
     elif marked.state is InstanceState.TERMINATING:
         return
     elif observed.status is InstanceStatus.STOPPED:
@@ -52,6 +56,11 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
 
 
 def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
+    """Return the row with updated marks. STARTING becomes RUNNING once the agent has enrolled.
+
+    Only `missed_ms` is updated for a TERMINATING instance. No agent counts as silent while the API
+    is down. An agent that never connected counts as silent only after the pool's starting period.
+    """
     now_ms, agent = draft.snapshot.now_ms, observed.agent
     if row.state is InstanceState.TERMINATING:
         return replace(row, missed_ms=_mark_while(row.missed_ms, now_ms, observed.status is None))
@@ -79,22 +88,34 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
 
 
 def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """The mark, set now if it is not yet; one that a clock which was ahead has set is of now."""
+    """Return the mark, or `now_ms` if the mark is in the future, or is unset and `holds` is true.
+
+    Return None if the mark is unset and the condition does not hold.
+    """
     if mark_ms is None:
         return now_ms if holds else None
     return min(mark_ms, now_ms)
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
+    """Return the mark as `_mark_once` does. Return None if the condition does not hold now."""
     return _mark_once(mark_ms, now_ms, holds) if holds else None
 
 
 def _has_vanished(draft: DraftPlan, row: InstanceRow) -> bool:
+    """Whether the instance has been missing from the cloud's list for at least INVISIBLE_MS.
+
+    An instance with a connected agent is missing only in the state TERMINATING.
+    """
     return row.missed_ms is not None and draft.elapsed_ms(row.missed_ms) >= INVISIBLE_MS
 
 
 def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
-    """Record that an instance ends without our request."""
+    """Record an end that the provisioner did not request in the health of the offering.
+
+    The end counts as an interruption if the agent had connected or the cloud took the instance
+    back, and as a failed boot otherwise. Do nothing for a TERMINATING instance.
+    """
     if row.state is InstanceState.TERMINATING:
         return
     observed = draft.observation(row)
@@ -111,6 +132,7 @@ def _record_unrequested_end(draft: DraftPlan, row: InstanceRow) -> None:
 
 
 def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
+    """Record that the cloud took away an instance of the offering just now."""
     health = replace(draft.offering_health(row.offering), interrupted_ms=draft.snapshot.now_ms)
     draft.health[row.offering.name] = health
 
@@ -118,13 +140,18 @@ def _record_interruption(draft: DraftPlan, row: InstanceRow) -> None:
 def record_boot_failure(
     draft: DraftPlan, row: InstanceRow, message: str, kind: ErrorKind = ErrorKind.BOOT
 ) -> None:
+    """Count a failed boot against the instance's offering.
+
+    Do nothing while the API is down, for an instance launched before the last outage of the API,
+    and for an instance launched before the offering's last counted failure.
+    """
     snapshot = draft.snapshot
     if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):
-        # It could not have enrolled, whatever its offering is worth.
+        # The agent could not have enrolled, so the failure says nothing about the offering.
         return
     health = draft.offering_health(row.offering)
     if row.launched_ms <= health.boot_failed_ms:
-        # Launched before the error that is known already: it says nothing new of the offering.
+        # A batch that fails for a common reason counts as a single error.
         return
     failure = offerings.Failure(kind, message, snapshot.now_ms)
     draft.health[row.offering.name] = offerings.health_after_failed_boot(

@@ -1,10 +1,10 @@
-"""The health of offerings: back-off after failures, and which offerings may be launched now.
+"""The health of offerings: back-off after failures, and the choice of launchable offerings. Pure.
 
-An offering that failed is not tried again before its back-off ends: a limit that doubles with each
-error in a row, half of it for certain and the rest drawn evenly. No offering is closed for ever.
-After errors that cost nothing, a lack of capacity or of quota, the limit has a ceiling; after
-enough others in a row the offering is given up: it is tried with one instance, once an hour at
-most, until the agent of one has enrolled.
+An offering that failed is not tried again before its back-off ends. The back-off doubles with each
+consecutive error up to a maximum; half of it is fixed and the other half is random. After
+`launch_error_limit` faults (errors other than capacity, quota or throttling), the offering is given
+up: until an agent of one of its instances enrols, it is tried with a single instance, once an hour
+at most. No offering is closed for ever.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,20 @@ from control_plane.fleet.records import ErrorKind, Market, Offering, OfferingHea
 from provisioner.model import MINUTE_MS, Launch, ProvisionerSettings
 
 FRESH = OfferingHealth()
-# For so long an offering whose instance was interrupted comes after others of its market.
+# After an interruption, an offering is sorted last within the market for this time.
 AVOID_AFTER_INTERRUPTION_MS = 10 * MINUTE_MS
-# The longest time between two instances of an offering that is given up.
+# The maximum time between two attempts with an offering that is given up.
 PROBE_PERIOD_MS = 60 * MINUTE_MS
 
-# An attempt that fails so costs nothing, and the cloud or its administrator may end it at any time.
+# Errors that cost nothing and may pass at any time; an offering is never given up for them.
 _TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED, ErrorKind.QUOTA})
-# The cloud, or its administrator, has no more for now.
+# Errors that mean that no more instances are available for now.
 _SCARCE_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.QUOTA})
-# A fleet's row is written with each pass.
+# Each pass writes the fleet's row, so the row keeps few offerings.
 OFFERED_MAX = 12
-# Of the cloud's words that a pool keeps.
+# The maximum length of a cloud's message in a pool's state.
 _MESSAGE_CHARACTERS_MAX = 300
-# The first and the longest back-off after each kind of error.
+# The first and the maximum back-off after each kind of error.
 _BACKOFF_MS = {
     ErrorKind.CAPACITY: (30_000, 10 * MINUTE_MS),
     ErrorKind.THROTTLED: (5_000, 2 * MINUTE_MS),
@@ -51,8 +51,13 @@ class Failure(NamedTuple):
 def health_after_failure(
     health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
 ) -> OfferingHealth:
-    """An offering's health after one more error; `limit` is `launch_error_limit`, `draw` gives
-    numbers from 0 to below 1.
+    """Return an offering's health after another error, with the time of the next attempt.
+
+    The offering is given up if its faults reach `limit`.
+
+    Args:
+        limit: the pool's `launch_error_limit`; 0 never gives up.
+        draw: returns a random number from 0 to below 1.
     """
     first_ms, most_ms = _BACKOFF_MS[failure.kind]
     faults = health.faults + (failure.kind not in _TRANSIENT_KINDS)
@@ -76,14 +81,16 @@ def health_after_failure(
 def health_after_failed_boot(
     health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
 ) -> OfferingHealth:
-    """An offering's health after an instance of it failed before its agent came."""
+    """Return an offering's health after a failed boot: as after an error, with `boot_failed_ms`."""
     failed = health_after_failure(health, failure, limit, draw)
     return replace(failed, boot_failed_ms=failure.time_ms)
 
 
 def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
-    """An offering's health after a launch succeeded. What it is given up for, and boot errors, stay
-    until an agent connects.
+    """Return an offering's health after a successful launch.
+
+    Reset the errors, but not the faults. If the last error was a failed boot, return the health
+    unchanged. If the offering is given up, only schedule the next attempt in PROBE_PERIOD_MS.
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
@@ -93,13 +100,15 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
 
 
 def health_after_connection(health: OfferingHealth) -> OfferingHealth:
-    """An offering's health after the agent of one of its instances connected."""
+    """Return an offering's health after an agent connected: all errors and faults are cleared."""
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
 def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth:
-    """An offering's health with times that a clock which was ahead has set moved to now: no pause
-    is longer than that between probes.
+    """Return an offering's health, moving times in the future to `now_ms`.
+
+    A clock that was ahead has set such times. The retry moves by the same amount as the failure,
+    and is due within PROBE_PERIOD_MS.
     """
     ahead_ms = max(0, health.failed_ms - now_ms)
     return replace(
@@ -114,8 +123,13 @@ def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth
 def offerings_with_prices(
     named: tuple[Offering, ...], known: tuple[Offering, ...]
 ) -> tuple[Offering, ...]:
-    """The settings' offerings, with the cloud's prices where the settings have none; if there are
-    no such offerings, those of the cloud.
+    """Return the offerings of the settings with prices. Without any, return the cloud's offerings.
+
+    An offering without a price in the settings gets the cloud's price, or 0 if that is unknown.
+
+    Args:
+        named: the offerings of the settings.
+        known: the cloud's offerings, with prices in dollars per hour.
     """
     prices = {offering.name: offering.price_per_hour for offering in known}
     with_prices = (
@@ -131,9 +145,12 @@ def usable_offerings(
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> tuple[tuple[Offering, ...], tuple[Offering, ...]]:
-    """The offerings that may be launched now, the best first, and the on-demand ones that may.
+    """Return the offerings to launch from now, and the launchable on-demand offerings.
 
-    None while the cloud throttles: its limit is on our calls, not on an offering.
+    Offerings in back-off are excluded from both. The first tuple has spot offerings, recently
+    interrupted ones last, else in the given order. On-demand offerings follow if the pool falls
+    back to them or has no spot offering. Both tuples are empty while an offering waits after
+    throttling, because throttling limits all calls.
     """
     if any(
         offering_health.kind is ErrorKind.THROTTLED and offering_health.retry_ms > now_ms
@@ -154,9 +171,7 @@ def usable_offerings(
 
 
 def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
-    """The cheapest offerings for a slot, at most so many as a fleet's row keeps; those whose price
-    nobody knows come last.
-    """
+    """Return up to OFFERED_MAX offerings by price per slot; unknown prices come last."""
     by_price = sorted(
         offerings,
         key=lambda offering: (
@@ -174,8 +189,9 @@ def supply_gap(
     health: Mapping[str, OfferingHealth],
     now_ms: int,
 ) -> tuple[str, int]:
-    """Why no offering may be launched now, if all that the pool would launch lack capacity or
-    quota, and when the first is tried again; "" and 0 otherwise.
+    """Return why the pool can get no instances, for users, and the time of the next attempt.
+
+    Return `("", 0)` unless every offering that the pool may use lacks capacity or quota now.
     """
     spot = tuple(offering for offering in offerings if offering.market is Market.SPOT)
     wanted = spot if spot and not settings.on_demand_fallback else offerings
@@ -194,7 +210,7 @@ def supply_gap(
 def unavailability_text(
     offerings: tuple[Offering, ...], health: Mapping[str, OfferingHealth], now_ms: int
 ) -> str:
-    """Why the offerings that cannot be launched now cannot, in words for users; "" if all can."""
+    """Return why offerings cannot be launched now, for users; "" if all can be launched."""
     reasons = []
     for offering in offerings:
         known = health.get(offering.name, FRESH)
@@ -211,7 +227,11 @@ def unavailability_text(
 def limit_to_probes(
     launches: Sequence[Launch], health: Mapping[str, OfferingHealth]
 ) -> tuple[tuple[Launch, ...], str]:
-    """The launches with one instance of each offering that is given up, and why, "" if none is."""
+    """Return the launches; each launch of a given-up offering is limited to one instance.
+
+    Also return a reason for users that names each limited offering. The reason is "" if no count
+    was reduced. `OfferingHealth.given_up` defines given-up offerings.
+    """
     limited, reasons = [], []
     for launch in launches:
         known = health.get(launch.offering.name, FRESH)
@@ -225,4 +245,5 @@ def limit_to_probes(
 
 
 def _can_try(health: OfferingHealth, now_ms: int) -> bool:
+    """Whether the offering's back-off is over."""
     return health.retry_ms <= now_ms

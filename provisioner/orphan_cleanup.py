@@ -1,9 +1,9 @@
-"""Garbage collection of orphaned instances: those that the cloud lists and no row accounts for.
+"""Termination of orphaned instances: instances of the cluster that no row accounts for.
 
-An instance is accounted for by its row, or by the launch that it is tagged with while that is under
-way. The cloud's list is read first, then the launches, then the rows: a launch that is closed in
-between has written its rows by then. No pool is needed: the locations where instances were ever
-launched have rows of their own.
+An instance is accounted for by its own row, or by the open launch intent in its tags. The cloud's
+list is read first, then the intents, then the instance rows. A launch that is closed in between has
+therefore written its instance rows. The cleanup also covers removed pools: every location at which
+instances were ever launched has a row of its own.
 """
 
 import logging
@@ -19,14 +19,14 @@ from provisioner.settings import SettingsInvalid, decode_settings
 log = logging.getLogger(__name__)
 
 ORPHAN_CLEANUP_PERIOD_MS = 60_000
-# The order of the reads does not need it: a margin for errors nobody thought of.
+# A safety margin for young instances beyond the protection by the order of the reads.
 GRACE_MS = 90_000
 
 _ENDED = frozenset({InstanceStatus.TERMINATING, InstanceStatus.TERMINATED})
 
 
 class OrphanCleaner:
-    """Terminates orphaned instances of the cluster, of present and former pools."""
+    """The periodic cleanup of the cluster's orphaned instances, in present and former pools."""
 
     def __init__(
         self, table: StateTable, cloud_factory: CloudFactory, cluster: str, clock: Callable[[], int]
@@ -37,8 +37,10 @@ class OrphanCleaner:
         self._clock = clock
 
     def terminate_orphans(self) -> list[str]:
-        """Run one pass, due each ORPHAN_CLEANUP_PERIOD_MS; return the ids of terminated instances.
-        A location that does not answer waits for the next pass. Raises TableError.
+        """Terminate the orphaned instances at all locations; return the instances' ids.
+
+        Log and skip a location whose cloud request fails or whose settings are unusable. The caller
+        repeats this every ORPHAN_CLEANUP_PERIOD_MS. Raises TableError.
         """
         ended: list[str] = []
         for row in list(read_rows(self._table, CLOUDS)):
@@ -56,9 +58,14 @@ class OrphanCleaner:
         return ended
 
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
+        """Return the ids of live instances without an instance row and without a stored intent.
+
+        Skip instances launched less than GRACE_MS ago. A launch time further than GRACE_MS in the
+        future comes from a wrong clock and counts as old.
+        """
         now_ms = self._clock()
         live = (instance for instance in listed if instance.status not in _ENDED)
-        # A clock may have been ahead when it was launched.
+        # A launch time far in the future comes from a clock that was ahead.
         old = [instance for instance in live if abs(now_ms - instance.launched_ms) >= GRACE_MS]
         pools = sorted({instance.tags.get(POOL_TAG, "") for instance in old} - {""})
         under_way = {

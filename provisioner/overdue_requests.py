@@ -1,9 +1,10 @@
-"""The request that has waited too long: which it is, and which instances drain to make room for it.
+"""The choice of the overdue request, and of instances that drain to make room. Pure.
 
-A pool holds agents for one request at a time (reservations.py of the scheduler), but only agents
-that are there. Where the maximum leaves no room for the instances that can serve it, as few others
-as it needs drain: those without work first, then those with the least. They finish what they have,
-so that the longest run on them bounds the wait.
+A request is overdue if it has waited longer than the pool allows. The scheduler reserves connected
+agents for a single request at a time (scheduling/reservations.py). If the pool's maximum leaves no
+room for instances that can serve that request, the provisioner drains instances of other sizes: as
+few as needed, those with the least work first. They finish their work, so the longest run on them
+bounds the wait.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,18 +24,18 @@ from provisioner.request_shapes import (
 
 @dataclass(frozen=True, slots=True)
 class OverdueRequest:
-    """The next request that has waited too long: its slots, its shapes by the markets on which it
-    is wanted, and the sizes of instances that can serve it there. `single_agent`: it must fit on
-    one agent.
-    """
+    """The next overdue request that instances can serve."""
 
     slots: int
     single_agent: bool
+    """Whether the request must fit on a single agent."""
     shapes: frozenset[RequestShape]
+    """The request's shapes, one for each market on which jobs want it."""
     sizes: frozenset[int]
+    """The sizes, in slots, of instances that can serve the request."""
 
     def instances_needed(self, size: int) -> int:
-        """The number of instances of one of its sizes that it needs."""
+        """Return the number of instances with `size` slots that the request needs."""
         return ceil(self.slots / size)
 
 
@@ -44,77 +45,93 @@ def find_overdue(
     on_demand: Sequence[Offering],
     instances_max: int,
 ) -> OverdueRequest | None:
-    """The first of the requests that have waited too long that may have instances now and that
-    one or several of these offerings can serve.
+    """Return the first overdue request of `demand` that an offering can serve.
+
+    Skip requests of jobs that may not get the slots now. Return None if no request is left.
+
+    Args:
+        order: the offerings that may be launched, the best first.
+        on_demand: the offerings for requests that are restricted to the on-demand market.
+        instances_max: the pool's maximum of instances.
     """
     for slots, single_agent in demand.overdue:
-        alike = {
-            need
-            for need in request_shapes(demand)
-            if (need.slots, need.single_agent) == (slots, single_agent)
+        candidates = {
+            shape
+            for shape in request_shapes(demand)
+            if (shape.slots, shape.single_agent) == (slots, single_agent)
         }
-        shapes = frozenset(need for need, count in count_requests(demand, alike).items() if count)
-        able = (*order, *on_demand)
+        shapes = frozenset(
+            shape for shape, count in count_requests(demand, candidates).items() if count
+        )
         sizes = frozenset(
             offering.slots
-            for offering in able
-            if servable_needs(shapes, offering, order, instances_max)
+            for offering in (*order, *on_demand)
+            if servable_shapes(shapes, offering, order, instances_max)
         )
         if sizes:
             return OverdueRequest(slots, single_agent, shapes, sizes)
     return None
 
 
-def servable_needs(
-    needs: Collection[RequestShape],
+def servable_shapes(
+    shapes: Collection[RequestShape],
     offering: Offering,
     order: Sequence[Offering],
     instances_max: int,
 ) -> set[RequestShape]:
-    """The needs, of these, that instances of the offering can serve on their market; in `order`
-    are the offerings for those of any market.
+    """Return the shapes that instances of `offering` can serve.
+
+    A shape that is restricted to a market needs an offering of that market. Any other shape needs
+    an offering in `order`.
     """
     return {
-        need
-        for need in needs
-        if can_serve(offering.slots, need, instances_max)
-        and (need.market is offering.market or (need.market is None and offering in order))
+        shape
+        for shape in shapes
+        if can_serve(offering.slots, shape, instances_max)
+        and (shape.market is offering.market or (shape.market is None and offering in order))
     }
 
 
 def capacity_to_free(
     request: OverdueRequest,
-    there: Mapping[int, int],
+    capacity: Mapping[int, int],
     removable: Mapping[int, int],
     bounds: InstanceBounds,
 ) -> tuple[int, int]:
-    """The size of instances that the request needs, and the least number of instances of other
-    sizes to drain for them; (0, 0) if nothing has to drain, or if draining would not be enough.
+    """Return the instance size to make room for, and how many instances of other sizes to drain.
 
-    `there`: by size, the instances on which work can be placed, now or once they have started;
-    `removable`: those of them that may drain.
+    The size is the one of `request.sizes` that needs the fewest drains. Return (0, 0) if no drain
+    is needed, or if draining all removable instances would not suffice.
+
+    Args:
+        capacity: the number of instances by size that take work now or after they have started.
+        removable: the number of instances by size, out of `capacity`, that may drain.
+        bounds: the room below the pool's maximum.
     """
-    if any(count and size >= request.slots for size, count in there.items()):
+    if any(count and size >= request.slots for size, count in capacity.items()):
         return 0, 0
     coming = bounds.room + bounds.draining
-    lacking = {
-        size: request.instances_needed(size) - there.get(size, 0) - coming for size in request.sizes
+    missing = {
+        size: request.instances_needed(size) - capacity.get(size, 0) - coming
+        for size in request.sizes
     }
     others = sum(removable.values())
     possible = [
-        (count, size) for size, count in lacking.items() if count <= others - removable.get(size, 0)
+        (count, size) for size, count in missing.items() if count <= others - removable.get(size, 0)
     ]
     count, size = min(possible, default=(0, 0))
     return (size, count) if count > 0 else (0, 0)
 
 
 def waits_for_capacity(
-    request: OverdueRequest, there: Mapping[int, int], bounds: InstanceBounds
+    request: OverdueRequest, capacity: Mapping[int, int], bounds: InstanceBounds
 ) -> bool:
-    """Whether draining instances will free the capacity that the request lacks, so that no other
-    request may take what is free already.
+    """Whether draining instances will free enough room below the maximum for the request.
+
+    If so, no other request may use the room that is free already. `capacity` counts the instances
+    by size that take work now or after they have started.
     """
     coming = bounds.room + bounds.draining
     return bounds.draining > 0 and any(
-        request.instances_needed(size) <= there.get(size, 0) + coming for size in request.sizes
+        request.instances_needed(size) <= capacity.get(size, 0) + coming for size in request.sizes
     )

@@ -1,6 +1,4 @@
-"""The Pools protocol: what the provisioner reads from resource pools and reports to them; and one
-action for each pool, which is done for the others where it fails for one of them.
-"""
+"""The Pools protocol, the provisioner's interface to resource pools, and a loop over pools."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,53 +13,66 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """A pool's state at one moment. `settings` None: it has no provider, or does not exist.
-
-    `leases`: the revision of each agent's lease, read before `agents`: while a lease keeps its
-    revision, an agent that is not in `agents` has not connected. `joining`: agents with a live
-    lease that are not in `agents` yet, since the pool has not processed the message of their
-    session. `api_down`: agents cannot reach the cluster, or have a while to come back.
-    """
+    """A pool's state at the time of a pass."""
 
     settings: ProvisionerSettings | None = None
+    """The pool's provider settings; None if the pool has no provider or does not exist."""
     demand: Demand = field(default_factory=Demand)
     agents: Mapping[str, ConnectedAgent] = field(default_factory=dict)
+    """The pool's connected agents, by name."""
     leases: Mapping[str, int] = field(default_factory=dict)
+    """The revision of each agent's lease, read before `agents`.
+
+    While a lease keeps its revision, an agent that `agents` lacks has not connected.
+    """
     joining: frozenset[str] = frozenset()
+    """Agents with a live lease whose session the pool has not processed yet."""
     api_down: bool = False
+    """Whether agents cannot reach the cluster, or could not until shortly before."""
 
 
 class Pools(Protocol):
     """The resource pools of a cluster."""
 
     def pool_names(self) -> Sequence[str]:
-        """The names of all pools."""
+        """Return the names of the pools to provision."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        """Return a pool's current state; an empty snapshot for a pool that does not exist."""
+        """Return a pool's current state, or an empty snapshot for an unknown pool."""
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
-        """Make an agent take no new work, and tell it when its machine is taken away, if that is
-        announced. Harmless when repeated, or when the agent is gone.
+        """Stop new work on an agent, and pass on the announced end of the machine.
+
+        Repeated calls and unknown agents are harmless.
+
+        Args:
+            ends_ms: the time at which the machine ends, or None without an announcement.
         """
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Report why the pool gets no instances before `until_ms`, "" where it may get some.
-        Harmless when repeated.
+        """Report to a pool whether instances are available. Repeated calls are harmless.
+
+        Args:
+            closed: the reason why the pool gets no instances, or "" if it may get some.
+            until_ms: the time of the next launch attempt, or 0.
         """
 
     def end_agent(self, pool: str, agent: str) -> None:
-        """Report that the agent's machine has ended: what ran there is lost at once, without
-        waiting for its lease to lapse. Harmless when repeated.
+        """Report that an agent's machine has ended. Repeated calls are harmless.
+
+        Work on the machine is lost at once, without waiting for the agent's lease to lapse.
         """
 
 
 class PoolsFailed(Exception):
-    """The pools that failed, each of which was logged; the others had their turn."""
+    """A failure of at least one pool. The message names the failed pools."""
 
 
 def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
-    """Call `act` with each of the pools. Raises PoolsFailed once all had their turn."""
+    """Call `act` with each pool, and log the failures.
+
+    A failure does not stop the loop. Raises PoolsFailed at the end if any pool failed.
+    """
     failed = []
     for pool in pools:
         try:

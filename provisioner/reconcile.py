@@ -1,9 +1,9 @@
-"""Reconciliation of pools' instances with what they should be, in passes that may end at any point.
+"""Reconciliation: passes that launch and end instances until a pool has the wanted number.
 
-A pass lists the cloud, finishes the launches that an earlier one began, reads the pool's state,
-decides, writes down what it is about to do, does it, and writes down the result. Each write is
-conditional on the fleet's revision. What was written and not done is done by the next pass: a
-launch is repeated with its token, a termination until the cloud says that the instance is gone.
+A pass lists the cloud's instances, resumes open launches, reads the pool's state and plans. It
+commits each planned action before the cloud request, and the result after it. Each commit requires
+the fleet's revision of the pass. A pass may stop at any point: the next pass repeats open launches
+with their tokens, and terminations until the cloud lists the instance as ended.
 """
 
 import hashlib
@@ -56,11 +56,11 @@ from provisioner.settings import SettingsInvalid, decode_settings, encode_settin
 log = logging.getLogger(__name__)
 
 PASS_MS = 5_000
-# Ticks come each minute or more often; a longer gap between passes is an outage of ours.
+# Ticks run at least once a minute; a longer gap between passes is an outage of the provisioner.
 GAP_MS = 150_000
-# Plans carried out in one pass, so that a full zone does not cost 5 s.
+# Plans in a pass: after a failed launch, the next offering is tried without a wait of PASS_MS.
 ATTEMPTS_MAX = 4
-# Well within the time for which a token is valid.
+# A launch is repeated for this time, which is much shorter than the validity of the token.
 INTENT_MS_MAX = 10 * MINUTE_MS
 TERMINATION_BATCH_MAX = 100
 
@@ -68,17 +68,18 @@ _ENDING = frozenset(
     {InstanceStatus.STOPPING, InstanceStatus.TERMINATING, InstanceStatus.TERMINATED}
 )
 _LEAVING = frozenset({InstanceState.DRAINING, InstanceState.TERMINATING})
-# Errors of a repeated launch that do not tell whether an earlier attempt succeeded.
+# Errors of a repeated launch that leave open whether an earlier attempt succeeded.
 _INCONCLUSIVE_KINDS = frozenset({ErrorKind.THROTTLED, ErrorKind.AUTH, ErrorKind.UNKNOWN})
 
 CloudFactory = Callable[[ProvisionerSettings], CloudProvider]
-"""Builds the cloud provider of a pool with such settings. Raises CloudError if that fails."""
+"""Returns the cloud provider for a pool's settings. Raises CloudError."""
 
 
 class Reconciler:
-    """Reconciles the pools of one cluster with their clouds. `random` draws the jitter of
-    back-offs; `notices` reads what agents or events report besides the cloud's list, and is asked
-    only if that has instances.
+    """The reconciliation of a cluster's pools with the clouds.
+
+    `random` draws the jitter of back-offs. `notices` reads the notices from agents and cloud
+    events; it is called only if the cloud lists instances of the pool.
     """
 
     def __init__(
@@ -100,33 +101,36 @@ class Reconciler:
         self._notices = notices
 
     def reconcile_pools(self, stopped: Callable[[], bool] = lambda: False) -> int:
-        """Reconcile each pool that has, or may get, instances, until `stopped`. Returns in how many
-        ms it is too early for none of them, 0 if it was for none. Raises PoolsFailed once all had
-        their turn; settings that cannot be used are only logged.
+        """Reconcile all pools until `stopped` returns True; return the longest `retry_after_ms`.
+
+        Pools with unusable settings are logged and skipped. Raises PoolsFailed at the end if any
+        other pool failed.
         """
         waits_ms = [0]
 
         def reconcile(pool: str) -> None:
             try:
-                looked = self.reconcile(pool)
+                result = self.reconcile(pool)
             except SettingsInvalid as error:
                 log.warning("pool %s cannot be provisioned: %s", pool, error)
                 return
-            waits_ms.append(looked.retry_after_ms)
-            for reason in looked.reasons:
+            waits_ms.append(result.retry_after_ms)
+            for reason in result.reasons:
                 log.info("pool %s: %s", pool, reason)
 
         for_each_pool(takewhile(lambda _: not stopped(), self.pools_to_reconcile()), reconcile)
         return max(waits_ms)
 
     def pools_to_reconcile(self) -> list[str]:
-        """The names of all pools, and of removed ones that have instances left."""
-        found = {*self._pools.pool_names(), *(fleet.pool for fleet in read_fleets(self._table))}
-        return sorted(found)
+        """Return the names of pools with a provider or with a fleet row from before, sorted."""
+        fleets = (fleet.pool for fleet in read_fleets(self._table))
+        return sorted({*self._pools.pool_names(), *fleets})
 
     def reconcile(self, pool: str) -> PassResult:
-        """Run one pass, unless there was one just now, another process holds the lease, or there is
-        nothing to do. Raises TableError, but no error of the cloud's.
+        """Run a pass, unless another pass ran within PASS_MS or has the lease, or no work exists.
+
+        Delete the fleet row of a pool without provider and instances. A lost race ends the pass.
+        Cloud errors are recorded in the fleet's row. Raises TableError and SettingsInvalid.
         """
         ledger = Ledger(self._table, pool)
         snapshot = self._pools.pool_snapshot(pool)
@@ -152,7 +156,7 @@ class Reconciler:
 
 
 class _ReconcilePass:
-    """One pass over one pool."""
+    """A pass over a pool, under the fleet's lease."""
 
     def __init__(
         self, reconciler: Reconciler, ledger: Ledger, settings: ProvisionerSettings
@@ -170,14 +174,14 @@ class _ReconcilePass:
         self.has_launch_under_way = False
 
     def run(self) -> tuple[str, ...]:
-        """Run the whole pass; return its reasons. Raises Conflict when another one took over."""
+        """Run the whole pass; return the reasons. Raises Conflict if another pass took over."""
         self._record_pass_start()
         try:
             cloud = self._reconciler._cloud_factory(self._settings)
-            found = cloud.list_instances(self._reconciler._cluster, self._ledger.fleet.pool)
-            notices = self._reconciler._notices() if found else ()
-            seen = instances_with_notices(found, notices)
-            self._listed = {instance.id: instance for instance in seen}
+            instances = cloud.list_instances(self._reconciler._cluster, self._ledger.fleet.pool)
+            notices = self._reconciler._notices() if instances else ()
+            instances = instances_with_notices(instances, notices)
+            self._listed = {instance.id: instance for instance in instances}
             offered = offerings.offerings_with_prices(self._settings.offerings, cloud.offerings())
         except CloudError as error:
             self._record_trouble(error)
@@ -191,22 +195,22 @@ class _ReconcilePass:
         return tuple(self._reasons)
 
     def _record_pass_start(self) -> None:
-        """Record changed settings, and the end of a time without passes."""
+        """Record the end of a gap, and new settings with their location, clearing all back-offs."""
         fleet, now_ms = self._ledger.fleet, self._started_ms
         text = encode_settings(self._settings)
         resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
-        # A pass whose clock was ahead may have written this and no more.
+        # A pass with a clock ahead may have written `resumed_ms` and then stopped.
         resumed = resumed or fleet.resumed_ms > now_ms
         after = replace(fleet, resumed_ms=now_ms) if resumed else fleet
-        place = None
+        location_put = None
         if text != fleet.provider:
-            # What was given up under other settings is worth a try.
             after = replace(after, provider=text, health={})
             key = Key(CLOUDS, self._settings.location)
-            place = Put(key, 1, text.encode(), Expect.ANYTHING)
-        self._ledger.commit(after, location_put=place)
+            location_put = Put(key, 1, text.encode(), Expect.ANYTHING)
+        self._ledger.commit(after, location_put=location_put)
 
     def _record_pass_end(self) -> None:
+        """Commit the time, trouble and offerings of the pass, and release the lease."""
         fleet = self._ledger.fleet
         self._ledger.commit(
             replace(
@@ -219,8 +223,9 @@ class _ReconcilePass:
         )
 
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:
+        """Plan, commit and act up to ATTEMPTS_MAX times, until a plan needs no successor."""
         for _ in range(ATTEMPTS_MAX):
-            # Read last, so that what is decided is true when it is written.
+            # The pool is read after the cloud's list, immediately before the commit.
             snapshot = self._reconciler._pools.pool_snapshot(self._ledger.fleet.pool)
             plan = plan_scaling(self._fleet_snapshot(snapshot, offered))
             intents = self._new_intents(plan.launches)
@@ -237,24 +242,25 @@ class _ReconcilePass:
             drained = self._notify_agents(snapshot, plan)
             self._terminate_instances(cloud)
             failed = [self._attempt_launch(cloud, intent) for intent in intents]
-            # Another offering may do, and who was idle and takes no work any more can end.
+            # Another plan tries other offerings, and terminates agents that were drained idle.
             if not (drained or any(failed)):
                 return
 
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
-        """Tell the pool whether instances can be had, where none is on its way."""
+        """Report why the pool gets no instances, or "" while a launch is open or starting."""
         ledger = self._ledger
-        coming = ledger.intents or any(
+        starting = ledger.intents or any(
             row.state is InstanceState.STARTING for row in ledger.instances.values()
         )
         gap = offerings.supply_gap(
             self._settings, offered, ledger.fleet.health, self._reconciler._clock()
         )
-        self._reconciler._pools.report_supply(ledger.fleet.pool, *(("", 0) if coming else gap))
+        self._reconciler._pools.report_supply(ledger.fleet.pool, *(("", 0) if starting else gap))
 
     def _fleet_snapshot(
         self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]
     ) -> FleetSnapshot:
+        """Return the scale decider's input: the ledger, the cloud's list and the pool combined."""
         ledger = self._ledger
         observed = {}
         for name in ledger.instances:
@@ -273,9 +279,8 @@ class _ReconcilePass:
                     end=listed.end,
                     boot_report=listed.boot_report,
                 )
-        settings = self._settings
         return FleetSnapshot(
-            settings=settings,
+            settings=self._settings,
             offerings=offered,
             demand=snapshot.demand,
             fleet=ledger.fleet,
@@ -288,7 +293,7 @@ class _ReconcilePass:
         )
 
     def _new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
-        """An intent for each launch, complete: it is never changed."""
+        """Return an intent with a new token for each launch. An intent never changes."""
         fleet, now_ms = self._ledger.fleet, self._reconciler._clock()
         intents = []
         for number, launch in enumerate(launches, fleet.launches + 1):
@@ -311,30 +316,29 @@ class _ReconcilePass:
         return intents
 
     def _resume_launch(self, cloud: CloudProvider, intent: IntentRow) -> None:
-        """Repeat a launch that an earlier pass began; once too old for that, look for its instances
-        in the list.
-        """
+        """Repeat an open launch. After INTENT_MS_MAX, close the intent by the cloud's list."""
         if self._started_ms - intent.created_ms <= INTENT_MS_MAX:
             self._attempt_launch(cloud, intent, again=True)
             return
-        found = [
-            instance for instance in self._listed.values() if _intent_id(instance) == intent.id
-        ]
+        listed = self._listed.values()
+        launched = [instance for instance in listed if instance.tags.get(INTENT_TAG) == intent.id]
         minutes = INTENT_MS_MAX // MINUTE_MS
         error = OutcomeUnknown(f"a launch got no response for {minutes} min")
-        self._close_intent(intent, found, None if found else error)
+        self._close_intent(intent, launched, None if launched else error)
 
     def _attempt_launch(
         self, cloud: CloudProvider, intent: IntentRow, *, again: bool = False
     ) -> bool:
-        """Launch an intent's instances; return whether another offering is worth a try. `again`: it
-        may have been requested before.
+        """Request an intent's launch. Return True after a failure if another offering may succeed.
+
+        Close the intent unless its outcome is unknown. `again`: an earlier pass may have requested
+        the launch.
         """
         try:
-            found = cloud.launch(intent)
+            launched = cloud.launch(intent)
         except CloudError as error:
             if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
-                # It stays open: the next pass asks again with the same token.
+                # The next pass repeats the request with the intent's token.
                 if isinstance(error, LaunchUnderWay):
                     self.has_launch_under_way = True
                     self._reasons.append(f"{intent.offering.name} is in progress: {error}")
@@ -343,15 +347,14 @@ class _ReconcilePass:
                 return False
             self._close_intent(intent, (), error)
             return not isinstance(error, ThrottlingError)
-        self._close_intent(
-            intent, found, None if found else NoCapacity("the cloud launched no instance")
-        )
-        return not found
+        shortage = None if launched else NoCapacity("the cloud launched no instance")
+        self._close_intent(intent, launched, shortage)
+        return not launched
 
     def _close_intent(
-        self, intent: IntentRow, found: Sequence[CloudInstance], error: CloudError | None
+        self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None
     ) -> None:
-        """Close an intent with the instances or the error that came of it."""
+        """Commit the launched instances and the offering's new health; delete the intent."""
         fleet = self._ledger.fleet
         health = fleet.health.get(intent.offering.name, offerings.FRESH)
         after = (
@@ -360,9 +363,8 @@ class _ReconcilePass:
             else offerings.health_after_launch(health, self._reconciler._clock())
         )
         if error is not None:
-            kind, text = error.kind, f"no {intent.offering.name}: {error}"
-            self._reasons.append(f"{text} ({kind})")
-        started = [_starting_row(intent, instance) for instance in found]
+            self._reasons.append(f"no {intent.offering.name}: {error} ({error.kind})")
+        started = [_starting_row(intent, instance) for instance in launched]
         self._ledger.commit(
             replace(fleet, health={**fleet.health, intent.offering.name: after}),
             changed_rows=started,
@@ -370,6 +372,7 @@ class _ReconcilePass:
         )
 
     def _health_after_error(self, health: OfferingHealth, error: CloudError) -> OfferingHealth:
+        """Return an offering's health after a launch failed with `error` just now."""
         failure = offerings.Failure(ErrorKind(error.kind), str(error), self._reconciler._clock())
         limit = self._settings.launch_error_limit
         return offerings.health_after_failure(
@@ -377,17 +380,15 @@ class _ReconcilePass:
         )
 
     def _notify_agents(self, snapshot: PoolSnapshot, plan: ScalePlan) -> bool:
-        """Drain agents that are to leave, and report ended ones; return whether an idle one was
-        drained.
-        """
+        """Drain leaving agents, report ended agents; return whether an idle agent was drained."""
         pools, pool = self._reconciler._pools, self._ledger.fleet.pool
         drained = False
         for row in self._ledger.instances.values():
             agent = snapshot.agents.get(row.id)
-            # One that is to end for it never came may come in the last moment. What is preempted
-            # for a notice would start there again and again until the machine is gone.
+            # An agent may still enrol during the termination for not enrolling. After a
+            # notice, preempted work would start on the machine again without a drain.
             leaves = row.state in _LEAVING or row.notice_ms is not None
-            # Its machine may not know of its end, so an agent hears of it also where it leaves.
+            # A drained agent also gets the notice, which the machine may not have received.
             if leaves and agent is not None and (agent.takes_work or row.notice_ms is not None):
                 pools.drain_agent(row.id, row.notice_ms)
                 drained = drained or (agent.takes_work and agent.idle)
@@ -399,7 +400,7 @@ class _ReconcilePass:
         return drained
 
     def _terminate_instances(self, cloud: CloudProvider) -> None:
-        """Terminate what is to end, repeatedly until the cloud shows it."""
+        """Request the end of TERMINATING instances that the cloud does not list as ending."""
         ids = [
             row.id
             for row in self._ledger.instances.values()
@@ -415,6 +416,7 @@ class _ReconcilePass:
             self._record_trouble(error)
 
     def _record_trouble(self, error: CloudError) -> None:
+        """Keep a cloud error for the fleet's row and the reasons of the pass."""
         self._trouble = f"{error.kind}: {error}"
         self._reasons.append(f"the cloud request failed: {error}")
 
@@ -422,14 +424,12 @@ class _ReconcilePass:
 def instances_with_notices(
     instances: Sequence[CloudInstance], notices: Iterable[InstanceNotice]
 ) -> list[CloudInstance]:
-    """Return the instances with the notices added to what the cloud says of them itself."""
-    told = list(notices)
-    reports = {notice.instance: notice.boot_report for notice in told if notice.boot_report}
-    ends = {
-        notice.instance: notice.deadline_ms for notice in told if notice.deadline_ms is not None
-    }
+    """Return the instances, adding the notices for the instance or the instance's reservation."""
+    notices = list(notices)
+    reports = {item.instance: item.boot_report for item in notices if item.boot_report}
+    ends = {item.instance: item.deadline_ms for item in notices if item.deadline_ms is not None}
     advised = {
-        notice.instance for notice in told if notice.deadline_ms is None and not notice.boot_report
+        item.instance for item in notices if item.deadline_ms is None and not item.boot_report
     }
     return [
         replace(
@@ -445,8 +445,10 @@ def instances_with_notices(
 def _effective_settings(
     settings: ProvisionerSettings | None, ledger: Ledger
 ) -> ProvisionerSettings | None:
-    """The settings to reconcile with: where the pool has another provider or none, those of the
-    former one with no instances, until its instances have gone.
+    """Return the settings for the pass. Return None for a pool without a provider.
+
+    After the provider was removed or moved, return the former settings with a maximum of 0
+    instances until the former instances have ended.
     """
     text = ledger.fleet.provider
     if not text or ledger.is_empty:
@@ -461,15 +463,16 @@ def _effective_settings(
 
 
 def _has_work(snapshot: PoolSnapshot, settings: ProvisionerSettings, ledger: Ledger) -> bool:
-    """Whether a pass could change anything: a pool that is scaled to zero costs no writes."""
+    """Whether a pass could change anything. A pool that is scaled to zero costs no writes."""
     fleet = ledger.fleet
     wants = snapshot.demand.has_pending or settings.min_instances > 0
     return not ledger.is_empty or wants or bool(fleet.waits or fleet.trouble)
 
 
 def _lease_wait_ms(fleet: FleetRow, now_ms: int) -> int:
-    """The time until it is worth trying again while another pass holds the lease: a pass is over by
-    the time of the next. One that is not holds others up as long as its lease.
+    """Return the time until the next attempt while another pass holds the lease.
+
+    It is PASS_MS after the start of that pass, or the end of its lease if that time is over.
     """
     left_ms = fleet.leased_until_ms - now_ms
     next_ms = left_ms - LEASE_MS + PASS_MS
@@ -477,18 +480,15 @@ def _lease_wait_ms(fleet: FleetRow, now_ms: int) -> int:
 
 
 def _disconnection_checks(pool: str, plan: ScalePlan, snapshot: PoolSnapshot) -> list[Check]:
+    """Return conditions that the plan's disconnected agents have not connected since `snapshot`."""
     return [
         Check(Key(leases_partition(pool), name), snapshot.leases.get(name, Expect.ABSENT))
         for name in plan.disconnected
     ]
 
 
-def _intent_id(instance: CloudInstance) -> str | None:
-    return instance.tags.get(INTENT_TAG)
-
-
 def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
-    # By our clock, which is what its age is measured with.
+    """Return the row of a launched instance, with the intent's time as the launch time."""
     return InstanceRow(
         id=instance.id,
         pool=intent.pool,

@@ -1,4 +1,4 @@
-"""The shapes of pending requests, and the instances that can serve them."""
+"""The shapes of pending requests, and the fit of requests on instances. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,51 +11,61 @@ from provisioner.model import Demand, JobDemand
 
 @dataclass(frozen=True, slots=True)
 class InstanceBounds:
-    """The most instances of the pool, how many more than are there it may have, and how many of
-    those that are there drain, after which it may have that many more.
-    """
+    """The pool's limits on the number of instances."""
 
     instances_max: int
+    """The pool's maximum."""
     room: int
+    """The number of instances that may be launched now without exceeding the maximum."""
     draining: int = 0
+    """The number of instances that drain; the room grows by this number once they have ended."""
 
 
 class RequestShape(NamedTuple):
-    """A request's slots, whether it must fit on one agent, and the market it is restricted to."""
+    """The properties of a request that decide which instances can serve the request."""
 
     slots: int
     single_agent: bool
+    """Whether the request must fit on a single agent."""
     market: Market | None = None
+    """The market that the request is restricted to; None for both."""
 
 
-def can_serve(slots: int, need: RequestShape, instances_max: int) -> bool:
-    """Whether a request fits into one instance of so many slots, or into several that it fills,
-    not more than agents can work together.
+def can_serve(slots: int, shape: RequestShape, instances_max: int) -> bool:
+    """Whether instances with `slots` slots can serve a request.
+
+    The request must fit on one instance, or fill several instances completely. Several means at
+    most `instances_max` and at most AGENTS_MAX, the largest gang; a single-agent request excludes
+    them.
     """
-    if need.slots <= slots:
+    if shape.slots <= slots:
         return True
-    whole = slots > 0 and need.slots % slots == 0 and not need.single_agent
-    return whole and need.slots // slots <= min(instances_max, AGENTS_MAX)
+    fills_several = slots > 0 and shape.slots % slots == 0 and not shape.single_agent
+    return fills_several and shape.slots // slots <= min(instances_max, AGENTS_MAX)
 
 
 def request_shapes(demand: Demand) -> set[RequestShape]:
-    """The shapes of all pending requests."""
+    """Return the distinct shapes of all pending requests with slots."""
     return {request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
 
 
 def request_shape(size: int, job: JobDemand) -> RequestShape:
-    """The shape of a job's request for so many slots."""
+    """Return the shape of a job's request for `size` slots."""
     return RequestShape(size, job.single_agent, job.market)
 
 
-def count_requests(demand: Demand, needs: set[RequestShape]) -> Counter[RequestShape]:
-    """The requests of these shapes that their jobs may have at once, a job's small ones first."""
+def count_requests(demand: Demand, shapes: set[RequestShape]) -> Counter[RequestShape]:
+    """Count the pending requests of each shape in `shapes` that jobs may start at once.
+
+    A job with a limit on its slots gets its small requests counted first, until the limit is
+    reached.
+    """
     requests = Counter[RequestShape]()
     for job in demand.jobs:
         room = job.remaining_slots
         for size, count in sorted(job.pending_slots.items()):
             shape = request_shape(size, job)
-            if shape not in needs:
+            if shape not in shapes:
                 continue
             if room is not None:
                 count = min(count, max(0, room) // size) if size else count

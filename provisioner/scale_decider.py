@@ -1,17 +1,17 @@
-"""The scale decider: plans a pool's launches, drains and terminations. A pure function.
+"""The scale decider, which plans a pool's launches, drains and terminations. Pure.
 
-The rules are those of Determined 0.19's scale decider (agent_rm/provisioner/scaledecider): an
-instance may take so long to start, be idle for so long, be disconnected for so long; instances are
-launched for pending work, between a minimum and a maximum. It differs where that is known to hurt:
+The rules are those of Determined 0.19's scale decider (agent_rm/provisioner/scaledecider). Limits
+apply to the times that an instance may start, be idle and be disconnected. Instances are launched
+for pending work, between a minimum and a maximum. The differences to Determined:
 
-- an instance with work is never terminated: an idle agent first stops taking work, and its instance
-  is terminated when the agent is then seen without any; an excess instance finishes what it has;
-- a draining instance is no capacity, though it counts against the maximum until it has gone; one
-  with an interruption notice is neither, so that its replacement may start at the notice;
-- slots that a job may not have are no demand; what runs on an instance with a notice is;
-- terminations are limited by a token bucket, launches by the back-off after failures;
-- a mark from before a time without passes begins again (draft_plan.py);
-- while the API answers no agent nothing is silent, and nothing is launched.
+- An instance with work is never terminated. An idle or excess instance drains: its agent takes no
+  new work, and the instance is terminated after the agent has no work left.
+- A draining instance takes no work, but counts against the maximum. An instance with an
+  interruption notice does neither, so that its replacement can start at the notice.
+- Work on an instance with a notice is demand. Requests beyond a job's `max_slots` are not.
+- A token bucket limits terminations, and the back-off after failures limits launches.
+- A time without passes restarts all marks (draft_plan.py).
+- During an outage of the API, no agent counts as silent and nothing is launched.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from detcloud.shared.plurals import count_text
 from provisioner import consolidation, markets, offerings, sizing
 from provisioner.draft_plan import DraftPlan
 from provisioner.model import (
@@ -40,7 +41,7 @@ _ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 
 
 def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
-    """Plan one pass over a pool."""
+    """Return the plan of a pass over a pool: fleet row, changed instances and launches."""
     draft = DraftPlan(snapshot)
     for row in snapshot.rows:
         apply_observation(draft, row)
@@ -60,32 +61,33 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
         outage_ms=_outage_mark(snapshot),
     )
     if not draft.tokens_used and snapshot.fleet.tokens >= draft.tokens:
-        # A bucket that was full is full: no reason to write it down again.
-        # One from a clock that was ahead is of now, or it would not fill until then.
+        # The bucket was and is full: keep its time, so that the row need not be written again.
+        # A time in the future, from a clock that was ahead, would stop the refill until then.
         fleet = replace(fleet, tokens_ms=min(snapshot.fleet.tokens_ms, snapshot.now_ms))
     changed = tuple(draft.rows[row.id] for row in snapshot.rows if draft.rows[row.id] != row)
-    reasons = [*draft.reasons, *(_launch_text(launch) for launch in launches)]
+    launch_texts = [f"launch {launch.count} of {launch.offering.name}" for launch in launches]
+    reasons = [*draft.reasons, *launch_texts]
     return ScalePlan(fleet, changed, launches, tuple(draft.disconnected), tuple(reasons))
 
 
 def _outage_mark(snapshot: FleetSnapshot) -> int:
-    """Return when agents last could not reach the API; a mark of a clock that was ahead is of
-    now.
-    """
+    """Return the last time at which agents could not reach the API, at most the present time."""
     now_ms = snapshot.now_ms
     return now_ms if snapshot.api_down else min(snapshot.fleet.outage_ms, now_ms)
 
 
 def _disrupt_instances(draft: DraftPlan) -> None:
-    """Drain and terminate instances, in this order: drained ones, silent ones, those that the cloud
-    advises to leave, idle ones, excess ones.
+    """Terminate drained and silent instances, then drain instances that should leave.
+
+    Instances drain in this order: with a rebalance recommendation, in the way of the overdue
+    request, idle for too long or spare, in excess of the maximum. Each one uses up a token.
     """
     for row in draft.rows_in(InstanceState.DRAINING):
         agent = draft.observation(row).agent
-        left = agent is not None and agent.idle and not agent.takes_work
+        is_drained = agent is not None and agent.idle and not agent.takes_work
         if row.connected_ms is None:
             draft.disconnected.append(row.id)
-        if left or row.connected_ms is None:
+        if is_drained or row.connected_ms is None:
             draft.set_state(row, InstanceState.TERMINATING, "it has no work left")
     _terminate_silent(draft)
     for row in draft.rows_in(*_ACTIVE):
@@ -98,67 +100,75 @@ def _disrupt_instances(draft: DraftPlan) -> None:
 
 
 def _terminate_silent(draft: DraftPlan) -> None:
+    """Terminate active and draining instances whose agents were silent for SILENT_MS_MAX.
+
+    Also terminate instances whose agents did not enrol within `starting_ms_max`, and record a
+    failed boot unless an interruption was announced. Without a token, an instance stays.
+    """
     for row in draft.rows_in(*_ACTIVE, InstanceState.DRAINING):
-        # One that never came has had its time to start before it counts as silent.
-        is_fresh = row.connected_ms is None
-        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < SILENT_MS_MAX * (
-            not is_fresh
-        ):
+        never_connected = row.connected_ms is None
+        # The silence of an agent that never connected begins only after the starting period.
+        limit_ms = 0 if never_connected else SILENT_MS_MAX
+        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < limit_ms:
             continue
         reason = f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
-        if is_fresh:
+        if never_connected:
             minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
             reason = f"its agent has not enrolled for {minutes} min"
-        is_fault = row.connected_ms is None and row.notice_ms is None
+        is_fault = never_connected and row.notice_ms is None
         if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
             record_boot_failure(draft, row, f"instance {row.id}: {reason}")
 
 
 def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
-    """Drain as many instances of other sizes, those with least work first, as the request that has
-    waited too long needs room for.
-    """
+    """Drain the instances of other sizes that must make room for the overdue request."""
     size, count = _room_to_make(draft, request)
     if request is None or not count:
         return
     others = [row for row in _connected_capacity_rows(draft) if row.offering.slots != size]
     for row in sorted(others, key=lambda other: _drain_order(draft, other))[:count]:
-        reason = f"a request for {request.slots} slots has waited too long and needs its place"
+        wanted = count_text(request.slots, "slot")
+        reason = f"a request for {wanted} has waited too long and needs its place"
         draft.disrupt(row, InstanceState.DRAINING, reason)
 
 
 def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, str]:
-    """The key that sorts those with the least work first, then the dearest, then the oldest."""
+    """Return a sort key: the least work first, then the most expensive, then the oldest."""
     agent = draft.observation(row).agent
     used = agent.used_slots + (not agent.idle) if agent is not None else 0
     return used, -row.offering.price_per_hour, row.launched_ms, row.id
 
 
 def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
-    """The size of instances to make room for, and how many of other sizes are to drain for that."""
+    """Return the instance size to make room for, and how many instances of other sizes to drain.
+
+    Return (0, 0) without a request, if no drain is needed or would help, or if the API is down.
+    """
     if request is None or draft.snapshot.api_down:
         return 0, 0
-    there = Counter(
+    capacity = Counter(
         offering.slots for offering, count in draft.snapshot.pending for _ in range(count)
     )
     removable = Counter(row.offering.slots for row in _connected_capacity_rows(draft))
-    there += removable
-    there.update(row.offering.slots for row in _starting_capacity_rows(draft))
-    return capacity_to_free(request, there, removable, _instance_bounds(draft))
+    capacity += removable
+    capacity.update(row.offering.slots for row in _starting_capacity_rows(draft))
+    return capacity_to_free(request, capacity, removable, _instance_bounds(draft))
 
 
 def _instance_bounds(draft: DraftPlan) -> InstanceBounds:
-    """How many more instances the pool may have, now and once those that drain have ended."""
+    """Return the room below the maximum, and the room that leaving instances will add."""
     settings, rows = draft.snapshot.settings, draft.rows.values()
-    there = sum(map(_counts_against_max, rows))
-    room = settings.max_instances - there - sum(count for _, count in draft.snapshot.pending)
+    existing = sum(map(_counts_against_max, rows))
+    room = settings.max_instances - existing - sum(count for _, count in draft.snapshot.pending)
     leaving = sum(_counts_against_max(row) and _is_leaving(row) for row in rows)
     return InstanceBounds(settings.max_instances, max(0, room), leaving)
 
 
 def _drain_idle(draft: DraftPlan, need: "_Need") -> None:
-    """Drain agents without work: those that were idle for too long, and as many others as the
-    pool could have done without for as long.
+    """Drain instances without work that no pending request fits, the most expensive first.
+
+    An instance drains if it was idle for `idle_ms_max`, or if its size had a spare instance for
+    that long. The minimum stays, unless its instances are in the way of waiting requests.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
@@ -183,20 +193,23 @@ def _drain_idle(draft: DraftPlan, need: "_Need") -> None:
 
 
 def _count_unneeded_idle(draft: DraftPlan, need: "_Need") -> Counter[int]:
-    """How many idle instances of each size no pending request fits."""
+    """Count the idle instances by size that no pending request will use.
+
+    All counts are 0 while instances must drain for the overdue request.
+    """
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in _busy_capacity_rows(draft))
     idle = Counter(row.offering.slots for row in _idle_capacity_rows(draft))
     starting = Counter(row.offering.slots for row in _starting_capacity_rows(draft))
     for offering, count in snapshot.pending:
         starting[offering.slots] += count
-    # The room of one that is silent or drains is that of its replacement.
-    there = len(_starting_capacity_rows(draft)) + len(_connected_capacity_rows(draft))
+    # Silent and draining instances count as room, since replacements will follow.
+    existing = len(_starting_capacity_rows(draft)) + len(_connected_capacity_rows(draft))
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
-    bounds = InstanceBounds(most, max(0, most - there - pending))
+    bounds = InstanceBounds(most, max(0, most - existing - pending))
     if _room_to_make(draft, need.overdue)[1]:
-        # Those of its size stay, which are too few as long as others are in the way.
+        # The overdue request needs all idle instances of the wanted size.
         return Counter()
     demand = snapshot.demand
     return Counter(
@@ -209,8 +222,9 @@ def _count_unneeded_idle(draft: DraftPlan, need: "_Need") -> Counter[int]:
 
 
 def _sizes_in_the_way(draft: DraftPlan, need: "_Need") -> set[int]:
-    """The sizes of instances that serve none of the waiting requests while the maximum leaves too
-    little room for those that would: even the minimum is not held with them.
+    """Return the sizes of idle instances that serve no waiting request, if some request lacks room.
+
+    Instances of these sizes may drain even below the pool's minimum.
     """
     if not need.is_short:
         return set()
@@ -220,7 +234,10 @@ def _sizes_in_the_way(draft: DraftPlan, need: "_Need") -> set[int]:
 
 
 def _mark_spare(draft: DraftPlan) -> None:
-    """Mark since when instances are spare; none is while anything waits or starts."""
+    """Update the draft's marks of spare instances.
+
+    No instance is spare while a servable request waits or an instance starts or is disconnected.
+    """
     snapshot, rows = draft.snapshot, _capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
     connected = [(size, agent) for size, agent in agents if agent is not None]
@@ -234,12 +251,12 @@ def _mark_spare(draft: DraftPlan) -> None:
 
 
 def _may_shrink(draft: DraftPlan) -> bool:
-    """Whether the pool has more than the minimum of instances."""
+    """Whether more instances than the minimum take work."""
     return len(_capacity_rows(draft)) > draft.snapshot.settings.min_instances
 
 
 def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether without this instance the share on demand is still what it is to be."""
+    """Whether the pool keeps the on-demand share without this instance."""
     left = [
         capacity_row.offering.market
         for capacity_row in _capacity_rows(draft)
@@ -250,26 +267,29 @@ def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def _disrupt_excess(draft: DraftPlan) -> None:
-    """End what exceeds the maximum: instances without work first, of these the newest; busy agents
-    finish what they have.
+    """Drain excess instances by `_keep_priority`, then by age, the newest first.
+
+    Terminate excess instances that never connected.
     """
     staying = [row for row in draft.rows_in(*_ACTIVE) if row.notice_ms is None]
     pending = sum(count for _, count in draft.snapshot.pending)
     excess = len(staying) + pending - draft.snapshot.settings.max_instances
-    reason = f"the pool has more than {draft.snapshot.settings.max_instances} instances"
+    limit = count_text(draft.snapshot.settings.max_instances, "instance")
+    reason = f"the pool has more than {limit}"
     for row in sorted(
         staying, key=lambda item: (_keep_priority(draft, item), -item.launched_ms, item.id)
     ):
         if excess <= 0:
             return
         connected = draft.observation(row).agent is not None
-        # One that was connected may be back with its work: it is left to the rule of the silent.
+        # A disconnected agent may return with work, so `_terminate_silent` decides on the end.
         is_empty = not connected and row.connected_ms is None
         state = InstanceState.TERMINATING if is_empty else InstanceState.DRAINING
         excess -= draft.disrupt(row, state, reason)
 
 
 def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
+    """Return a priority: unfilled spot requests leave first, instances with work last."""
     observed = draft.observation(row)
     if observed.status is InstanceStatus.PENDING:
         return 0
@@ -279,7 +299,7 @@ def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
 
 
 def _is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether work can be placed on the instance, now or once it has started."""
+    """Whether the scheduler can place work on the instance, now or after the start."""
     observed = draft.observation(row)
     is_leaving = row.notice_ms is not None or observed.rebalance
     takes_work = observed.agent is None or observed.agent.takes_work
@@ -287,27 +307,27 @@ def _is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def _capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    """Return the instances that take work, now or after the start."""
     return [row for row in draft.rows.values() if _is_capacity(draft, row)]
 
 
 def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """The instances whose agents are there and have no work."""
+    """Return the instances that take work and have a connected, idle agent."""
     return [row for row in _connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 
 def _busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """The instances whose agents are there and have work."""
+    """Return the instances that take work and have a connected agent with work."""
     return [row for row in _connected_capacity_rows(draft) if _is_busy(draft, row)]
 
 
 def _connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    """Return the instances that take work and have a connected agent."""
     return [row for row in _capacity_rows(draft) if draft.observation(row).agent is not None]
 
 
 def _starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """The instances whose agents will be there: they have not enrolled yet, or their pool has not
-    processed the message that they have.
-    """
+    """Return the instances with agents that will connect: not enrolled or joining, not silent."""
     return [
         row
         for row in _capacity_rows(draft)
@@ -318,30 +338,34 @@ def _starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 
 def _is_busy(draft: DraftPlan, row: InstanceRow) -> bool:
+    """Whether the instance has a connected agent with work."""
     agent = draft.observation(row).agent
     return agent is not None and not agent.idle
 
 
 @dataclass(frozen=True)
 class _Need:
-    """The need of the waiting requests. `waiting`: all of them; `demand`: those that may have an
-    instance now; `most`: the instances that may be launched; `is_short`: that is too few, and
-    `lacks_gang` if a request over several gets none for it. `overdue`: the one that has waited too
-    long.
-    """
+    """The waiting requests and the necessary launches."""
 
     waiting: Demand
+    """All waiting requests, including replacements for work on instances with a notice."""
     demand: Demand
+    """The waiting requests without jobs that wait for spot capacity."""
     order: tuple[Offering, ...]
+    """The offerings that may be launched, the best first."""
     on_demand: tuple[Offering, ...]
     launches: tuple[Launch, ...] = ()
+    """The wanted launches, before they are limited to `most` instances."""
     most: int = 0
     is_short: bool = False
+    """Whether the maximum is too low for the wanted launches."""
     lacks_gang: bool = False
+    """Whether the maximum is too low for a gang or the overdue request."""
     overdue: OverdueRequest | None = None
 
 
 def _assess_need(draft: DraftPlan) -> _Need:
+    """Compute the launches that the waiting requests need; the draft is unchanged."""
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     order, on_demand = offerings.usable_offerings(
         settings, snapshot.offerings, draft.health, snapshot.now_ms
@@ -376,27 +400,27 @@ def _assess_need(draft: DraftPlan) -> _Need:
 
 
 def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
-    """The launches, and why pending work gets none, "" if it does."""
+    """Return the launches, and why pending work gets too few instances, for users, or ""."""
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, _assess_need(draft)
     if snapshot.api_down:
-        # An instance could not enrol, and would end as one that failed to boot.
+        # A new instance could not enrol, and would end as a failed boot.
         is_wanted = need.waiting.has_pending
         return (), "the cluster's API is down, so no instance could reach it" if is_wanted else ""
     pending = [offering for offering, count in snapshot.pending for _ in range(count)]
-    there = [row for row in draft.rows.values() if _counts_against_max(row)]
+    existing = [row for row in draft.rows.values() if _counts_against_max(row)]
     least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
-    must = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
-    if not need.order and not (must and need.on_demand):
+    needs_on_demand = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
+    if not need.order and not (needs_on_demand and need.on_demand):
         return (), _no_launch_reason(draft, need.waiting, least)
     if not need.order or need.lacks_gang or _is_minimum_in_the_way(draft, need, least):
         least = 0
     bounds = sizing.LaunchBounds(least, need.most)
     launches = sizing.clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
     mix = sizing.MarketCounts(
-        len(there) + len(pending),
+        len(existing) + len(pending),
         sum(
             offering.market is Market.ON_DEMAND
-            for offering in [*pending, *(row.offering for row in there)]
+            for offering in [*pending, *(row.offering for row in existing)]
         ),
     )
     launches = sizing.apply_on_demand_base(launches, settings, need.on_demand, mix)
@@ -408,9 +432,10 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
 
 
 def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
-    """Whether so many instances for the minimum, of the best offering that is open, would take the
-    place of those that a waiting request needs, also while none of these can be had: they would
-    have to go again each time that one is tried.
+    """Whether `least` instances of the best offering would use up room that a request needs.
+
+    Requests that only offerings in back-off can serve count as well. Otherwise, the minimum would
+    have to drain again at the next attempt with such an offering.
     """
     most = draft.snapshot.settings.max_instances
     sizes = {offering.slots for offering in draft.snapshot.offerings}
@@ -419,23 +444,24 @@ def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
 
 
 def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
+    """Return the capacity of an instance without work and without a connected agent."""
     slots, zone = row.offering.slots, row.zone or row.offering.zone
     return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)
 
 
 def _counts_against_max(row: InstanceRow) -> bool:
-    """Whether an instance counts against the maximum."""
-    lives = row.state in _ACTIVE or row.state is InstanceState.DRAINING
-    return lives and row.notice_ms is None
+    """Whether an instance is starting, running or draining, without an interruption notice."""
+    is_live = row.state in _ACTIVE or row.state is InstanceState.DRAINING
+    return is_live and row.notice_ms is None
 
 
 def _is_leaving(row: InstanceRow) -> bool:
-    """Whether an instance that counts against the maximum drains, or is silent and may be lost."""
+    """Whether the instance drains, or has a silent agent that may be lost."""
     return row.state is InstanceState.DRAINING or row.silent_ms is not None
 
 
 def _demand_with_replacements(draft: DraftPlan) -> Demand:
-    """The pending work, and what runs on instances with a notice: it will be requested again."""
+    """Return the pending work and the work on instances with a notice. Return no held work."""
     demand = draft.snapshot.demand
     if demand.hold_reason:
         return Demand(hold_reason=demand.hold_reason)
@@ -448,14 +474,16 @@ def _demand_with_replacements(draft: DraftPlan) -> Demand:
 
 
 def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
+    """Return why no offering can be launched, for users; "" if no instance is wanted."""
     if not (demand.has_pending or least > 0):
         return demand.hold_reason if draft.snapshot.demand.has_pending else ""
     snapshot = draft.snapshot
-    told = offerings.unavailability_text(snapshot.offerings, draft.health, snapshot.now_ms)
-    return f"no instance can be launched: {told}" if told else "the pool has no offerings"
+    text = offerings.unavailability_text(snapshot.offerings, draft.health, snapshot.now_ms)
+    return f"no instance can be launched: {text}" if text else "the pool has no offerings"
 
 
 def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> str:
+    """Return why pending work gets too few instances, for users, or ""."""
     snapshot = draft.snapshot
     if demand.hold_reason and snapshot.demand.has_pending:
         return demand.hold_reason
@@ -465,11 +493,8 @@ def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> st
             f"{offering.name} with {offering.slots}" for offering in snapshot.offerings
         )
         sizes = ", ".join(map(str, large))
-        return f"requests for {sizes} slots fit into no {most} instances of one offering: {have}"
+        instances = count_text(most, "instance")
+        return f"requests for {sizes} slots do not fit into {instances} of one offering: {have}"
     if capped:
-        return f"the pool has its {most} instances"
+        return f"the pool has {count_text(most, 'instance')}, its maximum"
     return ""
-
-
-def _launch_text(launch: Launch) -> str:
-    return f"launch {launch.count} of {launch.offering.name}"

@@ -1,6 +1,7 @@
-"""Parsing of a pool's provider settings: JSON in the words of the cluster's configuration.
+"""Parsing of a pool's provider settings, and the encoding of settings in fleet rows.
 
-The configuration has validated them; what this module cannot use it refuses by name.
+The input is JSON with the field names of the cluster's configuration, which has been validated. An
+unusable value raises SettingsInvalid, which names the field.
 """
 
 import json
@@ -32,12 +33,15 @@ _OFFERING = lazy_adapter(Offering)
 
 
 class SettingsInvalid(ValueError):
-    """Provider settings that cannot be used; the message names the field and what it expects."""
+    """An unusable provider setting. The message names the field and the expected value."""
 
 
 def parse_provider_settings(text: str) -> ProvisionerSettings:
-    """Parse a pool's `provider` section: `type`, the numbers, `offerings`, and the cloud's own
-    fields. Periods are texts such as 20m, or seconds. Raises SettingsInvalid.
+    """Parse a pool's `provider` section, a JSON object with `type` and the settings.
+
+    A period is a text such as `20m`, or a number of seconds. Determined's `launch_error_retries`
+    sets `launch_error_limit` to one more, unless the latter is given. Unknown fields are the
+    cloud's own and go into `section`. Raises SettingsInvalid.
     """
     fields = _parse_object(text)
     kind = fields.pop("type", None)
@@ -57,16 +61,17 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
 
 
 def encode_settings(settings: ProvisionerSettings) -> str:
-    """Encode settings for a fleet's row."""
+    """Encode settings as JSON for a fleet's row, without default values."""
     return _SETTINGS().dump_json(settings, exclude_defaults=True).decode()
 
 
 def decode_settings(text: str) -> ProvisionerSettings:
-    """Decode settings from a fleet's row. Raises SettingsInvalid."""
+    """Decode the settings that `encode_settings` wrote. Raises SettingsInvalid."""
     return _validate_settings(_parse_object(text))
 
 
 def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
+    """Return settings with the given fields. Raises SettingsInvalid for invalid values."""
     try:
         settings = _SETTINGS().validate_python(fields)
     except ValidationError as error:
@@ -87,6 +92,7 @@ def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
 
 
 def _parse_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises SettingsInvalid for any other text."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,6 +103,10 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _parse_offering(fields: object) -> Offering:
+    """Parse an offering. The default name is `TYPE/ZONE/MARKET`, without an empty zone.
+
+    Defaults: one slot, on demand, any zone. Raises SettingsInvalid.
+    """
     if not isinstance(fields, dict):
         raise SettingsInvalid("provider.offerings: each must be a map")
     with_defaults = {"zone": "", "market": "on_demand", "slots": 1, **fields}
@@ -111,6 +121,10 @@ def _parse_offering(fields: object) -> Offering:
 
 
 def _parse_duration_ms(name: str, value: object) -> int:
+    """Convert a positive number of seconds, or a text like `1h30m`, to milliseconds.
+
+    Raises SettingsInvalid, naming the setting `name`, for any other value.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
         return int(value * 1_000)
     pieces = _DURATION_PART.findall(value) if isinstance(value, str) else []

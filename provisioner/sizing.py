@@ -1,17 +1,17 @@
-"""The number of instances to launch, of which offerings, for the pending work.
+"""The number and the offerings of instances to launch for the pending work. Pure.
 
-With one size of instance and requests that fill it this is the decider of Determined 0.19: the
-pending slots, capped for each job by what it may still have, in whole instances, less those that
-are starting. Requests that do not fill an instance are packed, the largest first, each into the
-fullest instance that has room (best fit decreasing). With several sizes of instance each request
-counts for the first offering that can serve it, alone or as one of several whole instances.
+For requests that fill instances of a single size, the rule is that of Determined 0.19: the pending
+slots in whole instances, less the starting instances. The slots of a job are capped by its limit.
+Smaller requests are packed, the largest first, each into the fullest instance that has room (best
+fit decreasing). With several instance sizes, a request counts for the first offering that can serve
+it, on one instance or on several that it fills.
 
-A request over several instances is served by all of them or not at all. Those of it that are
-there without work, which nothing else could use, count like those that start; where even with them
-it cannot have enough below the maximum, it counts for the next offering that can serve it, and
-none is launched for it where there is no other. The one that has waited too long comes first, and
-counts those with work too: the pool holds them for it, but only once all are there (reservations.py
-of the scheduler).
+A gang (a request that fills several instances) gets all of its instances or none. Idle and starting
+instances count towards it. If the maximum leaves too little room, the gang counts for the next
+offering that can serve it. If no offering is left, nothing is launched for the gang.
+
+The overdue request is served first. Instances with work count towards an overdue gang as well: the
+scheduler reserves them, but only once all are connected (scheduling/reservations.py).
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.model import Demand, Launch, ProvisionerSettings
-from provisioner.overdue_requests import OverdueRequest, servable_needs, waits_for_capacity
+from provisioner.overdue_requests import OverdueRequest, servable_shapes, waits_for_capacity
 from provisioner.request_shapes import (
     InstanceBounds,
     RequestShape,
@@ -34,53 +34,64 @@ from provisioner.request_shapes import (
 
 @dataclass(frozen=True, slots=True)
 class LaunchBounds:
-    """The least number of instances to launch, whatever is pending, and the most."""
+    """The bounds of the number of instances to launch."""
 
     least: int
+    """The number of instances to launch even without pending work, for the pool's minimum."""
     most: int
+    """The number of instances that the pool's maximum allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarketCounts:
-    """Instances that run or start: all of them, and those on demand."""
+    """The number of instances that count against the pool's maximum or are being launched."""
 
     total: int
     on_demand: int
+    """The number of on-demand instances, which `total` includes."""
 
 
 @dataclass
 class FreeCapacity:
-    """Slots of an instance that are not yet assigned to any request; `size` is all it has. One
-    with work has none.
-
-    `is_connected`: its agent is there, and the scheduler has used it for what fits on it alone;
-    `zone`: where it is, "" where that is not known.
-    """
+    """The unused slots of an instance."""
 
     size: int
+    """The number of slots that the instance has."""
     slots: int
+    """The number of slots that are not assigned to a request; 0 for an instance with work."""
     market: Market
     is_connected: bool = False
+    """Whether the agent is connected.
+
+    The scheduler has already offered a connected agent to every request that fits on one instance.
+    """
     zone: str = ""
+    """The instance's zone, or "" if unknown."""
     has_work: bool = False
 
     def may_serve(self, market: Market | None) -> bool:
-        """Whether a request of a market may run here: on what is there, which the scheduler uses
-        however it was bought, or on a fresh one of the market. Spot requests may run on demand too.
+        """Whether a request that is restricted to `market` may run on this instance.
+
+        The scheduler ignores the market of connected instances. On-demand instances may serve spot
+        requests, but not the reverse.
         """
         return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is assigned to it."""
+        """Whether all of the instance's slots are unassigned."""
         return self.slots == self.size
 
 
 class SizedLaunches(NamedTuple):
-    """Launches, and whether a request over several instances gets none for want of room."""
+    """The launches for the pending work."""
 
     launches: tuple[Launch, ...]
     is_short: bool
+    """Whether a request lacks room below the maximum.
+
+    This is a gang that gets no launch, or the overdue request while instances drain for it.
+    """
 
 
 def launches_for_demand(
@@ -91,35 +102,41 @@ def launches_for_demand(
     on_demand: Sequence[Offering] = (),
     overdue: OverdueRequest | None = None,
 ) -> SizedLaunches:
-    """The launches that serve all pending requests, beside the instances in `capacity`, whose free
-    slots are used up.
+    """Return the launches that the pending requests need in addition to `capacity`.
 
-    `order`: the offerings that may be launched, the best first; `on_demand`: those that requests
-    restricted to that market may use, even if they are not in `order`; `overdue`: the request that
-    has waited too long.
+    Requests use up the free slots in `capacity`, which this function changes. Gangs get no launches
+    beyond `bounds.room`. Requests for single instances do; the caller clamps the result.
+
+    Args:
+        order: the offerings that may be launched, the best first.
+        capacity: the instances that exist or are being launched.
+        on_demand: the offerings for requests that are restricted to the on-demand market; they may
+            be absent from `order`.
+        overdue: the request to serve first. If it gets nothing now, but draining instances will
+            make room for it, nothing is launched at all.
     """
     launches: list[Launch] = []
-    left, served = request_shapes(demand), Counter[RequestShape]()
+    unserved, served = request_shapes(demand), Counter[RequestShape]()
     room, short = bounds.room, set[RequestShape]()
-    able = (*order, *(item for item in on_demand if item not in order))
-    starting = sum(not free_capacity.is_connected for free_capacity in capacity)
+    usable = (*order, *(item for item in on_demand if item not in order))
+    starting = sum(not instance.is_connected for instance in capacity)
     if overdue is not None:
-        # Before the others: these would take the room below the maximum.
+        # Requests without precedence would use up the room below the maximum.
         launches, fresh = _launches_for_overdue(
-            demand, overdue, able, order, capacity, bounds, served
+            demand, overdue, usable, order, capacity, bounds, served
         )
-        there = Counter(free_capacity.size for free_capacity in capacity)
-        if not any(served.values()) and waits_for_capacity(overdue, there, bounds):
+        sizes = Counter(instance.size for instance in capacity)
+        if not any(served.values()) and waits_for_capacity(overdue, sizes, bounds):
             return SizedLaunches((), True)
         capacity = [*capacity, *fresh]
         room -= sum(launch.count for launch in launches)
-    for offering in able:
-        needs = servable_needs(left, offering, order, bounds.instances_max)
-        gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
-        left -= needs - lacking
-        short = (short - needs) | lacking
+    for offering in usable:
+        shapes = servable_shapes(unserved, offering, order, bounds.instances_max)
+        gangs, too_large = _launches_for_gangs(demand, shapes, offering, capacity, room, served)
+        unserved -= shapes - too_large
+        short = (short - shapes) | too_large
         singles = _instances_for_single(
-            demand, needs, offering.slots, offering.market, capacity, served
+            demand, shapes, offering.slots, offering.market, capacity, served
         )
         room = max(0, room - singles - sum(gang.count for gang in gangs))
         launches += gangs
@@ -131,28 +148,30 @@ def launches_for_demand(
 def _launches_for_overdue(
     demand: Demand,
     overdue: OverdueRequest,
-    able: Sequence[Offering],
+    usable: Sequence[Offering],
     order: Sequence[Offering],
     capacity: Sequence[FreeCapacity],
     bounds: InstanceBounds,
     served: Counter[RequestShape],
 ) -> tuple[list[Launch], list[FreeCapacity]]:
-    """The launches for the request that has waited too long, and what of them it leaves to others;
-    none where an instance that is there can hold it alone.
+    """Return the launches for the overdue request, and the new slots that stay free.
+
+    Return no launches if an instance in `capacity` is large enough for the request. Count the
+    request in `served` if it gets its instances.
     """
     launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
-    if any(free_capacity.size >= overdue.slots for free_capacity in capacity):
+    if any(instance.size >= overdue.slots for instance in capacity):
         return launches, fresh
-    for offering in able:
-        needs = servable_needs(overdue.shapes, offering, order, bounds.instances_max)
+    for offering in usable:
+        shapes = servable_shapes(overdue.shapes, offering, order, bounds.instances_max)
         if overdue.slots > offering.slots:
-            gangs, _ = _launches_for_spanning(
-                demand, needs, offering, capacity, room, served, overdue.shapes
+            gangs, _ = _launches_for_gangs(
+                demand, shapes, offering, capacity, room, served, overdue.shapes
             )
             room -= sum(gang.count for gang in gangs)
             launches += gangs
-        elif needs and room > 0 and not any(served[need] for need in overdue.shapes):
-            served[min(needs, key=str)] += 1
+        elif shapes and room > 0 and not any(served[shape] for shape in overdue.shapes):
+            served[min(shapes, key=str)] += 1
             room -= 1
             launches.append(Launch(offering, 1))
             left = offering.slots - overdue.slots
@@ -163,11 +182,15 @@ def _launches_for_overdue(
 def count_kept_idle(
     demand: Demand, size: int, idle: int, busy: int, starting: int, bounds: InstanceBounds
 ) -> int:
-    """How many of the idle instances of so many slots pending requests fit: those that need one
-    instance, and those over several, once those that start or may be launched have come, and for
-    the one that has waited too long the `busy` ones too.
+    """Count the idle instances with `size` slots that pending requests will use, at most `idle`.
 
-    The scheduler does not mind on which market an instance was bought.
+    Single-instance requests count first. A gang counts if idle, starting and launchable instances
+    suffice for it. For the overdue gang, busy instances count as well. Markets are ignored, as by
+    the scheduler. The result is 0 if the demand has a hold reason.
+
+    Args:
+        idle, busy, starting: the numbers of instances of this size in each condition.
+        bounds: `bounds.room` is the number of launchable instances.
     """
     if demand.hold_reason:
         return 0
@@ -183,11 +206,11 @@ def count_kept_idle(
     )
     if overdue > size and overdue // size <= idle + busy + starting + bounds.room:
         kept = max(kept, min(idle, overdue // size))
-    for need, count in _ordered_requests(demand, request_shapes(demand)):
-        if need.slots <= size or not can_serve(size, need, bounds.instances_max):
+    for shape, count in _ordered_requests(demand, request_shapes(demand)):
+        if shape.slots <= size or not can_serve(size, shape, bounds.instances_max):
             continue
         for _ in range(count):
-            wanted = need.slots // size
+            wanted = shape.slots // size
             if kept >= idle or wanted > idle - kept + starting + bounds.room:
                 break
             kept += min(wanted, idle - kept)
@@ -195,25 +218,31 @@ def count_kept_idle(
 
 
 def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
-    """Whether any pending request may have slots, and instances of one of these sizes serve it."""
-    needs = {
-        need
-        for need in request_shapes(demand)
-        if any(can_serve(size, need, instances_max) for size in sizes)
+    """Whether instances of any size in `sizes` would serve a pending request that may start now.
+
+    True also for any pending zero-slot request. A request may not start if its job has used up its
+    slots.
+    """
+    shapes = {
+        shape
+        for shape in request_shapes(demand)
+        if any(can_serve(size, shape, instances_max) for size in sizes)
     }
-    return bool(demand.zero_slot_requests) or any(count_requests(demand, needs).values())
+    return bool(demand.zero_slot_requests) or any(count_requests(demand, shapes).values())
 
 
 def needs_more_room(
     demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
 ) -> bool:
-    """Whether a pending request that instances of `other` slots do not serve needs more of those
-    that do, of any of these sizes, than there is room for.
+    """Whether a pending request needs more instances than `bounds.room`.
+
+    Skip requests that instances with `other` slots can serve, and requests that no size in `sizes`
+    can serve. A request needs the fewest instances that any size in `sizes` allows.
     """
-    for need in request_shapes(demand):
-        if not can_serve(other, need, bounds.instances_max):
-            able = [size for size in sizes if can_serve(size, need, bounds.instances_max)]
-            if able and min(ceil(need.slots / size) for size in able) > bounds.room:
+    for shape in request_shapes(demand):
+        if not can_serve(other, shape, bounds.instances_max):
+            able = [size for size in sizes if can_serve(size, shape, bounds.instances_max)]
+            if able and min(ceil(shape.slots / size) for size in able) > bounds.room:
                 return True
     return False
 
@@ -221,7 +250,11 @@ def needs_more_room(
 def clamp_launches(
     launches: Sequence[Launch], bounds: LaunchBounds, first: Offering
 ) -> tuple[Launch, ...]:
-    """The launches within the bounds; added ones are of `first`. The upper bound wins."""
+    """Return the launches, limited to `bounds.most` instances and raised to `bounds.least`.
+
+    Earlier launches take precedence. A gang that exceeds the limit is left out as a whole. Added
+    instances have the offering `first`. The upper bound wins over the lower one.
+    """
     kept: list[Launch] = []
     left = max(0, bounds.most)
     for launch in launches:
@@ -231,34 +264,37 @@ def clamp_launches(
         kept += [replace(launch, count=count)] if count else []
         left -= count
     total = sum(launch.count for launch in kept)
-    lacking = min(left, bounds.least - total)
-    return tuple(kept if lacking <= 0 else _merge_launches([*kept, Launch(first, lacking)]))
+    missing = min(left, bounds.least - total)
+    return tuple(kept if missing <= 0 else _merge_launches([*kept, Launch(first, missing)]))
 
 
 def apply_on_demand_base(
     launches: Sequence[Launch],
     settings: ProvisionerSettings,
     on_demand: Sequence[Offering],
-    there: MarketCounts,
+    existing: MarketCounts,
 ) -> tuple[Launch, ...]:
-    """The launches with as many moved to on-demand offerings of the same size as the base share
-    asks for, where there are such.
+    """Return the launches, moving spot launches to on-demand offerings for the on-demand base.
+
+    Move as many instances as the share `settings.on_demand_base` of all instances requires. A
+    launch moves only to an offering in `on_demand` with the same number of slots. A gang moves as a
+    whole.
     """
-    total = there.total + sum(launch.count for launch in launches)
-    lacking = ceil(settings.on_demand_base * total) - there.on_demand
-    lacking -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
+    total = existing.total + sum(launch.count for launch in launches)
+    missing = ceil(settings.on_demand_base * total) - existing.on_demand
+    missing -= sum(item.count for item in launches if item.offering.market is Market.ON_DEMAND)
     done: list[Launch] = []
     for launch in launches:
         slots = launch.offering.slots
         instead = next((offering for offering in on_demand if offering.slots == slots), None)
         swaps = launch.offering.market is Market.SPOT and instead is not None
-        count = min(launch.count, max(0, lacking)) if swaps else 0
+        count = min(launch.count, max(0, missing)) if swaps else 0
         if launch.together and count:
-            # A gang is on one market.
+            # All instances of a gang are bought on a single market.
             count = launch.count
         if instead is not None and count:
             done.append(replace(launch, offering=instead, count=count))
-            lacking -= count
+            missing -= count
         if launch.count > count:
             done.append(replace(launch, count=launch.count - count))
     return tuple(_merge_launches(done))
@@ -267,135 +303,148 @@ def apply_on_demand_base(
 def unservable_sizes(
     demand: Demand, offerings: Sequence[Offering], instances_max: int
 ) -> list[int]:
-    """The pending sizes, in slots, that no offering can serve."""
+    """Return the sizes, in slots, of pending requests that no offering can serve, in order."""
     large = {
-        need.slots
-        for need in request_shapes(demand)
-        if not any(can_serve(offering.slots, need, instances_max) for offering in offerings)
+        shape.slots
+        for shape in request_shapes(demand)
+        if not any(can_serve(offering.slots, shape, instances_max) for offering in offerings)
     }
     return sorted(large)
 
 
 def _ordered_requests(
-    demand: Demand, needs: set[RequestShape], served: Counter[RequestShape] | None = None
+    demand: Demand, shapes: set[RequestShape], served: Counter[RequestShape] | None = None
 ) -> list[tuple[RequestShape, int]]:
-    """The requests of these shapes that their jobs may have at once, the smallest first, without
-    those that are `served` already.
+    """Return the number of unserved requests of each shape in `shapes`, the smallest first.
+
+    Count only requests that their jobs may start now. `served` counts requests that have instances.
     """
-    requests = count_requests(demand, needs) - (served or Counter())
+    requests = count_requests(demand, shapes) - (served or Counter())
     return sorted(
         requests.items(),
         key=lambda item: (item[0].slots, item[0].single_agent, str(item[0].market)),
     )
 
 
-def _launches_for_spanning(
+def _launches_for_gangs(
     demand: Demand,
-    needs: set[RequestShape],
+    shapes: set[RequestShape],
     offering: Offering,
     capacity: Sequence[FreeCapacity],
     room: int,
     served: Counter[RequestShape],
     overdue: Collection[RequestShape] = (),
 ) -> tuple[list[Launch], set[RequestShape]]:
-    """A launch for each request that needs several whole instances, of which `room` may be had, and
-    the shapes of those for which that is too few. `served` counts those that have enough;
-    `overdue`: the shapes of which the first request may count on instances with work.
+    """Return a launch for each gang of `offering`, and the shapes of gangs that exceed `room`.
+
+    A gang uses empty instances in `capacity` first, and its launch is for the rest. Nothing is
+    launched for a gang whose rest exceeds `room`. Count each gang that has its instances in
+    `served`, and set the free slots of the instances that it uses to 0.
+
+    Args:
+        shapes: the shapes that `offering` can serve; those that fit on one instance are ignored.
+        room: the number of instances that may be launched.
+        overdue: the shapes of the overdue request; its first gang may use instances with work.
     """
     launches: list[Launch] = []
-    lacking = set[RequestShape]()
-    spanning = {need for need in needs if need.slots > offering.slots}
-    for need, count in _ordered_requests(demand, spanning, served):
-        for _ in range(count - _take_starting(need, count, capacity, served)):
-            wanted = need.slots // offering.slots
-            is_next = need in overdue and not any(served[one] for one in overdue)
+    too_large = set[RequestShape]()
+    gang_shapes = {shape for shape in shapes if shape.slots > offering.slots}
+    for shape, count in _ordered_requests(demand, gang_shapes, served):
+        for _ in range(count - _assign_to_starting(shape, count, capacity, served)):
+            wanted = shape.slots // offering.slots
+            is_next = shape in overdue and not any(served[other] for other in overdue)
             usable = [
-                free_capacity
-                for free_capacity in sorted(capacity, key=lambda one: one.has_work)
-                if free_capacity.size == offering.slots
-                and (free_capacity.is_empty or (is_next and free_capacity.has_work))
-                and free_capacity.may_serve(need.market)
+                instance
+                for instance in sorted(capacity, key=lambda item: item.has_work)
+                if instance.size == offering.slots
+                and (instance.is_empty or (is_next and instance.has_work))
+                and instance.may_serve(shape.market)
             ][:wanted]
             fresh = wanted - len(usable)
             if fresh > room:
-                lacking.add(need)
+                too_large.add(shape)
                 break
             room -= fresh
-            served[need] += 1
+            served[shape] += 1
             if fresh:
-                zones = Counter(
-                    free_capacity.zone for free_capacity in usable if free_capacity.zone
-                )
+                zones = Counter(instance.zone for instance in usable if instance.zone)
                 zone = zones.most_common(1)[0][0] if zones else ""
                 launches.append(Launch(offering, fresh, together=True, zone=zone))
             for instance in usable:
                 instance.slots = 0
-    return launches, lacking
+    return launches, too_large
 
 
-def _take_starting(
-    need: RequestShape, count: int, capacity: Sequence[FreeCapacity], served: Counter[RequestShape]
+def _assign_to_starting(
+    shape: RequestShape, count: int, capacity: Sequence[FreeCapacity], served: Counter[RequestShape]
 ) -> int:
-    """Assign up to this many requests to larger instances that start, each to one; returns how
-    many.
+    """Assign up to `count` requests to starting instances, each to a single large enough instance.
+
+    Reduce the free slots of the instances, and count the requests in `served`. Return the number of
+    assigned requests.
     """
-    taken = 0
+    assigned = 0
     for instance in sorted(capacity, key=lambda item: item.slots):
-        while taken < count and not instance.is_connected and instance.slots >= need.slots:
-            if not instance.may_serve(need.market):
+        while assigned < count and not instance.is_connected and instance.slots >= shape.slots:
+            if not instance.may_serve(shape.market):
                 break
-            instance.slots -= need.slots
-            taken += 1
-    served[need] += taken
-    return taken
+            instance.slots -= shape.slots
+            assigned += 1
+    served[shape] += assigned
+    return assigned
 
 
 def _instances_for_single(
     demand: Demand,
-    needs: set[RequestShape],
+    shapes: set[RequestShape],
     size: int,
     market: Market,
     capacity: Sequence[FreeCapacity] = (),
     served: Counter[RequestShape] | None = None,
 ) -> int:
-    """Fresh instances for the requests that fit on one, after what starts has taken its share, but
-    for those that have been `served` by several.
+    """Return the number of instances with `size` slots to launch for single-instance requests.
+
+    Pack the requests, the largest first, into starting instances in `capacity`, and the rest into
+    new instances. Reduce the free slots of the starting instances. Skip the requests that `served`
+    counts, and connected instances, which the scheduler has already offered to these requests.
     """
-    single = {need for need in needs if 0 < need.slots <= size}
+    single = {shape for shape in shapes if 0 < shape.slots <= size}
     fresh: list[FreeCapacity] = []
-    for need, count in reversed(_ordered_requests(demand, single, served)):
+    for shape, count in reversed(_ordered_requests(demand, single, served)):
         left = count
         for instance in sorted((*capacity, *fresh), key=lambda item: item.slots):
-            if left and not instance.is_connected and instance.may_serve(need.market):
-                taken = min(left, instance.slots // need.slots)
-                instance.slots -= taken * need.slots
-                left -= taken
+            if left and not instance.is_connected and instance.may_serve(shape.market):
+                assigned = min(left, instance.slots // shape.slots)
+                instance.slots -= assigned * shape.slots
+                left -= assigned
         while left:
             instance = FreeCapacity(size, size, market)
-            taken = min(left, instance.slots // need.slots)
-            instance.slots -= taken * need.slots
-            left -= taken
+            assigned = min(left, instance.slots // shape.slots)
+            instance.slots -= assigned * shape.slots
+            left -= assigned
             fresh.append(instance)
     return len(fresh)
 
 
 def _add_zero_slot_launches(
-    launches: list[Launch], demand: Demand, order: Sequence[Offering], coming: int
+    launches: list[Launch], demand: Demand, order: Sequence[Offering], starting: int
 ) -> tuple[Launch, ...]:
-    """The launches with enough instances for requests without slots too, which share instances with
-    the others.
+    """Return the launches, adding instances of the best offering for zero-slot requests.
+
+    Zero-slot requests share the `starting` and the launched instances with other requests, so only
+    the missing instances are added. Add none without an offering in `order`.
     """
     if not demand.aux_per_agent or not order:
         return tuple(launches)
-    needed = ceil(demand.zero_slot_requests / demand.aux_per_agent) - coming
-    lacking = needed - sum(launch.count for launch in launches)
+    needed = ceil(demand.zero_slot_requests / demand.aux_per_agent) - starting
+    missing = needed - sum(launch.count for launch in launches)
     return tuple(
-        _merge_launches([*launches, Launch(order[0], lacking)] if lacking > 0 else launches)
+        _merge_launches([*launches, Launch(order[0], missing)] if missing > 0 else launches)
     )
 
 
 def _merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
-    """The launches with those of one offering as one, but each gang's by itself."""
+    """Yield the launches of gangs unchanged, then a single launch for each offering."""
     counts: dict[Offering, int] = {}
     for launch in launches:
         if not launch.together:

@@ -1,1 +1,1 @@
-"""The clouds that instances come from, one folder each, behind one protocol."""
+"""The CloudProvider protocol, and a folder with an implementation for each cloud."""

@@ -1,7 +1,7 @@
-"""The CloudProvider protocol: where instances come from.
+"""The CloudProvider protocol, which launches, lists and terminates instances of a cloud.
 
-An instance carries the tags that its launch gave it, and its id is the name of its agent, which
-enrols by itself. No method waits for an instance to boot or to end: `list_instances` reports it.
+An instance keeps the tags of its launch. Its id is the name of its agent, which enrols on its own.
+No method waits for a boot or an end; `list_instances` reports the progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,118 +18,125 @@ INTENT_TAG = "detcloud-intent"
 
 @dataclass(frozen=True, slots=True)
 class CloudInstance:
-    """An instance as its cloud lists it. `notice_ms`: when it is taken away, as announced;
-    `rebalance`: the cloud says that this has become likely; `end`: why it ends or has ended, where
-    the cloud says; `boot_report`: what it says itself of a boot that failed;
-    `zone`: where it is, "" where the cloud has no zones; `reservation`: the reserved capacity that
-    it takes up, whose end is its own, "" without any.
-    """
+    """An instance in the cloud's list."""
 
     id: str
     status: InstanceStatus
     launched_ms: int
+    """The launch time in epoch milliseconds, by the cloud's clock."""
     tags: Mapping[str, str]
     notice_ms: int | None = None
+    """The announced time at which the cloud takes the instance away."""
     rebalance: bool = False
+    """Whether the cloud recommends replacing the instance."""
     end: EndReason | None = None
+    """The reason for the instance's end, from the cloud."""
     boot_report: str = ""
+    """The report of a failed boot that the instance sent itself, or ""."""
     zone: str = ""
+    """The instance's zone; "" in a cloud without zones."""
     reservation: str = ""
+    """The id of the reserved capacity that the instance uses and ends with, or ""."""
 
 
 class CloudError(Exception):
-    """A failed request to a cloud; `kind` tells what that means for another try."""
+    """A failed request to a cloud. `kind` decides on the back-off of the offering."""
 
     kind = ErrorKind.UNKNOWN
 
 
 class NoCapacity(CloudError):
-    """The cloud has no such instance left at this place, for a while."""
+    """A temporary lack of instances of the requested type in the cloud."""
 
     kind = ErrorKind.CAPACITY
 
 
 class QuotaExceeded(CloudError):
-    """The account's quota for such instances is used up."""
+    """An account's used-up quota."""
 
     kind = ErrorKind.QUOTA
 
 
 class NotAllowed(CloudError):
-    """The credentials are missing, wrong, or not sufficient."""
+    """Missing, wrong or insufficient credentials."""
 
     kind = ErrorKind.AUTH
 
 
 class ConfigurationError(CloudError):
-    """The request can never succeed as it is: an unknown image, type or network."""
+    """A request that cannot succeed unchanged: an unknown image, instance type or network."""
 
     kind = ErrorKind.CONFIGURATION
 
 
 class TokenReused(ConfigurationError):
-    """The token was used before, with another request."""
+    """A launch token that was used before with a different request."""
 
 
 class ThrottlingError(CloudError):
-    """There were too many calls: nothing was done."""
+    """Too many calls. The cloud has ignored the request."""
 
     kind = ErrorKind.THROTTLED
 
 
 class OutcomeUnknown(CloudError):
-    """The request was not answered and may have been carried out: repeat it with the same token."""
+    """A request without a response, which the cloud may have executed.
+
+    The caller repeats the request with the same token.
+    """
 
 
 class LaunchUnderWay(OutcomeUnknown):
-    """The cloud took the request and does not say yet what comes of it."""
+    """A launch that the cloud has accepted and not finished."""
 
 
 class CloudProvider(Protocol):
-    """The instances of one account at one place. Safe to call from several threads and processes at
-    once.
+    """The instances of an account in a region. Safe for concurrent threads and processes.
 
-    Each method raises the most specific CloudError, and never an error of an SDK. No method
-    retries: the caller does.
+    Each method raises the most specific CloudError and never an SDK's error. No method retries a
+    failed request; the caller does.
     """
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The offerings that can be launched here, in the order of preference, with prices if
-        known. May be cached for hours.
+        """Return the pool's offerings in order of preference, with prices if known.
+
+        The result may be cached for hours.
         """
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch at least one and at most `request.count` instances, tagged with the request's
-        cluster, pool and intent from their first moment; they may become visible later. Where the
-        request is `together` it is all of them or none, and all in one zone.
+        """Launch 1 to `request.count` instances, and return the launched instances.
 
-        `request.token` makes it safe to repeat: the same request with the same token returns the
-        same instances, also those that have ended since, and launches none. Another request with
-        that token raises TokenReused. A token is valid for an hour at least. After OutcomeUnknown
-        anything may have happened, and LaunchUnderWay says that nothing is wrong with that; after
-        any other error nothing was launched, as far as the cloud knows.
+        The instances have the tags of the request's cluster, pool and intent from the start; they
+        may appear in the cloud's list later. A `together` request launches all of its instances in
+        one zone, or none.
+
+        A repeated request with the same `request.token` launches nothing and returns the instances
+        of the first request, including ended ones. A token is valid for at least an hour.
+
+        Raises:
+            TokenReused: the token belongs to a different request.
+            LaunchUnderWay: the launch is in progress; repeat the request later.
+            OutcomeUnknown: the instances may have been launched.
+            CloudError: as far as the cloud reports, nothing was launched.
         """
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """Return all instances tagged with the cluster, and with the pool unless None, in any
-        state.
+        """Return the tagged instances of the cluster, or of a single pool, in any state.
 
-        Eventually consistent: an instance may be missing or show an older state up to 40 s after
-        its launch or a change. One that has ended is listed as TERMINATED for a while or not at
-        all.
+        The list is eventually consistent: for up to 40 s after a launch or change, an instance may
+        be missing or have an older state. An ended instance is TERMINATED for a while, then absent.
         """
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Ask for the end of instances, whatever their state; their disks are deleted with them.
+        """Request the end of instances in any state, and the deletion of the disks.
 
-        Repeating it is harmless. An unknown id is no error: the instance may be gone, or be so
-        fresh that the cloud does not see it yet, and is to be terminated again while it is listed.
+        Repeated calls and unknown ids are harmless. The cloud may not know a fresh instance yet, so
+        the caller repeats the call while the instance is listed.
         """
 
     def boot_log(self, instance: str) -> str:
-        """Return what an instance wrote while it booted, the end of it at least; "" where the cloud
-        has nothing of it, as of one that is unknown.
+        """Return at least the end of an instance's boot output, or "" without output.
 
-        There for as long as the instance, and for a while after its end. It may hold what its
-        machine image and its pool's own script wrote: callers that show it mask secrets.
+        The cloud keeps the output for a while after the instance's end. It may contain secrets that
+        the machine image or the pool's script wrote, so callers mask it before they show it.
         """

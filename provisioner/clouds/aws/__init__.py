@@ -1,1 +1,1 @@
-"""Instances of EC2."""
+"""The CloudProvider for Amazon EC2."""

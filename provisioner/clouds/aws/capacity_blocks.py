@@ -1,5 +1,7 @@
-"""Launches into capacity blocks: none before a block's start, and none that EC2 would end before it
-has done any work. A block's end is known from its purchase, so EC2 is asked before each launch.
+"""The check before a launch into a capacity block.
+
+Nothing is launched before a block begins, nor when an instance could not start its work before the
+block's end. EC2 reports the end of a block from its purchase on, so each launch reads it.
 """
 
 import logging
@@ -19,21 +21,26 @@ log = logging.getLogger(__name__)
 
 
 class CapacityBlocks:
-    """The capacity blocks of one account in one region. `clock` gives epoch ms."""
+    """The capacity blocks of an account in a region. `clock` returns epoch milliseconds."""
 
     def __init__(self, api: Ec2Api, clock: Callable[[], int]) -> None:
         self._api = api
         self._clock = clock
 
     def check(self, name: str) -> None:
-        """Check that what is launched into a block now would get to work in it. Raises NoCapacity,
-        and ConfigurationError for a block that is over; nothing where EC2 does not tell, or `name`
-        is that of a group, of whose blocks EC2 chooses one.
+        """Check that an instance launched into the block now would have time to work.
+
+        Do nothing if EC2 does not describe the block, or if `name` is the ARN of a group, from
+        which EC2 chooses a block itself.
+
+        Raises:
+            NoCapacity: the block has not begun, or its end is too near.
+            ConfigurationError: the block is over.
         """
-        found = None if name.startswith("arn:") else self._describe(name)
-        if found is None:
+        block = None if name.startswith("arn:") else self._describe(name)
+        if block is None:
             return
-        state, begins, ends = found["State"], found.get("StartDate"), found.get("EndDate")
+        state, begins, ends = block["State"], block.get("StartDate"), block.get("EndDate")
         place = f"capacity block {name}"
         if is_block_over(state):
             text = f"{place} is {state}: name another in provider.capacity_reservation"
@@ -43,19 +50,20 @@ class CapacityBlocks:
             raise NoCapacity(f"{place} is {state}{text}")
         if ends and block_use_left_ms(epoch_ms(ends), self._clock()) < CHANGEOVER_MS:
             raise NoCapacity(
-                f"{place} ends at {ends:%Y-%m-%d %H:%M} UTC, and what is in it 30 min before: "
-                f"nothing is launched into it in the {CHANGEOVER_MS // MINUTE_MS} min before that"
+                f"{place} ends at {ends:%Y-%m-%d %H:%M} UTC, and EC2 ends its instances 30 min "
+                f"earlier: no launch in the {CHANGEOVER_MS // MINUTE_MS} min before that"
             )
 
     def _describe(self, name: str) -> dict[str, Any] | None:
+        """Return EC2's description of a reservation. Return None if EC2 does not describe it."""
         try:
             answer = self._api.describe_capacity_reservations(CapacityReservationIds=[name])
         except sdk.ClientError as error:
-            # The launch itself tells what is wrong with the name.
+            # The launch request reports errors of the name to the user.
             log.info("EC2 does not describe %s: %s", name, error_code(error))
         except (sdk.BotoCoreError, ResponseParserError) as error:
             log.info("EC2 does not describe %s: %s", name, type(error).__name__)
         else:
-            found: list[dict[str, Any]] = answer["CapacityReservations"]
-            return found[0] if found else None
+            reservations: list[dict[str, Any]] = answer["CapacityReservations"]
+            return reservations[0] if reservations else None
         return None

@@ -1,4 +1,4 @@
-"""The calls of EC2's API, with the SDK's errors translated to ours."""
+"""The client of EC2's API, and the translation of the SDK's errors to CloudErrors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from provisioner.clouds.aws.errors import cloud_error
 from provisioner.clouds.provider import ConfigurationError, NotAllowed, OutcomeUnknown
 
 CONNECT_SECONDS = 3
-# A fleet answers in a few seconds; later than this the next pass asks again with the same token.
+# EC2 responds to a fleet request in a few seconds. A request without a response is repeated.
 ANSWER_SECONDS = 15
 PAGE_SIZE = 1000
 
@@ -27,7 +27,7 @@ _NO_CREDENTIALS = (
 
 
 class Ec2Api(Protocol):
-    """The calls of EC2 that are used, as boto3's client has them: the permissions needed."""
+    """The methods of boto3's EC2 client that the provisioner calls; each needs a permission."""
 
     def create_fleet(self, **request: Any) -> dict[str, Any]: ...
     def create_launch_template(self, **request: Any) -> dict[str, Any]: ...
@@ -45,8 +45,10 @@ class Ec2Api(Protocol):
 
 
 def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
-    """Create a client that never retries a call, of a session of botocore or else with the
-    environment's credentials. Raises NotAllowed, ConfigurationError.
+    """Create an EC2 client that never retries a call.
+
+    `session` is a botocore session; without one, the environment's credentials are used. Raises
+    NotAllowed or ConfigurationError.
     """
     config = Config(
         retries={"total_max_attempts": 1},
@@ -54,13 +56,13 @@ def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
         read_timeout=ANSWER_SECONDS,
     )
     with translate_errors():
-        made = session or new_session()
-        client: Ec2Api = made.create_client("ec2", region or None, config=config)
+        session = session or new_session()
+        client: Ec2Api = session.create_client("ec2", region or None, config=config)
         return client
 
 
 def read_pages(describe: Callable[..., dict[str, Any]], **request: Any) -> Iterator[dict[str, Any]]:
-    """Every page of an answer."""
+    """Call `describe` for each page of the result, and yield the pages."""
     token = ""
     while True:
         page = describe(**request, **({"NextToken": token} if token else {}))
@@ -71,33 +73,33 @@ def read_pages(describe: Callable[..., dict[str, Any]], **request: Any) -> Itera
 
 
 def equal_filter(name: str, value: str) -> dict[str, Any]:
-    """The filter of a description for one value."""
+    """Return an EC2 filter that selects resources by the value of a property."""
     return {"Name": name, "Values": [value]}
 
 
 def tag_filters(tags: dict[str, str]) -> list[dict[str, Any]]:
-    """The filters for things with all of these tags."""
+    """Return EC2 filters that select resources with all of the given tags."""
     return [equal_filter(f"tag:{key}", value) for key, value in tags.items()]
 
 
 def epoch_ms(time: Any) -> int:
-    """A time of the SDK as epoch milliseconds."""
+    """Convert a datetime of the SDK to epoch milliseconds."""
     return int(time.timestamp() * 1000)
 
 
 def error_code(error: sdk.ClientError) -> str:
-    """The code of a refusal."""
+    """Return EC2's code of an error, or ""."""
     return str(error.response["Error"].get("Code", ""))
 
 
 def error_message(error: sdk.ClientError) -> str:
-    """The message of a refusal."""
+    """Return EC2's message of an error, or ""."""
     return str(error.response["Error"].get("Message", ""))
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise the SDK's errors as CloudError, without a cause: theirs hold what no log should."""
+    """Raise the SDK's errors as CloudErrors, without a cause, which may contain secrets."""
     try:
         yield
     except sdk.ClientError as error:

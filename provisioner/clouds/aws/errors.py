@@ -1,7 +1,7 @@
-"""The meaning of EC2's error codes for another try: the one place that classifies them.
+"""The classification of EC2's error codes as CloudErrors, and of the reasons for instances' ends.
 
-The code decides before the HTTP status does: EC2 answers 503 when it throttles and 500 when it has
-no capacity, and in both cases nothing was done.
+The code takes precedence over the HTTP status: EC2 responds with 503 when it throttles and with 500
+when it has no capacity, and executes nothing in both cases.
 """
 
 import re
@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from control_plane.fleet.records import ErrorKind
+from detcloud.shared.masking import MASK
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -23,10 +24,10 @@ from provisioner.clouds.provider import (
 from provisioner.model import EndReason
 
 MESSAGE_CHARACTERS_MAX = 400
-# Of the quotas those that count the vCPUs of a family.
+# The codes of quotas that count the vCPUs of an instance family.
 VCPU_QUOTA_CODES: Final = ("VcpuLimitExceeded", "MaxSpotInstanceCountExceeded")
 
-# A code with a point that is not listed counts as what comes before the point.
+# An unlisted code with a point, `Code.Detail`, is classified as `Code`.
 _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
     (
         NoCapacity,
@@ -82,9 +83,9 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
 CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
     {code: cls for cls, codes in _CLASSES for code in codes.split()}
 )
-# Not allowed for anybody with one resource, such as a protected instance.
+# Codes that refuse an operation on a resource, for example a protected instance, to any caller.
 _SPECIFIC_TO_RESOURCE: Final = frozenset({"OperationNotPermitted"})
-# Of several errors the one that leaves the most hope counts: zones differ.
+# A fleet's errors differ by zone. The error that is most likely to succeed on retry counts.
 _BEST_TO_RETRY_FIRST: Final = (
     ThrottlingError,
     NoCapacity,
@@ -94,7 +95,7 @@ _BEST_TO_RETRY_FIRST: Final = (
     CloudError,
 )
 
-# Why an instance ended, by the code of EC2's StateReason, where that was no failure of its boot.
+# The error that an end before the agent's enrolment counts as, by the code of EC2's StateReason.
 _END_KINDS: Final = MappingProxyType(
     {
         "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
@@ -116,7 +117,10 @@ _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
-    """The CloudError that a refused call means."""
+    """Return the CloudError for an EC2 error code.
+
+    An unlisted code is an OutcomeUnknown if the HTTP `status` is 500 or above, else a CloudError.
+    """
     code = _without_fault_prefix(code)
     cls = _error_class(code)
     if cls is None:
@@ -125,38 +129,45 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
 
 def is_caller_refused(code: str) -> bool:
-    """Whether the cloud currently refuses every request of the caller, such as by throttling."""
+    """Whether EC2 refuses every request of the caller now, by throttling or missing access."""
     code = _without_fault_prefix(code)
     return code not in _SPECIFIC_TO_RESOURCE and _error_class(code) in (ThrottlingError, NotAllowed)
 
 
 def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
-    """The most hopeful of the errors of a fleet that launched nothing; there must be one. An answer
-    came, so the outcome is known whatever they say.
+    """Return the error of a fleet that launched nothing, from the errors of its subnets.
+
+    Choose the error whose retry is most likely to succeed. An OutcomeUnknown becomes a CloudError,
+    because the response shows that nothing was launched.
+    Raises ValueError without errors.
     """
-    found = []
-    for error in errors:
-        code, message = (str(error.get(name, "")) for name in ("ErrorCode", "ErrorMessage"))
-        one = cloud_error(code, message)
-        found.append(CloudError(str(one)) if isinstance(one, OutcomeUnknown) else one)
-    return min(found, key=_retry_rank)
+    cloud_errors = []
+    for item in errors:
+        code, message = (str(item.get(name, "")) for name in ("ErrorCode", "ErrorMessage"))
+        error = cloud_error(code, message)
+        cloud_errors.append(CloudError(str(error)) if isinstance(error, OutcomeUnknown) else error)
+    return min(cloud_errors, key=_retry_rank)
 
 
 def error_text(code: str, message: str) -> str:
-    """An error in words for users: without the encoded blob that EC2 appends for administrators,
-    and without what could be a credential.
+    """Return an error's text for users: the code and up to MESSAGE_CHARACTERS_MAX of the message.
+
+    Access keys are masked. The encoded blob that EC2 appends for administrators is removed.
     """
-    text = " ".join(_ACCESS_KEY.sub("********", _BLOB.sub("", message)).split())
+    text = " ".join(_ACCESS_KEY.sub(MASK, _BLOB.sub("", message)).split())
     if len(text) > MESSAGE_CHARACTERS_MAX:
         text = text[:MESSAGE_CHARACTERS_MAX] + "..."
     return f"{code}: {text}" if text else code
 
 
 def end_reason(code: str, message: str) -> EndReason | None:
-    """Why an instance ended, by its StateReason; None where EC2 says nothing."""
+    """Return why an instance ended, from EC2's StateReason. Return None without a code.
+
+    The text may include advice. The kind is BOOT unless the code means another launch error.
+    """
     if not code:
         return None
-    # Messages begin with their code.
+    # EC2's messages begin with the code.
     text = error_text(code, message.removeprefix(code).removeprefix(":").strip())
     advice = _END_ADVICE.get(code)
     return EndReason(
@@ -167,12 +178,18 @@ def end_reason(code: str, message: str) -> EndReason | None:
 
 
 def _without_fault_prefix(code: str) -> str:
+    """Return a code without EC2's prefix `Client.` or `Server.`."""
     return code.removeprefix("Client.").removeprefix("Server.")
 
 
 def _error_class(code: str) -> type[CloudError] | None:
+    """Return the class of a code, or of the part before the first point.
+
+    Return None if neither is listed.
+    """
     return CODES.get(code) or CODES.get(code.partition(".")[0])
 
 
 def _retry_rank(error: CloudError) -> int:
+    """Return the error's position in _BEST_TO_RETRY_FIRST."""
     return next(place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls))

@@ -1,5 +1,6 @@
-"""Sessions with AWS for a service of Google Cloud: a role is assumed by an identity token that
-Google signs for the service, so that there is no key of AWS's.
+"""AWS sessions for a cluster that runs in Google Cloud.
+
+The service assumes an AWS role with an identity token that Google signs, so it stores no AWS key.
 """
 
 from collections.abc import Callable
@@ -13,21 +14,26 @@ from botocore.exceptions import CredentialRetrievalError
 
 from detcloud.shared.aws import new_session
 
-# The audience that the trust of a role asks of a token, so that none made for another thing serves.
+# A role's trust policy requires this audience, so tokens for other purposes are refused.
 AUDIENCE_PREFIX = "detcloud-aws"
 PROVIDER = "assume-role-with-web-identity"
 
 
 def federation_audience(cluster: str) -> str:
-    """Return the audience of the tokens by which a cluster assumes roles."""
+    """Return the audience of the identity tokens with which a cluster assumes AWS roles."""
     return f"{AUDIENCE_PREFIX}:{cluster}"
 
 
 def federated_session(
     role: str, cluster: str, region: str, load_token: Callable[[str], str]
 ) -> Any:
-    """Return a session with the keys of `role` (its ARN), which are asked for at first use and
-    again before their end. `load_token` makes an identity token for an audience, or raises OSError.
+    """Return a botocore session with temporary credentials of an AWS role.
+
+    The credentials are requested at first use and again before they expire.
+
+    Args:
+        role: the ARN of the role.
+        load_token: returns an identity token for an audience, or raises OSError.
     """
 
     def create_client(name: str, **options: Any) -> Any:
@@ -47,6 +53,6 @@ def federated_session(
     )
     session = new_session()
     session.set_config_variable("region", region)
-    # botocore has no call for credentials that refresh themselves.
+    # botocore has no public method to set refreshable credentials.
     session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, PROVIDER)
     return session

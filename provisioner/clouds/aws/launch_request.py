@@ -1,7 +1,8 @@
-"""The requests of a launch to EC2: the launch template of its pool, and the fleet request itself.
+"""The parameters of EC2 launches: the launch template and the fleet request. No API calls.
 
-A template's name holds a digest of everything in it, and no template is ever changed: so a
-template of that name is the right one, and a request repeated with its token is the same request.
+The name of a launch template includes a digest of its content, and templates are never changed. An
+existing template of that name therefore has the right content, and a request that is repeated with
+its token is identical to the first.
 """
 
 import base64
@@ -19,23 +20,23 @@ from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
 USER_DATA_BYTES_MAX = 16 * 1024
-# Drivers and a container engine, kept by AWS, in every region.
+# AWS maintains this image with GPU drivers and a container engine in every region.
 IMAGE_DEFAULT = (
     "resolve:ssm:/aws/service/deeplearning/ami/x86_64/"
     "base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 )
 ROOT_DEVICE_DEFAULT = "/dev/sda1"
-# Those of a gp3 disk that are in its price.
+# The operations per second, and the throughput in MiB/s, that the price of a gp3 disk includes.
 DISK_IOPS = 3000
 DISK_THROUGHPUT = 125
 CAPACITY_BLOCK = "capacity-block"
-# From the zones where machines are least likely to be taken away again, the cheapest.
+# EC2 chooses the cheapest of the zones with the lowest risk of interruption.
 SPOT_ALLOCATION = "price-capacity-optimized"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The connection of instances, control_plane.aws.pool_provider.NetworkInterface, parsed."""
+    """The network settings of instances, documented in pool_provider.NetworkInterface."""
 
     public_ip: bool = True
     subnet_id: str = ""
@@ -44,13 +45,13 @@ class Network:
 
     @property
     def subnets(self) -> tuple[str, ...]:
-        """All subnets that are named."""
+        """Return the ids of all subnets that the settings name, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (self.subnet_id, *self.subnet_ids))))
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag that the pool's settings add."""
+    """A tag from the pool's settings."""
 
     key: str
     value: str = ""
@@ -58,7 +59,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """The settings of a pool's provider, control_plane.aws.pool_provider.AwsProvider, parsed."""
+    """A pool's EC2 settings.
+
+    control_plane.aws.pool_provider.AwsProvider documents the fields without a text here.
+    """
 
     region: str = ""
     ssh_key_name: str = ""
@@ -82,16 +86,20 @@ class Ec2Settings:
     capacity_reservation: str = ""
     capacity_block: bool = False
     placement_groups: Mapping[str, str] = field(default_factory=dict)
-    """The names of cluster placement groups by their zones; the deployment has them, no pool."""
+    """The names of cluster placement groups by zone; only the deployment sets them."""
     kms_key: str = ""
-    """The key of disks; the deployment has it, no pool."""
+    """The KMS key that encrypts disks; only the deployment sets it."""
     described_cards: NetworkCards | None = None
-    """The network cards of the launched type as EC2 describes them, where the catalogue does not
-    know it; a launch has them, no pool.
+    """The launched type's network cards from EC2, if the catalogue lacks the type.
+
+    Only a launch sets them.
     """
 
     def default_offering(self) -> Offering:
-        """The offering of pools that name none. Raises ConfigurationError."""
+        """Return the offering of `instance_type`, for pools without a list of offerings.
+
+        Raises ConfigurationError if the number of slots is unknown.
+        """
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
             text = f"provider.instance_type: {self.instance_type!r:.80} is not a known type"
@@ -105,14 +113,14 @@ _SETTINGS = lazy_adapter(Ec2Settings)
 
 
 class Subnet(NamedTuple):
-    """A subnet for instances, and its zone."""
+    """A subnet in which instances may be launched."""
 
     id: str
     zone: str
 
 
 def parse_section(section: str) -> Ec2Settings:
-    """Parse the settings of a pool's section. Raises ConfigurationError."""
+    """Parse a pool's EC2 settings from JSON. Raises ConfigurationError."""
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -124,8 +132,16 @@ def parse_section(section: str) -> Ec2Settings:
 def launch_template_data(
     request: IntentRow, settings: Ec2Settings, user_data: bytes, root_device: str
 ) -> dict[str, Any]:
-    """The launch template of a request's instances: that of all others of its pool, but for gangs
-    on types with EFA and for capacity that is reserved. Raises ConfigurationError.
+    """Return the content of a request's launch template, in the form of EC2's API.
+
+    The content is the same for all requests of a pool, except for gangs on types with Elastic
+    Fabric Adapters and for on-demand requests that use reserved capacity.
+
+    Args:
+        user_data: the boot script.
+        root_device: the name of the image's root disk.
+
+    Raises ConfigurationError if the boot script is longer than USER_DATA_BYTES_MAX.
     """
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
@@ -136,7 +152,7 @@ def launch_template_data(
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
-    # A template is named by what is in it: nothing new where nothing is asked for.
+    # Default values would change the digest and give every existing pool a new template.
     if settings.root_volume_iops != DISK_IOPS:
         disk["Iops"] = settings.root_volume_iops
     if settings.root_volume_throughput != DISK_THROUGHPUT:
@@ -148,9 +164,9 @@ def launch_template_data(
         "UserData": base64.b64encode(user_data).decode(),
         "BlockDeviceMappings": [{"DeviceName": root_device, "Ebs": disk}],
         "NetworkInterfaces": _interfaces(request, settings),
-        # Its own shutdown timer ends it: a machine that stopped would still cost its disk.
+        # A shutdown from inside terminates the machine: a stopped machine would still cost money.
         "InstanceInitiatedShutdownBehavior": "terminate",
-        # One hop: what trials run in containers is one further, and is not to be the agent.
+        # A hop limit of 1 keeps containers of trials from the instance's credentials.
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
             "HttpTokens": "required",
@@ -173,22 +189,28 @@ def launch_template_data(
 
 
 def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
-    """Whether a request's instances are launched into a capacity block."""
+    """Whether an on-demand request is launched into the pool's capacity block."""
     return settings.capacity_block and request.offering.market is Market.ON_DEMAND
 
 
 def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
-    """The cards with Elastic Fabric Adapters of a request's instances; None without such."""
+    """Return the network cards to equip with Elastic Fabric Adapters (EFA).
+
+    Return None unless the request is for a gang, the pool allows EFA and the type has EFA.
+    """
     return _network_cards(request, settings) if request.together and settings.efa else None
 
 
 def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
+    """Return the network cards of the offering's type. Return None for a type without EFA."""
     return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
 
 def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
-    """The network interfaces. EC2 gives a public address to an instance with a single one alone, so
-    that gangs with such addresses have a single adapter.
+    """Return the network interfaces of a request's instances, in the form of EC2's API.
+
+    EC2 gives public addresses only to instances with a single interface. With public addresses, an
+    instance of a gang therefore has at most one EFA.
     """
     network, fabric = settings.network_interface, fabric_of(request, settings)
     groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
@@ -205,24 +227,27 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
         return [first if is_first_plain else {**first, "InterfaceType": "efa"}]
     del first["AssociatePublicIpAddress"]
     first |= {"NetworkCardIndex": 0} if is_first_plain else _card_fields(0, "efa")
-    # The others need no address: what goes over them is no IP.
+    # Interfaces after the first carry no IP traffic and need no address.
     more = {"DeviceIndex": 1, "DeleteOnTermination": True, **groups}
     others = [{**more, **_card_fields(index, "efa-only")} for index in range(1, fabric.cards)]
     return [first, *others]
 
 
 def _card_fields(index: int, kind: str) -> dict[str, Any]:
+    """Return the fields of an interface of type `kind` on network card `index`."""
     return {"NetworkCardIndex": index, "InterfaceType": kind}
 
 
 def _reservation(name: str) -> dict[str, str]:
+    """Return the target for a reservation's id, or for the ARN of a group of reservations."""
     is_group = name.startswith("arn:")
     return {"CapacityReservationResourceGroupArn" if is_group else "CapacityReservationId": name}
 
 
 def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
-    """The name of the pool's launch template. The section is in its digest as a whole: another
-    section is another request.
+    """Return a launch template's name: cluster, pool, and a digest of content and settings.
+
+    The digest includes the pool's whole settings, because other settings make another request.
     """
     content = json.dumps([data, request.section], sort_keys=True).encode()
     digest = hashlib.sha256(content).hexdigest()[:16]
@@ -230,7 +255,7 @@ def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
 
 
 def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
-    """The tags of an instance and its disks; the user's cannot replace ours."""
+    """Return the tags of an instance and of its disks. Custom tags cannot replace detcloud's."""
     return {
         **{tag.key: tag.value for tag in settings.custom_tags},
         settings.tag_key: settings.tag_value or request.cluster,
@@ -244,13 +269,20 @@ def instance_tags(request: IntentRow, settings: Ec2Settings) -> dict[str, str]:
 def fleet_request(
     request: IntentRow, settings: Ec2Settings, template: str, subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
-    """The fleet request of one attempt: the offering's type in each subnet of its zone, or in all.
-    Raises ConfigurationError where there is none.
+    """Return the parameters of CreateFleet for a launch attempt.
+
+    The fleet uses the subnets of the offering's zone, or else of the request's zone, or else all.
+
+    Args:
+        template: the name of the launch template.
+        subnets: the pool's subnets.
+
+    Raises ConfigurationError if no subnet is in the zone.
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
     zone = offering.zone or request.zone
-    able = [subnet for subnet in subnets if zone in ("", subnet.zone)]
-    if not able:
+    in_zone = [subnet for subnet in subnets if zone in ("", subnet.zone)]
+    if not in_zone:
         known = ", ".join(sorted({subnet.zone for subnet in subnets})) or "none"
         text = f"no subnet is in zone {zone or 'any'!r:.40}; there are subnets in: {known}"
         raise ConfigurationError(f"{text}: set provider.network_interface.subnet_id")
@@ -261,7 +293,7 @@ def fleet_request(
             "SubnetId": subnet.id,
             **({"Placement": {"GroupName": groups[subnet.zone]}} if subnet.zone in groups else {}),
         }
-        for subnet in sorted(able)
+        for subnet in sorted(in_zone)
     ]
     if is_spot and settings.spot_max_price:
         overrides = [{**override, "MaxPrice": settings.spot_max_price} for override in overrides]
@@ -287,20 +319,24 @@ def fleet_request(
 
 
 def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
+    """Return EC2's name of the request's market."""
     if request.offering.market is Market.SPOT:
         return "spot"
     return CAPACITY_BLOCK if uses_block(request, settings) else "on-demand"
 
 
 def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
-    """The options of the request's market. A gang is in one zone, and all of it or nothing."""
+    """Return the fleet options of the request's market: spot strategy, gang and reservation.
+
+    A gang is launched in a single zone, completely or not at all. For a capacity block, return no
+    options: EC2 accepts none, and a block is in one zone anyway.
+    """
     is_spot = request.offering.market is Market.SPOT
     if uses_block(request, settings):
-        # A block is in one zone, and EC2 takes no options with it.
         return {}
     options: dict[str, Any] = {"AllocationStrategy": SPOT_ALLOCATION} if is_spot else {}
     if request.together:
-        # EC2 takes a least capacity only with one of the other two.
+        # EC2 accepts MinTargetCapacity only with SingleInstanceType or SingleAvailabilityZone.
         options |= {
             "SingleInstanceType": True,
             "SingleAvailabilityZone": True,
@@ -315,8 +351,10 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
 
 def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
-    """The cluster placement groups by zone of a gang on a type with EFA. What is in a capacity
-    block is close to each other anyway.
+    """Return the cluster placement groups by zone, for gangs on types with EFA.
+
+    Return an empty map for other requests. Instances in a capacity block are close together without
+    a placement group.
     """
     wants = request.together and settings.cluster_placement and not uses_block(request, settings)
     has_fabric = _network_cards(request, settings) is not None
@@ -324,5 +362,5 @@ def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str,
 
 
 def ec2_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tags in EC2's format."""
+    """Convert tags to the form of EC2's API."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,4 +1,4 @@
-"""The launch templates of pools: created when missing, deleted when superseded."""
+"""The launch templates of pools: creation on demand, and deletion of former templates."""
 
 import logging
 from collections.abc import Callable
@@ -20,20 +20,22 @@ from provisioner.model import MINUTE_MS
 
 log = logging.getLogger(__name__)
 
-# A pool's former launch templates are deleted after so long, when a new one is created.
+# When a template is created, the pool's other templates that are older than this are deleted.
 TEMPLATE_TTL_MS = 24 * 60 * MINUTE_MS
 TEMPLATES_PAGE_SIZE = 200
 
 _ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 
 UserData = Callable[[IntentRow], bytes]
-"""The boot script of a request's instances. The same request has the same one for as long as it may
-be repeated, and it is best the same for all requests of a pool: each other one is a template.
+"""Returns the boot script of a request's instances.
+
+The script must not change while the request may be repeated. It should be the same for all requests
+of a pool, because each different script needs its own template.
 """
 
 
 class LaunchTemplates:
-    """The launch templates of one account in one region. `clock` gives epoch ms."""
+    """The launch templates of an account in a region. `clock` returns epoch milliseconds."""
 
     def __init__(self, api: Ec2Api, user_data: UserData, clock: Callable[[], int]) -> None:
         self._api = api
@@ -43,7 +45,11 @@ class LaunchTemplates:
         self._root_devices: dict[str, str] = {}
 
     def ensure_template(self, request: IntentRow, settings: Ec2Settings) -> str:
-        """Create the pool's launch template unless it exists; return its name."""
+        """Return the name of a launch template for the request; create a missing template.
+
+        After a creation, delete the pool's other templates that are older than TEMPLATE_TTL_MS.
+        Raises ConfigurationError, and errors of the SDK.
+        """
         data = launch_template_data(
             request, settings, self._user_data(request), self._root_device(settings.image_id)
         )
@@ -54,7 +60,8 @@ class LaunchTemplates:
         custom = {tag.key: tag.value for tag in settings.custom_tags}
         tags = {"ResourceType": "launch-template", "Tags": ec2_tags({**custom, **pool})}
         try:
-            # Its name is token enough: a client token would also be that of one since deleted.
+            # The name makes the call safe to repeat. EC2 would match a client token also with a
+            # template that has been deleted since.
             self._api.create_launch_template(
                 LaunchTemplateName=name, LaunchTemplateData=data, TagSpecifications=[tags]
             )
@@ -67,12 +74,14 @@ class LaunchTemplates:
         return name
 
     def forget_template(self, name: str) -> None:
-        """Forget that a template exists: the next request creates it again."""
+        """Remove a template from the cache, so that the next request creates the template again."""
         self._known.discard(name)
 
     def _delete_former_templates(self, pool: dict[str, str], name: str) -> None:
-        """Delete the pool's other templates. Young ones may belong to a launch that is under way;
-        a launch that needs a deleted one creates it again.
+        """Delete the pool's templates that are older than TEMPLATE_TTL_MS, except `name`.
+
+        An open launch may still use a younger template. A launch that needs a deleted template
+        creates it again. Errors are logged.
         """
         before_ms = self._clock() - TEMPLATE_TTL_MS
         api = self._api
@@ -92,13 +101,17 @@ class LaunchTemplates:
             log.info("launch templates of %s could not be deleted: %s", pool, type(error).__name__)
 
     def _root_device(self, image: str) -> str:
-        """The name of the image's root disk."""
+        """Return the device name of the image's root disk.
+
+        The default image and images from parameters have ROOT_DEVICE_DEFAULT. Raises
+        ConfigurationError for an unknown image.
+        """
         if not image or image.startswith("resolve:"):
             return ROOT_DEVICE_DEFAULT
         if image not in self._root_devices:
             images = self._api.describe_images(ImageIds=[image])["Images"]
             if not images:
-                text = f"provider.image_id: there is no image {image!r:.80} here"
+                text = f"provider.image_id: image {image!r:.80} does not exist in this region"
                 raise ConfigurationError(text)
             self._root_devices[image] = images[0].get("RootDeviceName", ROOT_DEVICE_DEFAULT)
         return self._root_devices[image]

@@ -1,5 +1,6 @@
-"""The prices of a pool's offerings on EC2: list prices or the spot market's, and what an instance
-costs beside them, its disk and its public address.
+"""The hourly prices of a pool's EC2 offerings.
+
+A price is the instance's list price or spot price, plus its disk and its public address.
 """
 
 import logging
@@ -31,26 +32,28 @@ from provisioner.model import MINUTE_MS
 log = logging.getLogger(__name__)
 
 PRICES_TTL_MS = 60 * MINUTE_MS
-# Where EC2 gave no spot prices they are those on demand, and are asked for again after so long.
+# Without spot prices from EC2, on-demand prices are used for this time.
 UNKNOWN_PRICES_TTL_MS = MINUTE_MS
 PRICE_HISTORY_SECONDS = 3600
-# gp3 in us-east-1 as of 2025-06, a month: 0.08 $ a GiB, 0.005 $ for each operation a second above
-# those in the price, and 0.04 $ for each MiB a second above.
+# The price of an extra operation per second, and of an extra MiB/s, in GiB of equal price. A month
+# of gp3 in us-east-1 cost 0.08 $ for a GiB, 0.005 $ for an operation per second and 0.04 $ for a
+# MiB/s as of 2025-06.
 GIB_FOR_AN_OPERATION = 0.005 / 0.08
 GIB_FOR_A_MIB = 0.04 / 0.08
 
 
 @dataclass(frozen=True, slots=True)
 class PricedPool:
-    """The facts that the prices of a pool depend on, each read when prices are."""
+    """Functions that return the facts on which a pool's prices depend."""
 
     offerings: Callable[[], tuple[Offering, ...]]
     settings: Callable[[], Ec2Settings]
     subnets: Callable[[], Sequence[Subnet]]
+    """Returns the pool's subnets. Raises CloudError."""
 
 
 class OfferingPrices:
-    """Adds prices to offerings that have none, and caches them. `clock` gives epoch ms."""
+    """The prices of a pool's offerings, cached. `clock` returns epoch milliseconds."""
 
     def __init__(
         self, api: Ec2Api, pool: PricedPool, prices: PriceSource, clock: Callable[[], int]
@@ -62,8 +65,10 @@ class OfferingPrices:
         self._cached: tuple[int, tuple[Offering, ...]] = (0, ())
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The offerings with prices at most an hour old; unknown ones are asked for again a minute
-        later.
+        """Return the pool's offerings, with prices added where the settings have no price.
+
+        Prices are cached for PRICES_TTL_MS, or for UNKNOWN_PRICES_TTL_MS if EC2 gave no spot
+        prices.
         """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
@@ -72,7 +77,7 @@ class OfferingPrices:
         return offerings
 
     def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
-        """For how long the prices hold (ms), and the offerings with them."""
+        """Return the time in milliseconds to cache the prices, and the offerings with prices."""
         offerings = self._pool.offerings()
         unknown = [offering for offering in offerings if not offering.price_per_hour]
         spot = self._spot_prices(
@@ -90,7 +95,7 @@ class OfferingPrices:
         return UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS, with_prices
 
     def _zones_in_use(self) -> frozenset[str]:
-        """The zones of the pool's subnets; none where EC2 does not say."""
+        """Return the zones of the pool's subnets. Return the empty set if EC2's call fails."""
         try:
             return frozenset(subnet.zone for subnet in self._pool.subnets())
         except CloudError as error:
@@ -104,8 +109,14 @@ class OfferingPrices:
         spot: dict[tuple[str, str], float],
         zones: Collection[str],
     ) -> float:
-        """Dollars an hour, with the disk and the address; 0 where the instance's are not known.
-        Where the zone is open, the highest of those in use: no bill comes as a surprise.
+        """Return an offering's price per hour with disk and address, in dollars, or 0 if unknown.
+
+        A spot offering without spot prices gets the on-demand price. A spot offering without a zone
+        gets the highest price in `zones`, or in any zone if `zones` is empty.
+
+        Args:
+            spot: the spot prices by type and zone.
+            zones: the zones of the pool's subnets.
         """
         price = self._prices.instance_hour(offering.instance_type, settings.region)
         if offering.market is Market.SPOT:
@@ -119,18 +130,21 @@ class OfferingPrices:
         return round(price + self._disk_and_address_hour(settings), 6) if price else 0.0
 
     def _disk_and_address_hour(self, settings: Ec2Settings) -> float:
-        """Dollars an hour of an instance's disk and its public address."""
+        """Return the price of an instance's disk and public address for an hour, in dollars."""
         gib_month = self._prices.disk_gib_month(settings.region)
-        # Elsewhere the others are dearer as the disk itself is.
+        # Extra disk performance is assumed to vary between regions like the price of a GiB.
         month = gib_month * (settings.root_volume_size + _extra_disk_gib(settings))
         address = PUBLIC_ADDRESS_HOUR if settings.network_interface.public_ip else 0.0
         return month / HOURS_PER_MONTH + address
 
     def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
-        """Current spot prices by type and zone; None where EC2 does not give any."""
+        """Return the current spot prices by type and zone, in dollars.
+
+        Return None if EC2's call fails, and an empty map without types.
+        """
         if not types:
             return {}
-        # What is in force was published before, and our clock may go ahead of theirs.
+        # EC2 returns the last price before the start time too; the margin is for a clock ahead.
         since = self._clock() / 1000 - PRICE_HISTORY_SECONDS
         try:
             with translate_errors():
@@ -153,7 +167,7 @@ class OfferingPrices:
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:
-    """Return the extra performance of a root disk as the number of GiB that cost the same."""
+    """Return the number of GiB that cost as much as a root disk's extra performance."""
     operations = settings.root_volume_iops - DISK_IOPS
     throughput = settings.root_volume_throughput - DISK_THROUGHPUT
     return operations * GIB_FOR_AN_OPERATION + throughput * GIB_FOR_A_MIB

@@ -1,5 +1,6 @@
-"""List prices of EC2: those of the Price List API, in the region that they are for, and a dated
-table for when it cannot be reached.
+"""List prices of EC2 from AWS's Price List API, or from a built-in table if the API fails.
+
+The table has the prices of us-east-1 as of 2025-06.
 """
 
 import json
@@ -15,15 +16,15 @@ from provisioner.model import MINUTE_MS
 
 log = logging.getLogger(__name__)
 
-# Of us-east-1, as of 2025-06, as the types' prices: a GiB of gp3 a month, and a public address of
-# version 4 an hour, which costs that in every region.
+# Dollars per month for a GiB of a gp3 disk in us-east-1, as of 2025-06.
 DISK_GIB_MONTH: Final = 0.08
+# Dollars per hour for a public IPv4 address, in every region.
 PUBLIC_ADDRESS_HOUR: Final = 0.005
 HOURS_PER_MONTH: Final = 730
-# The regions that have the Price List API; each knows the prices of all.
+# Few regions have the Price List API; us-east-1 has the prices of all regions.
 PRICE_LIST_REGION: Final = "us-east-1"
 PRICES_TTL_MS: Final = 24 * 60 * MINUTE_MS
-# A price that was not told is asked for again after so long.
+# An unknown price is requested again after this time.
 UNKNOWN_TTL_MS: Final = 60 * MINUTE_MS
 
 _INSTANCE: Final = {
@@ -41,32 +42,36 @@ class PriceSource(Protocol):
     """A source of list prices, in dollars."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """An hour of a type on demand, 0 where it is not known."""
+        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
 
     def disk_gib_month(self, region: str) -> float:
-        """A GiB of a root disk a month."""
+        """Return the price of a GiB of a gp3 disk for a month."""
 
 
 class PriceTable:
-    """The dated table, whose prices are of us-east-1 and estimates elsewhere."""
+    """The built-in table of us-east-1's prices, which are estimates for other regions."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return the table's price."""
+        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
         return on_demand_price(instance_type)
 
     def disk_gib_month(self, region: str) -> float:
-        """Return the table's price."""
+        """Return the price of a GiB of a gp3 disk for a month."""
         return DISK_GIB_MONTH
 
 
 class _CachedPrice(NamedTuple):
+    """A price in dollars, with the end of the price's use in epoch milliseconds."""
+
     until_ms: int
     price: float
 
 
 class PriceList:
-    """The Price List API, with the table behind it. `api` makes a client of the service `pricing`;
-    `clock` gives epoch ms. Prices are read once a day.
+    """Prices from the Price List API, or from the table for prices that the API lacks.
+
+    Prices are cached for a day. `api` creates a client of the service `pricing` at first use;
+    `clock` returns epoch milliseconds.
     """
 
     def __init__(self, api: Callable[[], Any], clock: Callable[[], int]) -> None:
@@ -77,18 +82,25 @@ class PriceList:
         self._known: dict[tuple[str, str], _CachedPrice] = {}
 
     def instance_hour(self, instance_type: str, region: str) -> float:
-        """Return an hour of a type on demand, 0 where it is not known."""
+        """Return the on-demand price of an instance for an hour, or 0 if unknown."""
         wanted = {**_INSTANCE, "instanceType": instance_type}
         fallback = self._table.instance_hour(instance_type, region)
         return self._price(instance_type, region, wanted, "Hrs", fallback)
 
     def disk_gib_month(self, region: str) -> float:
-        """Return a GiB of gp3 a month."""
+        """Return the price of a GiB of a gp3 disk for a month."""
         return self._price("gp3", region, _DISK, "GB-Mo", self._table.disk_gib_month(region))
 
     def _price(
         self, name: str, region: str, wanted: Mapping[str, str], unit: str, fallback: float
     ) -> float:
+        """Return the cached or newly read price of a product, or else `fallback`.
+
+        Args:
+            name: the product's name in the cache.
+            wanted: the attributes that select the product.
+            unit: the API's unit of the price, such as `Hrs`.
+        """
         known = self._known.get((name, region))
         if known is None or self._clock() >= known.until_ms:
             price = self._read_price({**wanted, "regionCode": region}, unit) if region else 0.0
@@ -98,7 +110,7 @@ class PriceList:
         return known.price
 
     def _read_price(self, wanted: Mapping[str, str], unit: str) -> float:
-        """Read a price, 0 where there is none: the highest, where several products match."""
+        """Read the highest price of the matching products. Return 0 if no price can be read."""
         try:
             self._api = self._api or self._make_api()
             answer = self._api.get_products(
@@ -118,7 +130,10 @@ class PriceList:
 
 
 def _product_price(text: str, unit: str) -> float:
-    """The price of a product on demand, as the API writes it: JSON in a string."""
+    """Return the highest on-demand price with this unit in a product's JSON, or 0.
+
+    Raises ValueError, KeyError or TypeError for an unexpected form.
+    """
     terms = json.loads(text)["terms"].get("OnDemand", {})
     prices = [
         float(dimension["pricePerUnit"]["USD"])

@@ -1,8 +1,9 @@
-"""Instances of EC2, launched by fleets of the type `instant`: one call that answers what it got.
+"""The CloudProvider for EC2. A launch is a fleet of the type `instant`, a single synchronous call.
 
-A fleet's client token makes it safe to repeat: EC2 does it once, and refuses the token with another
-request. EC2 does not promise that the repeated answer names the instances again; where it returned
-neither instances nor errors they are looked up by the tag of their intent.
+The client token makes a fleet request safe to repeat: EC2 executes the request once and refuses a
+different request with the token. EC2 does not guarantee that the response to a repeated request
+lists the instances. If a response has neither instances nor errors, the instances are looked up by
+the tag of their intent.
 """
 
 import re
@@ -77,17 +78,19 @@ _NOT_SUPPORTED = frozenset({"UnsupportedOperation", "InvalidParameterCombination
 TABLE = PriceTable()
 
 SettingsCompletion = Callable[[Ec2Settings], Ec2Settings]
-"""Adds to a pool's settings what the deployment knows and pools do not."""
+"""Returns a pool's settings, completed with values that only the deployment has."""
 
 
 def unchanged_settings(settings: Ec2Settings) -> Ec2Settings:
-    """The settings themselves: the completion of those that need none."""
+    """Return the settings unchanged: the completion for deployments without own values."""
     return settings
 
 
 class Ec2Clouds:
-    """The EC2 clouds of pools, by their settings: subnets, templates and prices that were looked up
-    are cached for as long as this object lives.
+    """The EC2 providers of a cluster's pools, by the pools' settings.
+
+    `cloud(settings)` returns a provider. Each provider caches its subnets, launch templates and
+    prices for the lifetime of this object.
     """
 
     def __init__(
@@ -102,11 +105,12 @@ class Ec2Clouds:
         self._clock = clock
         self._complete_settings = complete_settings
         self._prices = prices
-        # A client is safe to share between threads, and costs a third of a second.
+        # Clients are shared between threads, because a new client takes a third of a second.
         self._api = lru_cache(maxsize=PROVIDERS_MAX)(api)
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "Ec2Cloud":
+        """Return a new provider with these settings. Raises CloudError."""
         api = self._api(parse_section(settings.section).region)
         return Ec2Cloud(
             settings, self._user_data, self._clock, api, self._complete_settings, self._prices
@@ -114,7 +118,7 @@ class Ec2Clouds:
 
 
 class Ec2Cloud:
-    """The instances of one account in one region. `clock` gives epoch ms."""
+    """The EC2 instances of an account in a region. `clock` returns epoch milliseconds."""
 
     def __init__(
         self,
@@ -137,11 +141,17 @@ class Ec2Cloud:
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The settings' offerings, or the one that their type describes, with prices."""
+        """Return the settings' offerings with prices.
+
+        If the settings list no offerings, return one offering of the settings' instance type.
+        """
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch instances; the answer shows them as they were when they were launched."""
+        """Launch instances; see CloudProvider.launch. A quota error names the quota to raise.
+
+        The returned instances have the status of their launch, also if they have changed since.
+        """
         settings = self._complete_settings(parse_section(request.section))
         try:
             return self._launch(request, settings)
@@ -149,6 +159,7 @@ class Ec2Cloud:
             raise _with_quota_advice(error, request, settings.region) from None
 
     def _launch(self, request: IntentRow, settings: Ec2Settings) -> tuple[CloudInstance, ...]:
+        """Check the type and the capacity block, ensure the launch template, create the fleet."""
         offering = request.offering
         with translate_errors():
             self._unknown_types.check(offering.instance_type, offering.slots, settings)
@@ -165,10 +176,11 @@ class Ec2Cloud:
             except sdk.ClientError as error:
                 if error_code(error) != _TEMPLATE_MISSING:
                     raise
-                # Fresh ones are not seen everywhere at once, or somebody removed it: the same
-                # request is worth another try, which makes it again.
+                # EC2 may not see a fresh template yet, or somebody has deleted the template. The
+                # next request creates it again if necessary.
                 self._templates.forget_template(template)
-                raise OutcomeUnknown(f"launch template {template} is not there yet") from None
+                text = f"launch template {template} is not visible in EC2 yet"
+                raise OutcomeUnknown(text) from None
             ids = [
                 name for instance in answer.get("Instances", ()) for name in instance["InstanceIds"]
             ]
@@ -185,28 +197,30 @@ class Ec2Cloud:
         settings: Ec2Settings,
         subnets: Sequence[Subnet],
     ) -> tuple[CloudInstance, ...]:
-        """The instances of an answer, in the zones of the subnets that it names."""
+        """Return the instances of a fleet's response, with the zones of the used subnets."""
         tags, now_ms = instance_tags(request, settings), self._clock()
         zones = {subnet.id: subnet.zone for subnet in subnets}
-        found = []
+        instances = []
         for group in groups:
             chosen = group.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
             zone = zones.get(chosen.get("SubnetId", ""), "")
-            found += [
+            instances += [
                 CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
                 for name in group["InstanceIds"]
             ]
-        return tuple(found)
+        return tuple(instances)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances by their tags, spot instances with the notices of EC2."""
+        """List instances by tags. Live spot instances include EC2's interruption notices."""
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         with translate_errors():
             return self._find_instances(tags)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Terminate instances. EC2 refuses all of them where it cannot end one, such as a protected
-        one: then each is terminated alone, and the last refusal is raised at the end.
+        """Terminate instances; ignore malformed and unknown ids.
+
+        EC2 refuses the whole call if a single instance, such as a protected one, cannot end. Then
+        each instance is terminated separately, and the last error is raised at the end.
         """
         known = [name for name in dict.fromkeys(ids) if _ID.fullmatch(name)]
         with translate_errors():
@@ -218,8 +232,9 @@ class Ec2Cloud:
                 self._terminate_each(known)
 
     def boot_log(self, instance: str) -> str:
-        """Return the console's output, the latest where the type has that: those of Xen have only
-        what was there some minutes after their boot.
+        """Return the latest console output, or "" for an unknown instance.
+
+        Xen instance types only have the output of the first minutes after the boot.
         """
         with translate_errors():
             try:
@@ -232,11 +247,15 @@ class Ec2Cloud:
             return self._console_output(instance)
 
     def _console_output(self, instance: str, **options: Any) -> str:
+        """Read an instance's console output."""
         answer = self._api.get_console_output(InstanceId=instance, **options)
         return str(answer.get("Output") or "")
 
     def _terminate_together(self, ids: Sequence[str]) -> None:
-        """Terminate those that EC2 knows; where it refuses, maybe none of them."""
+        """Terminate instances in a single call, repeated without the ids that EC2 does not know.
+
+        Raises ClientError if EC2 refuses for any other reason; maybe no instance ends then.
+        """
         while ids:
             try:
                 self._api.terminate_instances(InstanceIds=ids)
@@ -249,6 +268,10 @@ class Ec2Cloud:
                 return
 
     def _terminate_each(self, ids: Sequence[str]) -> None:
+        """Terminate each instance in a separate call; raise the last refusal at the end.
+
+        Stop at once if EC2 refuses the caller.
+        """
         last: sdk.ClientError | None = None
         for name in ids:
             try:
@@ -261,17 +284,21 @@ class Ec2Cloud:
             raise last
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
+        """Return the settings' offerings, or else an offering of the settings' instance type."""
         section = parse_section(self._settings.section)
         return self._settings.offerings or (section.default_offering(),)
 
     def _pool_settings(self) -> Ec2Settings:
+        """Return the pool's EC2 settings, completed by the deployment."""
         return self._complete_settings(parse_section(self._settings.section))
 
     def _find_pool_subnets(self) -> Sequence[Subnet]:
+        """Return the subnets of the pool. Raises CloudError."""
         with translate_errors():
             return self._find_subnets(self._pool_settings())
 
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
+        """Return the listed instances of a launch. Raises OutcomeUnknown if none is listed."""
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         instances = tuple(self._find_instances(tags))
         if not instances:
@@ -279,6 +306,10 @@ class Ec2Cloud:
         return instances
 
     def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:
+        """Return the instances that have all of the given tags.
+
+        Interruption notices are only requested if a live spot instance is among them.
+        """
         filters = tag_filters(tags)
         pages = read_pages(self._api.describe_instances, Filters=filters, MaxResults=PAGE_SIZE)
         described = [
@@ -297,8 +328,10 @@ class Ec2Cloud:
         return [replace(instance, notice_ms=notices.get(instance.id)) for instance in instances]
 
     def _interruption_notices(self) -> dict[str, int]:
-        """When spot instances of the account are taken away. EC2 tells the instance itself the
-        time, and others no more than since when it is so.
+        """Return the time at which each spot instance with a notice ends, by instance id.
+
+        EC2's API gives the time of the notice only, so NOTICE_MS is added to it. The exact time is
+        in the instance's own metadata.
         """
         filters = [equal_filter("status-code", "marked-for-termination")]
         describe = self._api.describe_spot_instance_requests
@@ -313,13 +346,16 @@ class Ec2Cloud:
         }
 
     def _find_subnets(self, settings: Ec2Settings) -> Sequence[Subnet]:
-        """The subnets that the settings name, or those of the default VPC."""
+        """Return the subnets that the settings name, or the default subnet of each zone.
+
+        Subnets are cached for SUBNETS_TTL_MS.
+        """
         named = settings.network_interface.subnets
         until_ms, subnets = self._subnets.get(named, (0, []))
         if self._clock() >= until_ms:
-            which: dict[str, Any] = {"Filters": [equal_filter("default-for-az", "true")]}
+            query: dict[str, Any] = {"Filters": [equal_filter("default-for-az", "true")]}
             pages = read_pages(
-                self._api.describe_subnets, **({"SubnetIds": list(named)} if named else which)
+                self._api.describe_subnets, **({"SubnetIds": list(named)} if named else query)
             )
             described = (subnet for page in pages for subnet in page["Subnets"])
             subnets = [Subnet(item["SubnetId"], item["AvailabilityZone"]) for item in described]
@@ -328,9 +364,7 @@ class Ec2Cloud:
 
 
 def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) -> QuotaExceeded:
-    """The error, with the quota to raise where it is about one that counts vCPUs, or else with the
-    page of the console that has it.
-    """
+    """Return the error with advice: the vCPU quota to raise, or else the console's quota page."""
     code, advice = str(error).partition(":")[0], ""
     if code in VCPU_QUOTA_CODES:
         advice = quota_advice(request.offering.instance_type, request.offering.market, region)
@@ -338,6 +372,7 @@ def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) ->
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
+    """Convert an instance of EC2's DescribeInstances."""
     reason = described.get("StateReason") or {}
     return CloudInstance(
         id=described["InstanceId"],

@@ -1,1 +1,1 @@
-"""A cloud without machines, for tests and simulations."""
+"""A CloudProvider without machines, for tests and simulations."""

@@ -1,11 +1,10 @@
-"""A simulated cloud under a given clock and a seeded random generator.
+"""A simulated cloud with a given clock and a seeded random generator.
 
-Fresh instances are invisible at first and lists lag behind, capacity and quotas run out, calls are
-throttled or break off after they were done, machines boot late, never, or vanish, and spot
-instances are taken away with and without notice. All of it is billed, which shows what leaked.
+The cloud hides fresh instances and returns outdated lists. Capacity and quotas run out. Calls are
+throttled, or time out after they were executed. Machines boot late or never, or vanish. Spot
+instances are taken away with and without notice. Every machine is billed, which reveals leaks.
 
-All that chance decides about a machine is sampled when it is launched, so that a run depends on the
-order of launches and on nothing else.
+The fate of a machine is sampled at its launch, so a run depends only on the order of the calls.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,64 +28,82 @@ from provisioner.clouds.provider import (
 )
 from provisioner.model import InstanceStatus
 
-# Ended instances are listed for so long.
+# Ended instances stay in the list for this time.
 ENDED_INSTANCE_TTL_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class FakeRules:
-    """The cloud's behaviour; shares are of calls or of machines, sampled uniformly. By default
-    there are no faults.
+    """The cloud's behaviour. By default, it has no faults.
 
-    `visible_ms`, `running_ms`, `boot_ms`, `ending_ms`: least and most until a machine is listed, is
-    RUNNING, has its agent up (from RUNNING on), and is gone once it was asked to end. `stale_ms`:
-    how far a list may lag behind. `late_boot_ms` is added for those that boot late.
-    `under_way_ms`: how long it is not told what comes of a launch.
-    `interrupted_ms`: least and most until a spot machine is taken away, None for never;
-    `notice_ms`: how long before, with notice; a `rebalance_ms` before that leaving it is advised.
+    A share is a probability from 0 to 1. A pair of times is a range, from which a time is sampled
+    uniformly for each machine.
     """
 
     visible_ms: tuple[int, int] = (0, 0)
+    """The time from a machine's launch until it is listed."""
     running_ms: tuple[int, int] = (0, 0)
+    """The time from a machine's launch until its status is RUNNING."""
     boot_ms: tuple[int, int] = (0, 0)
+    """The time from RUNNING until a machine's agent is up."""
     ending_ms: tuple[int, int] = (0, 0)
+    """The time from the request of a machine's end until the machine is gone."""
     stale_ms: int = 0
+    """The maximum age of the statuses in a list."""
     throttled_share: float = 0.0
+    """The share of calls that are throttled."""
     partial_share: float = 0.0
+    """The share of launches of several machines that get fewer than requested."""
     timeout_share: float = 0.0
+    """The share of launches that are executed without a response."""
     lost_request_share: float = 0.0
+    """The share of launches that are neither executed nor answered."""
     under_way_ms: int = 0
+    """The time for which a launch raises LaunchUnderWay."""
     never_boots_share: float = 0.0
+    """The share of machines whose agent never comes up."""
     late_boot_share: float = 0.0
+    """The share of machines whose boot takes `late_boot_ms` longer."""
     late_boot_ms: int = 900_000
     vanishes_share: float = 0.0
+    """The share of machines that end without a notice or a request."""
     vanish_ms: tuple[int, int] = (60_000, 3_600_000)
+    """The time from the launch until such a machine is gone."""
     interrupted_ms: tuple[int, int] | None = None
+    """The time from the launch until a spot machine is taken away; None for never."""
     unannounced_share: float = 0.0
+    """The share of interruptions without a notice."""
     notice_ms: int = 120_000
+    """The time from an interruption notice until the machine is taken away."""
     rebalance_ms: int = 0
+    """The time from a rebalance recommendation until the notice; 0 disables recommendations."""
 
 
 @dataclass
 class FakeMachine:
-    """A machine of the cloud. `boots_ms`: its agent is up from then on, None: never. `asked_ms`:
-    its end was requested; `gone_ms`: it is gone, None: not yet known.
-    """
+    """A machine of the cloud. Times are epoch milliseconds and may be in the future."""
 
     id: str
     offering: Offering
     tags: Mapping[str, str]
     launched_ms: int
     visible_ms: int
+    """The time from which the machine is listed."""
     running_ms: int
+    """The time from which the machine's status is RUNNING."""
     boots_ms: int | None
+    """The time from which the machine's agent is up; None for never."""
     gone_ms: int | None = None
+    """The time from which the machine is gone; None while no end is scheduled."""
     notice_at_ms: int | None = None
+    """The time of the interruption notice."""
     rebalance_at_ms: int | None = None
+    """The time of the rebalance recommendation."""
     asked_ms: int | None = None
+    """The time at which the machine's end was requested."""
 
     def status(self, now_ms: int) -> InstanceStatus:
-        """The machine's true status."""
+        """Return the machine's true status at `now_ms`, which a list may lag behind."""
         if self.gone_ms is not None and now_ms >= self.gone_ms:
             return InstanceStatus.TERMINATED
         if self.asked_ms is not None and now_ms >= self.asked_ms:
@@ -94,77 +111,83 @@ class FakeMachine:
         return InstanceStatus.RUNNING if now_ms >= self.running_ms else InstanceStatus.STARTING
 
     def is_billed(self, now_ms: int) -> bool:
-        """Whether the machine exists and is billed."""
+        """Whether the machine is billed at `now_ms`, that is, not gone yet."""
         return self.gone_ms is None or now_ms < self.gone_ms
 
     def is_agent_up(self, now_ms: int) -> bool:
-        """Whether the machine's agent runs."""
+        """Whether the machine's agent runs at `now_ms`: booted and not asked to end."""
         is_asked = self.asked_ms is not None and now_ms >= self.asked_ms
         is_up = self.boots_ms is not None and now_ms >= self.boots_ms
         return is_up and not is_asked and self.is_billed(now_ms)
 
     def cost(self, now_ms: int) -> float:
-        """The machine's cost in dollars by `now_ms`."""
+        """Return the machine's cost in dollars from the launch to the end, or to `now_ms`."""
         until_ms = now_ms if self.gone_ms is None else min(now_ms, self.gone_ms)
         return (until_ms - self.launched_ms) / MS_PER_HOUR * self.offering.price_per_hour
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a request, told from `told_ms` on: machines, or why there are none."""
+    """The result of a launch request."""
 
     request: IntentRow
-    told_ms: int
+    known_ms: int
+    """The time from which the cloud reports the result."""
     ids: tuple[str, ...] = ()
+    """The ids of the launched machines."""
     error: CloudError | None = None
+    """The error if nothing was launched."""
 
 
 @dataclass
 class FakeCloud:
-    """The cloud; `clock` gives epoch ms. `catalog`: what it offers; `capacity`: the number of
-    machines of an offering that can exist, by its name; `quota`: slots that the account may have in
-    a market. Both may be changed at any time, as may `rules`.
-
-    `machines` are all machines ever launched, by id: the bill.
-    """
+    """A simulated cloud. `rules`, `capacity` and `quota` may be changed at any time."""
 
     clock: Callable[[], int]
+    """Returns epoch milliseconds."""
     random: Random
     catalog: tuple[Offering, ...]
+    """The offerings that the cloud has."""
     rules: FakeRules = field(default_factory=FakeRules)
     capacity: dict[str, int] = field(default_factory=dict)
+    """The number of machines of an offering that can exist at once, by offering name."""
     quota: dict[Market, int] = field(default_factory=dict)
+    """The number of slots that the account may have on a market."""
     machines: dict[str, FakeMachine] = field(default_factory=dict)
+    """All machines that were ever launched, by id."""
     failing: CloudError | None = None
+    """An error that every launch raises."""
     boot_logs: dict[str, str] = field(default_factory=dict)
+    """The boot logs of machines, by id."""
     boot_log_calls: list[str] = field(default_factory=list)
+    """The ids of the machines whose boot logs were requested, in order."""
     _outcomes: dict[str, _Outcome] = field(default_factory=dict)
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The catalog."""
+        """Return the catalog."""
         return self.catalog
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch machines, or fail as the rules say."""
+        """Launch machines, or fail according to the rules; see CloudProvider.launch."""
         self._throttle_by_chance()
         if self._draw_fault(self.rules.lost_request_share):
             raise OutcomeUnknown("the request was lost")
         outcome = self._outcomes.get(request.token)
         if outcome is None:
-            outcome = self._carry_out(request)
+            outcome = self._execute_request(request)
         elif outcome.request != request:
             raise TokenReused(f"the token {request.token} belongs to another request")
         if self._draw_fault(self.rules.timeout_share):
             raise OutcomeUnknown("the launch was not answered in time")
         now_ms = self.clock()
-        if now_ms < outcome.told_ms:
-            raise LaunchUnderWay(f"{request.count} of {request.offering.name} are made")
+        if now_ms < outcome.known_ms:
+            raise LaunchUnderWay(f"{request.count} of {request.offering.name} are being launched")
         if outcome.error is not None:
             raise outcome.error
         return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in outcome.ids)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List machines, as far as they are visible yet and as old as the rules say."""
+        """List the visible machines, with statuses that are up to `rules.stale_ms` old."""
         self._throttle_by_chance()
         now_ms = self.clock()
         seen_ms = now_ms - int(self.random.random() * self.rules.stale_ms)
@@ -178,7 +201,7 @@ class FakeCloud:
         ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """End machines; those that are not visible yet are ignored."""
+        """End machines; ignore machines that are not visible yet."""
         self._throttle_by_chance()
         now_ms = self.clock()
         for name in ids:
@@ -187,13 +210,16 @@ class FakeCloud:
                 self.shut_down(name)
 
     def boot_log(self, instance: str) -> str:
-        """Return what tests say that it wrote."""
+        """Return the boot log that a test has set in `boot_logs`, or ""; record the call."""
         self._throttle_by_chance()
         self.boot_log_calls.append(instance)
         return self.boot_logs.get(instance, "")
 
     def shut_down(self, name: str) -> None:
-        """End a machine, for any reason: its user, its own timer, the cloud."""
+        """Begin to end a machine, which takes `rules.ending_ms`.
+
+        Do nothing if the end was requested before.
+        """
         machine, now_ms = self.machines[name], self.clock()
         if machine.asked_ms is None or now_ms < machine.asked_ms:
             machine.asked_ms = now_ms
@@ -201,41 +227,46 @@ class FakeCloud:
             machine.gone_ms = min(gone_ms, machine.gone_ms or gone_ms)
 
     def interrupt(self, name: str, notice_ms: int | None) -> None:
-        """Take a machine away: immediately, or `notice_ms` after a notice."""
+        """Take a machine away, `notice_ms` after a notice now. `None` takes it away immediately."""
         machine, now_ms = self.machines[name], self.clock()
         machine.notice_at_ms = None if notice_ms is None else now_ms
         machine.gone_ms = now_ms + (notice_ms or 0)
 
     def recommend_rebalance(self, name: str) -> None:
-        """Say that a machine is likely to be taken away."""
+        """Recommend replacing a machine, from now on."""
         self.machines[name].rebalance_at_ms = self.clock()
 
     def live_machines(self) -> Iterable[FakeMachine]:
-        """The machines that are billed now."""
+        """Return the machines that are billed now."""
         now_ms = self.clock()
         return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 
     def total_cost(self) -> float:
-        """The cost in dollars of all machines so far."""
+        """Return the cost in dollars of all machines so far."""
         now_ms = self.clock()
         return sum(machine.cost(now_ms) for machine in self.machines.values())
 
-    def _carry_out(self, request: IntentRow) -> _Outcome:
-        """Launch machines; a failure that is returned immediately is not remembered."""
-        told_ms = self.clock() + self.rules.under_way_ms
+    def _execute_request(self, request: IntentRow) -> _Outcome:
+        """Launch machines, and store the outcome under the request's token.
+
+        If launches are answered at once (`rules.under_way_ms` is 0), raise an error instead of
+        storing it.
+        """
+        known_ms = self.clock() + self.rules.under_way_ms
         try:
-            outcome = _Outcome(request, told_ms, self._launch_machines(request))
+            outcome = _Outcome(request, known_ms, self._launch_machines(request))
         except CloudError as error:
             if not self.rules.under_way_ms:
                 raise
-            outcome = _Outcome(request, told_ms, error=error)
+            outcome = _Outcome(request, known_ms, error=error)
         self._outcomes[request.token] = outcome
         return outcome
 
     def _launch_machines(self, request: IntentRow) -> tuple[str, ...]:
+        """Launch as many machines as available; return the machines' ids. Raises CloudError."""
         offering = request.offering
         if all(offering.name != item.name for item in self.catalog):
-            raise ConfigurationError(f"there is no offering {offering.name}")
+            raise ConfigurationError(f"offering {offering.name} does not exist")
         if self.failing is not None:
             raise self.failing
         count = min(request.count, self._available_count(offering))
@@ -248,8 +279,9 @@ class FakeCloud:
         return tuple(machine.id for machine in machines)
 
     def _available_count(self, offering: Offering) -> int:
-        """The number of machines of an offering that can be launched, at least one. Raises
-        CloudError.
+        """Return how many machines of an offering can be launched; the number is positive.
+
+        Raises NoCapacity or QuotaExceeded if none can.
         """
         living = [machine.offering for machine in self.live_machines()]
         room = self.capacity.get(offering.name, 1 << 30) - living.count(offering)
@@ -264,6 +296,7 @@ class FakeCloud:
         return room
 
     def _new_machine(self, request: IntentRow, n: int) -> FakeMachine:
+        """Return a machine launched now, number `n` of a request, with a sampled fate."""
         rules, now_ms = self.rules, self.clock()
         running_ms = now_ms + self._sample_between(rules.running_ms)
         boots_ms = running_ms + self._sample_between(rules.boot_ms)
@@ -286,6 +319,7 @@ class FakeCloud:
         return self._with_sampled_end(machine)
 
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
+        """Return the machine with a sampled end, or unchanged if chance spares the machine."""
         rules = self.rules
         if self._draw_fault(rules.vanishes_share):
             return replace(
@@ -303,18 +337,21 @@ class FakeCloud:
         )
 
     def _throttle_by_chance(self) -> None:
+        """Raise ThrottlingError for `rules.throttled_share` of the calls."""
         if self._draw_fault(self.rules.throttled_share):
             raise ThrottlingError("too many requests")
 
     def _draw_fault(self, share: float) -> bool:
+        """Return True with probability `share`. A share of 0 draws no random number."""
         return share > 0 and self.random.random() < share
 
     def _sample_between(self, bounds: tuple[int, int]) -> int:
+        """Sample an integer between the bounds, both included. Equal bounds draw no number."""
         return bounds[0] if bounds[0] == bounds[1] else self.random.randint(*bounds)
 
 
 def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
-    """A machine as the cloud lists it at `now_ms`."""
+    """Return a machine in the form of the cloud's list at `now_ms`."""
     noticed = machine.notice_at_ms is not None and now_ms >= machine.notice_at_ms
     advised = machine.rebalance_at_ms is not None and now_ms >= machine.rebalance_at_ms
     return CloudInstance(

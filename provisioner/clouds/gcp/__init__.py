@@ -1,1 +1,1 @@
-"""Instances of Compute Engine, launched in bulk."""
+"""The CloudProvider for Google Compute Engine, which launches instances by bulk inserts."""

@@ -1,9 +1,10 @@
-"""List prices of the Cloud Billing Catalog, in the region that they are for.
+"""List prices from the Cloud Billing Catalog, by region.
 
-It has no prices of machine types: a machine costs its vCPUs, its memory and its GPUs, each by a
-SKU that its description alone tells, as in "Spot Preemptible A2 Instance Core running in Americas".
-Only what is meant for certain is read of it; a machine of which a part is missing has the price of
-the table. Local disks that a machine type brings along are not counted, a hundredth of it.
+The catalog has no prices of machine types. A machine costs the sum of its vCPUs, memory and GPUs.
+Each of them is a SKU that only its description identifies, such as "Spot Preemptible A2 Instance
+Core running in Americas". SKUs with unclear descriptions are skipped. A machine with an unknown
+part gets its price from the built-in table. The local disks of a machine type, about 1 % of its
+price, do not count.
 
 Source: Cloud Billing documentation, "Get publicly available Google Cloud pricing information".
 """
@@ -33,12 +34,12 @@ from provisioner.model import MINUTE_MS
 log = logging.getLogger(__name__)
 
 COMPUTE_SERVICE: Final = "6F81-5844-456A"
-# The whole catalogue is tens of thousands of SKUs, and has no filter.
+# The catalog has tens of thousands of SKUs and no filter.
 PAGE_SIZE: Final = 5000
 PRICES_TTL_MS: Final = 24 * 60 * MINUTE_MS
-# A tick has a minute for all that it does.
+# A tick must finish all steps within a minute.
 READ_MS_MAX: Final = 15_000
-# A catalogue that was not told is asked for again after so long.
+# After a failure, the catalog is read again after this time.
 UNKNOWN_TTL_MS: Final = 60 * MINUTE_MS
 
 _FIELDS: Final = (
@@ -64,28 +65,32 @@ _GPU_NAMES: Final[Mapping[str, str]] = {
     "A4 Nvidia B200 (1 gpu slice)": "nvidia-b200",
     "RTX 6000 96GB": "nvidia-rtx-pro-6000",
 }
-# Machine types whose vCPUs and memory are not sold by the name of their series.
+# Machine types with SKUs that have another name than the machine's series.
 _FAMILIES: Final = {"a3-megagpu-8g": "a3plus", "a3-ultragpu-8g": "a3ultra"}
 _UNITS: Final = {"Core": "h", "Ram": "GiBy.h"}
 _MARKETS: Final = {"OnDemand": Market.ON_DEMAND, "Preemptible": Market.SPOT}
 
 
 class _Part(NamedTuple):
-    """A part of machines that has a price: Core or Ram of a series, or a GPU by its name."""
+    """A part of a machine that has a price."""
 
     kind: str
+    """`Core`, `Ram` or `GPU`."""
     name: str
+    """The machine series of vCPUs and memory, or the type of a GPU."""
     market: Market
     region: str
 
 
 class CatalogueTooSlow(CloudError):
-    """The catalogue takes longer to read than a tick can wait."""
+    """A catalog that takes longer to read than READ_MS_MAX."""
 
 
 class BillingCatalog:
-    """The catalogue, with the table behind it. `api` makes an API of the service `cloudbilling`;
-    `clock` gives epoch ms. It is read as a whole, once a day, in READ_MS_MAX.
+    """Prices from the Cloud Billing Catalog, or from the table for prices that the catalog lacks.
+
+    The whole catalog is read once a day, in at most READ_MS_MAX. `api` creates an API of the
+    service `cloudbilling`; `clock` returns epoch milliseconds.
     """
 
     def __init__(self, api: Callable[[], GoogleApi], clock: Callable[[], int]) -> None:
@@ -102,19 +107,22 @@ class BillingCatalog:
         region: str,
         described: MachineTypes = NONE_DESCRIBED,
     ) -> float:
-        """Return an hour of an instance type, 0 where it is not known."""
+        """Return the price of an instance type for an hour in dollars, or 0 if unknown.
+
+        `described` has machine types that the catalogue lacks.
+        """
         instance = parse_instance_type(instance_type)
         price = self._sum_of_parts(instance, market, region, described) if instance else 0.0
         return price or self._table.instance_hour(instance_type, market, region)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the table's price."""
+        """Return the price of a GiB of a boot disk for a month, from the table; 0 if unknown."""
         return self._table.disk_gib_month(disk_type, region)
 
     def _sum_of_parts(
         self, instance: InstanceType, market: Market, region: str, described: MachineTypes
     ) -> float:
-        """The price of a machine, 0 where that of a part is not known."""
+        """Return the hourly price of a machine, or 0 if the price of a part is unknown."""
         machine = find_machine_type(instance.machine_type, described)
         if machine is None or not is_sold_by_parts(instance.machine_type):
             return 0.0
@@ -130,6 +138,10 @@ class BillingCatalog:
         return round(sum(parts), 6) if all(parts) else 0.0
 
     def _read_prices(self) -> Mapping[_Part, float]:
+        """Return the cached prices of all parts, after reading the catalog if the cache is too old.
+
+        After a failed read, keep the former prices and log the failure.
+        """
         if self._clock() < self._until_ms:
             return self._prices
         ttl_ms, until_ms = UNKNOWN_TTL_MS, self._clock() + READ_MS_MAX
@@ -145,7 +157,7 @@ class BillingCatalog:
                 if self._clock() >= until_ms:
                     raise CatalogueTooSlow
                 for part, price in _page_prices(page):
-                    # The highest, where several SKUs are the same: no bill comes as a surprise.
+                    # Of several SKUs for a part, the highest price counts.
                     prices[part] = max(prices[part], price)
             self._prices, ttl_ms = dict(prices), PRICES_TTL_MS
         except (CloudError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -155,13 +167,13 @@ class BillingCatalog:
 
 
 def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
-    """The prices of parts that a page of SKUs tells."""
+    """Yield the parts of a page of SKUs with prices, once per region."""
     for sku in page.get("skus", ()):
         market = _MARKETS.get(sku.get("category", {}).get("usageType", ""))
-        found = _part_name(sku["description"])
-        if market is None or found is None:
+        part = _part_name(sku["description"])
+        if market is None or part is None:
             continue
-        kind, name = found
+        kind, name = part
         for info in sku.get("pricingInfo", ()):
             expression = info["pricingExpression"]
             price = _unit_price(expression)
@@ -171,8 +183,9 @@ def _page_prices(page: JsonObject) -> Iterator[tuple[_Part, float]]:
 
 
 def _part_name(description: str) -> tuple[str, str] | None:
-    """The kind and name of the part that a SKU is of; None for any other SKU, such as those of
-    commitments and of nodes of one's own.
+    """Return the kind and name of the part that a SKU's description identifies.
+
+    Return None for other SKUs, such as commitments and sole-tenant nodes.
     """
     machine = _MACHINE.fullmatch(description)
     if machine is not None:
@@ -183,6 +196,6 @@ def _part_name(description: str) -> tuple[str, str] | None:
 
 
 def _unit_price(expression: Mapping[str, Any]) -> float:
-    """Dollars a unit: the last tier's, which is the only one of these."""
+    """Return the price of a unit in dollars, from the last tier, which is the only tier."""
     price = expression["tieredRates"][-1]["unitPrice"]
     return int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9

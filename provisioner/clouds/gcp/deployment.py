@@ -1,4 +1,4 @@
-"""Settings of pools with what a deployment on Google Cloud knows and they do not say."""
+"""The completion of pools' settings with the values of a deployment on Google Cloud."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,12 +10,17 @@ from provisioner.clouds.gcp.launch_request import AccountSettings, GceSettings, 
 def add_deployment(
     settings: GceSettings, deployed: Mapping[str, Any], project: str, region: str
 ) -> GceSettings:
-    """Add to a pool's settings what the deployment has: its project and region, and of `deployed`
-    `network`, `subnetworks` by region, `tags`, `public_ip`, `service_account`, `labels`, `kms_key`,
-    `name_prefix`.
+    """Return a pool's settings, completed with the deployment's values.
 
-    A pool that names a network of its own has that one, and none of the deployment's tags, which
-    the firewall rules of the deployment's network go by.
+    The pool's project, region, name prefix and service account take precedence. A pool with its own
+    network gets neither the deployment's network nor its network tags, which select the firewall
+    rules of that network. Labels and the KMS key are the deployment's.
+
+    Args:
+        deployed: the deployment's `network`, `subnetworks` by region, `tags`, `public_ip`,
+            `service_account`, `labels`, `kms_key` and `name_prefix`.
+        project: the deployment's project.
+        region: the deployment's region.
     """
     settings = replace(
         settings,
@@ -29,7 +34,7 @@ def add_deployment(
         network = NetworkSettings(
             network=deployed.get("network", ""),
             subnetwork=subnetworks.get(settings.place, ""),
-            # In private subnetworks a public address would lead nowhere.
+            # The deployment decides: a public address does not work in private subnetworks.
             external_ip=bool(deployed.get("public_ip", own.external_ip)),
         )
         tags = (*deployed.get("tags", ()), *settings.network_tags)

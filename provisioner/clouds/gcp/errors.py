@@ -1,12 +1,12 @@
-"""The meaning of Compute Engine's error codes for another try: the one place that classifies them.
+"""The classification of Compute Engine's error codes as CloudErrors.
 
-A refused call has reasons such as `quotaExceeded`; an operation that failed after the call was
-accepted has codes such as QUOTA_EXCEEDED. The code decides before the HTTP status does: 403 is a
-missing permission, a used-up quota or a throttled caller, and 503 with `insufficientCapacity` is
-an answer.
+A refused call has reasons such as `quotaExceeded`. An operation that fails after the call was
+accepted has codes such as QUOTA_EXCEEDED. The code takes precedence over the HTTP status: 403 means
+a missing permission, a used-up quota or a throttled caller, and 503 with `insufficientCapacity` is
+a definite refusal.
 
 Sources: Compute Engine's "Troubleshooting bulk VM creation", "Troubleshooting VM creation" and
-"Resource availability errors"; codes that others have met are in Kubernetes' cluster autoscaler.
+"Resource availability errors". More codes are from Kubernetes' cluster autoscaler.
 """
 
 import re
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from detcloud.shared.masking import MASK
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -28,7 +29,7 @@ MESSAGE_CHARACTERS_MAX = 400
 
 _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
     (
-        # UNSUPPORTED_OPERATION is that of a machine taken back while it was made.
+        # UNSUPPORTED_OPERATION means that a machine was preempted during the creation.
         NoCapacity,
         "insufficientCapacity resourcePoolExhausted requestExceedsCapacity "
         "ZONE_RESOURCE_POOL_EXHAUSTED ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS "
@@ -60,7 +61,7 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
         "operationRateExceeded RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED "
         "OPERATION_RATE_EXCEEDED",
     ),
-    # What a request names is being made or ended, and nothing is wrong with the request.
+    # A named resource is being created or deleted. A later request may succeed.
     (CloudError, "resourceNotReady RESOURCE_NOT_READY"),
     (
         OutcomeUnknown,
@@ -72,7 +73,7 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
 CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
     {code: cls for cls, codes in _CLASSES for code in codes.split()}
 )
-# 408 and 499 are of calls that were given up half way.
+# 408 and 499 mean that a call was abandoned halfway.
 _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
     {
         400: ConfigurationError,
@@ -83,9 +84,9 @@ _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
         499: OutcomeUnknown,
     }
 )
-# Says that too few instances came, and other errors beside it say why.
+# The code of a bulk insert with too few instances; further errors give the causes.
 MIN_COUNT_NOT_REACHED: Final = "VM_MIN_COUNT_NOT_REACHED"
-# Of several errors the one that leaves the most hope counts: zones differ.
+# Errors differ by zone. The error that is most likely to succeed on retry counts.
 _BEST_TO_RETRY_FIRST: Final = (
     ThrottlingError,
     NoCapacity,
@@ -94,13 +95,16 @@ _BEST_TO_RETRY_FIRST: Final = (
     ConfigurationError,
     CloudError,
 )
-# An access token of Google's, as it stands in a header.
+# The form of Google's access tokens.
 _TOKEN: Final = re.compile(r"\bya29\.[\w.-]+")
 _SPACES: Final = re.compile(r"\s+")
 
 
 def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
-    """The CloudError that a refused call means."""
+    """Return the CloudError for an error code, or for the HTTP status of an unlisted code.
+
+    Without either, the error is an OutcomeUnknown if the status is 500 or above, else a CloudError.
+    """
     cls = CODES.get(code) or _STATUSES.get(status)
     if cls is None:
         cls = OutcomeUnknown if status >= 500 else CloudError
@@ -108,52 +112,61 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
 
 def answer_error(status: int, answer: Any) -> CloudError:
-    """The CloudError of an answer with a status of failure, whose content may be anything."""
+    """Return the CloudError for a response with an error status and any JSON content.
+
+    Of several errors, return the one most likely to succeed on retry.
+    """
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):
         return cloud_error("", "", status)
     message, listed = str(error.get("message") or ""), error.get("errors")
-    found = [
+    errors = [
         cloud_error(str(item.get("reason") or ""), str(item.get("message") or message), status)
         for item in (listed if isinstance(listed, list) else ())
         if isinstance(item, Mapping)
     ]
-    if not found:
+    if not errors:
         return cloud_error(str(error.get("status") or ""), message, status)
-    return min(found, key=_retry_rank)
+    return min(errors, key=_retry_rank)
 
 
 def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
-    """The most hopeful of the errors of operations that launched nothing. The operations are over,
-    so the outcome is known whatever they say.
+    """Return the error of operations that launched nothing: the best to retry.
+
+    An unlisted code or an OutcomeUnknown becomes a CloudError, because the operations are over and
+    launched nothing. Without errors, return NoCapacity.
     """
-    found = [(str(error.get("code") or ""), str(error.get("message") or "")) for error in errors]
-    causes = [item for item in found if item[0] != MIN_COUNT_NOT_REACHED] or found
+    texts = [(str(error.get("code") or ""), str(error.get("message") or "")) for error in errors]
+    causes = [item for item in texts if item[0] != MIN_COUNT_NOT_REACHED] or texts
     classified = []
     for code, message in causes:
-        one = cloud_error(code, message)
+        error = cloud_error(code, message)
         if code == MIN_COUNT_NOT_REACHED:
-            one = NoCapacity(str(one))
-        elif code not in CODES or isinstance(one, OutcomeUnknown):
-            one = CloudError(str(one))
-        classified.append(one)
+            error = NoCapacity(str(error))
+        elif code not in CODES or isinstance(error, OutcomeUnknown):
+            error = CloudError(str(error))
+        classified.append(error)
     return min(classified, key=_retry_rank, default=NoCapacity("Compute Engine made no instance"))
 
 
 def is_caller_refused(error: CloudError) -> bool:
-    """Whether the refusal is of the caller for now, whatever it asks for."""
+    """Whether Compute Engine refuses every request of the caller now: throttled or not allowed."""
     return isinstance(error, ThrottlingError | NotAllowed)
 
 
 def error_text(code: str, message: str) -> str:
-    """An error in words for users, without what could be a credential."""
-    text = _SPACES.sub(" ", _TOKEN.sub("********", message)).strip()
+    """Return an error's text for users: the code and up to MESSAGE_CHARACTERS_MAX of the message.
+
+    Access tokens are masked.
+    """
+    text = _SPACES.sub(" ", _TOKEN.sub(MASK, message)).strip()
     if len(text) > MESSAGE_CHARACTERS_MAX:
         text = text[:MESSAGE_CHARACTERS_MAX] + "..."
     return f"{code}: {text}" if text else code
 
 
 def _retry_rank(error: CloudError) -> int:
+    """Return the error's position in _BEST_TO_RETRY_FIRST, 0 if absent."""
     return next(
         (place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls)), 0
     )

@@ -1,6 +1,7 @@
-"""Credentials of Google Cloud for a function of AWS, by workload identity federation: the keys of
-the function's role sign a GetCallerIdentity request, which Google's token service has AWS check.
-There is no key of Google's in it.
+"""Google Cloud credentials for a cluster that runs in AWS, by workload identity federation.
+
+The AWS role's keys sign a GetCallerIdentity request, and Google's token service verifies the
+request with AWS. The cluster stores no Google key.
 """
 
 import os
@@ -12,18 +13,20 @@ SUBJECT_TOKEN_TYPE = "urn:ietf:params:aws:token-type:aws4_request"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TOKEN_ENDPOINT = "https://sts.googleapis.com"
 IAM_ENDPOINT = "https://iamcredentials.googleapis.com"
-# AWS's own address, which Google calls: an emulator's would mean nothing to it.
+# Google calls this address, which is AWS's own even if an emulator is in use.
 _IDENTITY_URL = "https://sts.{region}.amazonaws.com?Action=GetCallerIdentity&Version=2011-06-15"
 
 
 def federated_credentials(provider: str, account: str) -> Any:
-    """Return credentials that act as the service account with the e-mail `account`, for the AWS
-    role that the environment has keys of. They are fetched at first use, and again before their
-    end. `DETCLOUD_STS_ENDPOINT` and `DETCLOUD_IAM_ENDPOINT` name other services than Google's.
+    """Return credentials of a Google service account for the AWS role in the environment.
+
+    The credentials are requested at first use and again before they expire.
+    `DETCLOUD_STS_ENDPOINT` and `DETCLOUD_IAM_ENDPOINT` replace Google's services.
 
     Args:
         provider: `//iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/
             POOL/providers/PROVIDER`, of type AWS.
+        account: the e-mail address of the service account.
     """
     tokens = os.environ.get("DETCLOUD_STS_ENDPOINT") or TOKEN_ENDPOINT
     accounts = os.environ.get("DETCLOUD_IAM_ENDPOINT") or IAM_ENDPOINT

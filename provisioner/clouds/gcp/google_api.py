@@ -1,10 +1,10 @@
-"""Requests to Compute Engine and to the catalogue of prices, over REST, each made once, with
-Google's errors translated to ours.
+"""REST requests to Compute Engine and to the Cloud Billing Catalog, without retries.
 
-Google's client of Compute Engine takes 1.5 s to import, which would be most of a function's start.
-`DETCLOUD_COMPUTE_ENDPOINT` and `DETCLOUD_BILLING_ENDPOINT` name other addresses than Google's,
-which get no credentials of Google's: none, or those of another token service, where
-`DETCLOUD_STS_ENDPOINT` names one.
+Google's errors are translated to CloudErrors. Google's own client of Compute Engine is not used: it
+takes 1.5 s to import, most of a function's start.
+
+`DETCLOUD_COMPUTE_ENDPOINT` and `DETCLOUD_BILLING_ENDPOINT` replace Google's addresses. A replaced
+address gets no credentials, unless `DETCLOUD_STS_ENDPOINT` names a token service for them.
 """
 
 import json
@@ -26,13 +26,13 @@ COMPUTE_PATH = "/compute/v1/projects"
 COMPUTE = f"https://compute.googleapis.com{COMPUTE_PATH}"
 BILLING = "https://cloudbilling.googleapis.com/v1"
 CONNECT_SECONDS_MAX = 3.0
-# Later than this the next pass asks again with the same token.
+# After this time without a response, the next pass repeats the request with its token.
 ANSWER_SECONDS_MAX = 15.0
 CATALOGUE_SECONDS_MAX = 4.0
-# Requests at once: those that end instances are one for each.
+# The number of concurrent requests; the deletion of each instance is a request.
 CONNECTIONS_MAX = 8
 
-# Google compresses answers for agents alone that name the method as well.
+# Google compresses responses only if the user agent contains "gzip" too.
 _HEADERS = {
     "Content-Type": "application/json",
     "Accept-Encoding": "gzip",
@@ -41,12 +41,13 @@ _HEADERS = {
 
 JsonObject = Mapping[str, Any]
 Authorize = Callable[[str, str], Mapping[str, str]]
-"""Makes the headers that let a request, of a method and a URL, do what it asks for."""
+"""Returns the authorization headers for a request, given its method and URL."""
 
 
 def create_compute_api(credentials: Any = None) -> "GoogleApi":
-    """Create an API of Compute Engine's calls below `projects`, with the credentials, or else those
-    of the environment, which are looked for at the first call.
+    """Create an API for Compute Engine calls, with paths that begin with a project.
+
+    Without `credentials`, the environment's credentials are loaded at the first call.
     """
     pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
@@ -57,8 +58,9 @@ def create_compute_api(credentials: Any = None) -> "GoogleApi":
 
 
 def create_billing_api(credentials: Any = None) -> "GoogleApi":
-    """Create an API of the catalogue of prices that holds up no tick for long, with credentials as
-    `create_compute_api` has them.
+    """Create an API for the Cloud Billing Catalog, with a timeout that delays no tick for long.
+
+    Without `credentials`, the environment's credentials are loaded at the first call.
     """
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")
@@ -68,6 +70,7 @@ def create_billing_api(credentials: Any = None) -> "GoogleApi":
 
 
 def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
+    """Create connections without retries, with a limit on the wait for each response."""
     return urllib3.PoolManager(
         maxsize=CONNECTIONS_MAX,
         retries=False,
@@ -76,20 +79,21 @@ def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
 
 
 def _headers_elsewhere(pool: urllib3.PoolManager, credentials: Any) -> Authorize:
-    """Return what authorizes requests to an address that is not Google's."""
+    """Return the authorization of requests to an address that is not Google's."""
     if credentials is not None and os.environ.get("DETCLOUD_STS_ENDPOINT"):
         return _CredentialHeaders(pool, credentials)
     return lambda method, url: {}
 
 
 class _CredentialHeaders:
-    """The headers of the credentials, or of the environment's."""
+    """The authorization by the given credentials, or else by the environment's."""
 
     def __init__(self, pool: urllib3.PoolManager, credentials: Any) -> None:
         self._request = Request(pool)
         self._credentials = credentials
 
     def __call__(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the authorization headers of a request. Raises GoogleAuthError."""
         if self._credentials is None:
             self._credentials, _ = default_credentials(scopes=(SCOPE,))
         headers: dict[str, str] = {}
@@ -98,9 +102,9 @@ class _CredentialHeaders:
 
 
 class GoogleApi:
-    """Calls below the URL `root`; may be used concurrently by many threads.
+    """JSON calls to paths below the URL `root`. Safe for concurrent threads.
 
-    Every method raises CloudError, whose causes are left out: theirs hold what no log should.
+    Every method raises CloudError, without a cause, which may contain secrets.
     """
 
     def __init__(self, pool: urllib3.PoolManager, authorize: Authorize, root: str) -> None:
@@ -109,23 +113,23 @@ class GoogleApi:
         self._url = root
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         self._pool.clear()
 
     def get(self, path: str, **query: Any) -> JsonObject:
-        """Read what is at a path."""
+        """Read the resource at a path."""
         return self._send("GET", path, query)
 
     def post(self, path: str, body: JsonObject, **query: Any) -> JsonObject:
-        """Ask for something to be made, which answers with an operation."""
+        """Request a creation with the parameters in `body`; return the operation."""
         return self._send("POST", path, query, json.dumps(body, separators=(",", ":")).encode())
 
     def delete(self, path: str) -> JsonObject:
-        """Ask for something to be deleted, which answers with an operation."""
+        """Request the deletion of the resource at a path; return the operation."""
         return self._send("DELETE", path, {})
 
     def read_pages(self, path: str, **query: Any) -> Iterator[JsonObject]:
-        """Read every page of a list."""
+        """Read a list page by page, and yield the pages."""
         token = ""
         while True:
             page = self.get(path, **query, **({"pageToken": token} if token else {}))
@@ -137,6 +141,11 @@ class GoogleApi:
     def _send(
         self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
     ) -> JsonObject:
+        """Send a request and return the JSON object of the response.
+
+        Raises NotAllowed without usable credentials, and OutcomeUnknown without a response or for a
+        response that is no JSON object.
+        """
         url = f"{self._url}/{quote(path)}?{urlencode({'prettyPrint': 'false', **query})}"
         try:
             headers = {**_HEADERS, **self._authorize(method, url)}

@@ -1,8 +1,8 @@
-"""Tags of instances as labels of Compute Engine, which allow 63 lowercase letters, digits, _ and -.
+"""The reversible encoding of instance tags as Compute Engine labels.
 
-A tag's text is written so that it can be read again: other characters are escaped as `_` and the
-digits of their bytes, and what does not fit into one label goes on in those of numbered keys. A
-text that needs neither is its own label.
+A label allows up to 63 lowercase letters, digits, `_` and `-`. Each other byte of a tag is escaped
+as `_` and two hexadecimal digits. A longer value continues in labels with numbered keys. A tag that
+needs neither is stored unchanged.
 """
 
 import re
@@ -19,7 +19,7 @@ _ESCAPE: Final = re.compile(r"_([0-9a-f]{2})")
 
 
 def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
-    """The labels that tags of ours are written as."""
+    """Encode tags as labels; a long tag becomes several labels `KEY`, `KEY-1`, `KEY-2`."""
     labels = {}
     for key, text in tags.items():
         value = "".join(chr(code) if code in _PLAIN else f"_{code:02x}" for code in text.encode())
@@ -30,7 +30,7 @@ def to_labels(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The tags that an instance's labels are: ours as they were, and others as they are."""
+    """Decode the tags OWN_TAGS from an instance's labels, and return other labels unchanged."""
     tags, parts = {}, set()
     for key in OWN_TAGS:
         if key not in labels:
@@ -46,14 +46,16 @@ def from_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def label_filter(labels: Mapping[str, str]) -> str:
-    """The filter of a list for instances that have all these labels."""
+    """Return the filter of a list request for instances with all of the given labels."""
     return " ".join(f'(labels.{key} = "{value}")' for key, value in labels.items())
 
 
 def _part_key(key: str, number: int) -> str:
+    """Return the key of a part of a tag; the first part, 0, has the tag's own key."""
     return f"{key}-{number}" if number else key
 
 
 def _unescape(value: str) -> str:
-    data = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), value)
+    """Decode the text of a tag; bytes that are not valid UTF-8 are replaced."""
+    data = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
     return data.encode("latin-1", "replace").decode("utf-8", "replace")

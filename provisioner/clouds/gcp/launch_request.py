@@ -1,7 +1,8 @@
-"""The request of a launch to Compute Engine: one bulk insert, in a region or in one zone of it.
+"""The parameters of Compute Engine launches: a bulk insert in a region or zone. No API calls.
 
-Names of instances are made of the launch's token and of a digest of the request, so that a request
-repeated with its token names the same instances, and another request with that token is noticed.
+The name of an instance includes a digest of the launch's token and a digest of the request. A
+repeated request therefore names the same instances, and a different request with the same token is
+detected.
 """
 
 import hashlib
@@ -33,19 +34,19 @@ from control_plane.gcp.zones import region_of
 from provisioner.clouds.gcp.labels import to_labels
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
-# What Compute Engine takes as one value of an instance's metadata.
+# Compute Engine's limit on a value of an instance's metadata.
 STARTUP_SCRIPT_BYTES_MAX: Final = 256 * 1024
-# Drivers, a container engine and its toolkit for GPUs, kept by Google.
+# Google maintains this image with GPU drivers, a container engine and the GPU toolkit.
 IMAGE_DEFAULT: Final = (
     "projects/ubuntu-os-accelerator-images/global/images/family/"
     "ubuntu-accelerator-2404-amd64-with-nvidia-580"
 )
-# Of the limits that Google and others tell of a bulk insert the lowest.
+# The lowest of the limits on a bulk insert that Google and other sources document.
 INSTANCES_MAX: Final = 1_000
 NETWORK_DEFAULT: Final = "global/networks/default"
 SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
 NAME_PREFIX_DEFAULT: Final = "detcloud"
-# From the notice of a preemption to the end, and the only other time that can be asked for.
+# The time from a preemption notice to the end. An extended notice comes this much earlier.
 NOTICE_SECONDS: Final = 30
 EXTENDED_NOTICE_SECONDS: Final = 120
 
@@ -56,7 +57,7 @@ _NAME: Final = re.compile(r".*-(?P<token>[0-9a-f]{12})-(?P<request>[0-9a-f]{6})-
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
-    """The machine of pools without offerings, control_plane.gcp.pool_provider.MachineConfig."""
+    """The machine type of pools without offerings, documented in pool_provider.MachineConfig."""
 
     machine_type: str = N1_DEFAULT
     gpu_type: str | None = None
@@ -64,13 +65,16 @@ class MachineSettings:
     preemptible: bool = False
 
     def instance_type(self, described: MachineTypes) -> InstanceType:
-        """The machine type with its accelerators."""
+        """Return the machine type with the accelerators.
+
+        `described` has machine types that the catalogue lacks.
+        """
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """The connection of instances, control_plane.gcp.pool_provider.NetworkConfig, parsed."""
+    """The network settings of instances, documented in pool_provider.NetworkConfig."""
 
     network: str = ""
     subnetwork: str = ""
@@ -79,7 +83,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class AccountSettings:
-    """The service account of instances, control_plane.gcp.pool_provider.AccountConfig, parsed."""
+    """The service account of instances, documented in pool_provider.AccountConfig."""
 
     email: str = ""
     scopes: tuple[str, ...] = (SCOPE_DEFAULT,)
@@ -87,7 +91,10 @@ class AccountSettings:
 
 @dataclass(frozen=True, slots=True)
 class GceSettings:
-    """The settings of a pool's provider, control_plane.gcp.pool_provider.GcpProvider, parsed."""
+    """A pool's Compute Engine settings.
+
+    control_plane.gcp.pool_provider.GcpProvider documents the fields without a text here.
+    """
 
     project: str = ""
     region: str = ""
@@ -108,20 +115,23 @@ class GceSettings:
     service_account: AccountSettings = AccountSettings()
     extended_preemption_notice: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    """More labels of instances; the deployment has them, no pool."""
+    """Additional labels of instances; only the deployment sets them."""
     kms_key: str = ""
-    """The key of disks; the deployment has it, no pool."""
+    """The KMS key that encrypts disks; only the deployment sets it."""
 
     @property
     def place(self) -> str:
-        """The region. Raises ConfigurationError where nothing names one."""
+        """Return the region, or the zone's region. Raises ConfigurationError without either."""
         region = self.region or region_of(self.zone)
         if not region:
-            raise ConfigurationError("provider.region: is needed where the server has none")
+            raise ConfigurationError("provider.region: is needed, because the server has no region")
         return region
 
     def default_offering(self) -> Offering:
-        """The offering of pools that name none. Raises ConfigurationError."""
+        """Return the offering of `instance_type`, for pools without a list of offerings.
+
+        Raises ConfigurationError if the number of slots is unknown.
+        """
         described = self.machine_types
         name = str(self.instance_type.instance_type(described))
         slots = slots_of(name, self.instance_slots, self.cpu_slots_allowed, described)
@@ -136,7 +146,7 @@ _SETTINGS = lazy_adapter(GceSettings)
 
 
 def parse_section(section: str) -> GceSettings:
-    """Parse the settings of a pool's section. Raises ConfigurationError."""
+    """Parse a pool's Compute Engine settings from JSON. Raises ConfigurationError."""
     try:
         return _SETTINGS().validate_json(section or "{}")
     except ValidationError as error:
@@ -146,16 +156,26 @@ def parse_section(section: str) -> GceSettings:
 
 
 class BulkRequest(NamedTuple):
-    """A bulk insert: the path that it is posted to, its id, and its content."""
+    """The parameters of a bulk insert."""
 
     path: str
+    """The path of the call, below the API's root."""
     request_id: str
+    """The id by which Compute Engine recognizes a repeated request."""
     body: Mapping[str, Any]
 
 
 def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> BulkRequest:
-    """The bulk insert of one attempt: all or none of a gang, in one zone, and otherwise what there
-    is, in any zones, of at most INSTANCES_MAX. Raises ConfigurationError.
+    """Return the bulk insert for a launch attempt.
+
+    A gang is launched in one zone, completely or not at all. Other requests get as many instances
+    as available, at most INSTANCES_MAX, in any zones. A zone in the offering, the request or the
+    settings, in this order, limits the launch to that zone.
+
+    Args:
+        script: the startup script.
+
+    Raises ConfigurationError.
     """
     if request.together and request.count > INSTANCES_MAX:
         text = f"Compute Engine launches at most {INSTANCES_MAX} instances together"
@@ -180,45 +200,46 @@ def bulk_request(request: IntentRow, settings: GceSettings, script: bytes) -> Bu
 
 
 def request_id(token: str) -> str:
-    """The id by which Compute Engine knows a request again: a UUID, made of a launch's token."""
+    """Return the UUID, derived from a launch's token, by which Compute Engine detects repeats."""
     return str(uuid.UUID(bytes=hashlib.sha256(token.encode()).digest()[:16], version=4))
 
 
 def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
-    """The names of a request's instances, which are their ids: as many as one request is for."""
+    """Return the names of a request's instances, at most INSTANCES_MAX. Names are also ids."""
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
     count = min(request.count, INSTANCES_MAX)
     return [f"{stem}-{_request_digest(request)}-{number}" for number in range(count)]
 
 
 def is_named_by(name: str, request: IntentRow) -> bool:
-    """Whether an instance's name is of exactly this request."""
-    found = _NAME.fullmatch(name)
+    """Whether an instance's name contains the digests of this token and this request."""
+    match = _NAME.fullmatch(name)
     digests = (_token_digest(request), _request_digest(request))
-    return found is not None and (found["token"], found["request"]) == digests
+    return match is not None and (match["token"], match["request"]) == digests
 
 
 def _token_digest(request: IntentRow) -> str:
+    """Return a digest of the launch's token."""
     return hashlib.sha256(request.token.encode()).hexdigest()[:_TOKEN_DIGITS]
 
 
 def _request_digest(request: IntentRow) -> str:
-    """A digest of what is asked for; prices change between two tries, and say nothing of it."""
+    """Return a digest of the request without the price, which may change between attempts."""
     offering = request.offering
-    asked = [
+    parts = [
         *(request.id, request.cluster, request.pool, request.count, request.section),
         *(offering.instance_type, offering.zone, offering.market, request.together, request.zone),
     ]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:_REQUEST_DIGITS]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_REQUEST_DIGITS]
 
 
 def instance_tags(request: IntentRow) -> dict[str, str]:
-    """The tags that say whose an instance is."""
+    """Return the tags that identify the cluster, the pool and the intent of an instance."""
     return {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
 
 
 def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]:
-    """The labels of an instance and its disk; the user's cannot replace ours."""
+    """Return the labels of an instance and of its disk. Custom labels cannot replace detcloud's."""
     more = {**settings.labels, **settings.base_config.get("labels", {})}
     mark = {settings.label_key: settings.label_value}
     if not settings.label_value:
@@ -227,7 +248,11 @@ def instance_labels(request: IntentRow, settings: GceSettings) -> dict[str, str]
 
 
 def instance_properties(request: IntentRow, settings: GceSettings, script: bytes) -> dict[str, Any]:
-    """The properties of every instance of a request. Raises ConfigurationError."""
+    """Return the `instanceProperties` of a bulk insert: machine, disks, network, metadata.
+
+    The pool's settings take precedence over its `base_config`. Raises ConfigurationError for an
+    invalid machine type or accelerator, or for a script that is too long.
+    """
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
         text = f"{request.offering.instance_type!r:.80} is not a machine type"
@@ -242,7 +267,7 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
         "labels": labels,
         "disks": [
             _boot_disk(instance, settings, labels),
-            # A disk that outlived its instance would be paid for, and belong to nobody.
+            # A disk that outlived the instance would cost money for ever.
             *({"autoDelete": True, **disk} for disk in base.get("disks", ())),
         ],
         "networkInterfaces": _interfaces(settings),
@@ -262,13 +287,14 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
 def _boot_disk(
     instance: InstanceType, settings: GceSettings, labels: Mapping[str, str]
 ) -> dict[str, Any]:
+    """Return the boot disk of an instance, which is deleted with the instance."""
     disk: dict[str, Any] = {
         "boot": True,
         "autoDelete": True,
         "initializeParams": {
             "sourceImage": settings.boot_disk_source_image or IMAGE_DEFAULT,
             "diskSizeGb": str(settings.boot_disk_size),
-            # A name alone: bulk inserts take no paths of types.
+            # Bulk inserts accept only the name of a disk type, not a path.
             "diskType": settings.boot_disk_type or boot_disk_type(instance.machine_type),
             "labels": labels,
         },
@@ -281,37 +307,44 @@ def _boot_disk(
 
 
 def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
-    given: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
+    """Return the network interfaces of `base_config`, the first adapted to the pool's settings."""
+    base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
-    first = dict(given[0])
+    first = dict(base[0])
     if network.network or not network.subnetwork:
         first["network"] = _global_path(network.network) or first.get("network") or NETWORK_DEFAULT
     if network.subnetwork:
         first["subnetwork"] = _subnetwork_path(network.subnetwork, settings.place)
     if network.external_ip:
         first["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
-    return [first, *map(dict, given[1:])]
+    return [first, *map(dict, base[1:])]
 
 
 def _global_path(network: str) -> str:
+    """Return the path of a network that is given by name or path; "" remains ""."""
     return network if "/" in network or not network else f"global/networks/{network}"
 
 
 def _subnetwork_path(name: str, region: str) -> str:
+    """Return the path of a subnetwork that is given by name or path."""
     return name if "/" in name else f"regions/{region}/subnetworks/{name}"
 
 
 def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
-    """The metadata. Keys of the project's log in nowhere, unless base_config says so."""
+    """Return the metadata of `base_config` with the startup script.
+
+    The project's SSH keys are blocked unless `base_config` allows them. Raises ConfigurationError
+    for a script longer than STARTUP_SCRIPT_BYTES_MAX.
+    """
     if len(script) > STARTUP_SCRIPT_BYTES_MAX:
         text = f"the boot script has {len(script)} bytes; Compute Engine takes"
         raise ConfigurationError(
             f"{text} {STARTUP_SCRIPT_BYTES_MAX}: shorten provider.startup_script"
         )
-    given = settings.base_config.get("metadata", {}).get("items", ())
+    base = settings.base_config.get("metadata", {}).get("items", ())
     items = {
         "block-project-ssh-keys": "TRUE",
-        **{item["key"]: item["value"] for item in given},
+        **{item["key"]: item["value"] for item in base},
         "startup-script": script.decode(),
     }
     return [{"key": key, "value": value} for key, value in items.items()]
@@ -320,7 +353,13 @@ def _metadata(settings: GceSettings, script: bytes) -> list[dict[str, str]]:
 def _scheduling(
     request: IntentRow, instance: InstanceType, settings: GceSettings
 ) -> dict[str, Any]:
-    """When an instance ends. None is restarted by the cloud: it is replaced, where it is needed."""
+    """Return the scheduling options of an instance: the market, maintenance and restarts.
+
+    A spot instance is deleted when preempted. With `extended_preemption_notice`, it gets a longer
+    notice. An on-demand instance migrates for maintenance, or does what the base configuration
+    says. A machine that cannot migrate, for example with GPUs, is terminated. Compute Engine
+    restarts no instance; the provisioner launches replacements.
+    """
     if request.offering.market is Market.SPOT:
         spot: dict[str, Any] = {
             "provisioningModel": "SPOT",
@@ -331,7 +370,7 @@ def _scheduling(
         if settings.extended_preemption_notice:
             spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
         return spot
-    # Machines with GPUs cannot be moved while they run.
+    # Compute Engine cannot migrate a running machine that has GPUs.
     can_move = gpus_of(instance, settings.machine_types) == 0 and can_migrate(instance.machine_type)
     chosen = settings.base_config.get("scheduling", {}).get("onHostMaintenance", "MIGRATE")
     return {

@@ -1,5 +1,6 @@
-"""The prices of a pool's offerings on Compute Engine: list prices, and what an instance costs
-beside them, its boot disk and its public address.
+"""The hourly prices of a pool's Compute Engine offerings.
+
+A price is the instance's list price, plus its boot disk and its public address.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ PRICES_TTL_MS = 60 * MINUTE_MS
 
 
 class OfferingPrices:
-    """Adds prices to offerings that have none, and caches them. `clock` gives epoch ms."""
+    """The prices of a pool's offerings, cached. `clock` returns epoch milliseconds."""
 
     def __init__(
         self,
@@ -31,23 +32,25 @@ class OfferingPrices:
         self._cached: tuple[int, tuple[Offering, ...]] = (0, ())
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The offerings with prices at most an hour old."""
+        """Return the pool's offerings with hourly prices in dollars.
+
+        An offering without a price in the settings gets the catalogue's price, or 0 if unknown.
+        Results are cached for PRICES_TTL_MS.
+        """
         until_ms, offerings = self._cached
         if self._clock() >= until_ms:
             settings = self._settings()
             offerings = tuple(
-                offerings_of_setting
-                if offerings_of_setting.price_per_hour
-                else replace(
-                    offerings_of_setting, price_per_hour=self._price(offerings_of_setting, settings)
-                )
-                for offerings_of_setting in self._offerings_of_settings()
+                offering
+                if offering.price_per_hour
+                else replace(offering, price_per_hour=self._price(offering, settings))
+                for offering in self._offerings_of_settings()
             )
             self._cached = (self._clock() + PRICES_TTL_MS, offerings)
         return offerings
 
     def _price(self, offering: Offering, settings: GceSettings) -> float:
-        """Dollars an hour, with the disk and the address; 0 where the instance's are not known."""
+        """Return an offering's hourly price in dollars with disk and address, or 0 if unknown."""
         region = settings.place
         price = self._prices.instance_hour(
             offering.instance_type, offering.market, region, settings.machine_types

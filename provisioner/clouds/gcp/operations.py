@@ -1,8 +1,8 @@
-"""Operations of Compute Engine: what became of a bulk insert, and why instances ended.
+"""Operations of Compute Engine: the results of bulk inserts, and the reasons for instances' ends.
 
-A bulk insert is an operation, and each of its instances is one of its group. They are kept for a
-while after their end, and an instance that is deleted is not: a launch that is repeated after the
-end of its instances learns their names from them.
+A bulk insert is an operation, and the creation of each instance is another operation of its group.
+Compute Engine keeps operations for a while, longer than deleted instances. A launch that is
+repeated after the end of its instances therefore reads their names from the operations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ BULK_INSERT = "bulkInsert"
 PREEMPTED = "compute.instances.preempted"
 
 _INSERT = "insert"
-# Why instances end that nobody asked to end, by the type of the operation that says so.
+# The reasons for ends that the provisioner did not request, by the type of the operation.
 _ENDS: Mapping[str, EndReason] = {
     PREEMPTED: EndReason("the spot instance was preempted", ErrorKind.BOOT, taken_back=True),
     "compute.instances.hostError": EndReason("its host failed"),
@@ -29,34 +29,41 @@ _ENDS: Mapping[str, EndReason] = {
 
 
 class LaunchedInstance(NamedTuple):
-    """An instance that an operation made, or tried to make."""
+    """An instance that an operation created or failed to create."""
 
     name: str
     zone: str
 
 
 class BulkResult(NamedTuple):
-    """The result of a bulk insert so far: every instance it named, and those that are there."""
+    """The result of a bulk insert so far."""
 
     named: tuple[LaunchedInstance, ...]
+    """Every instance that the bulk insert has begun to create."""
     launched: tuple[LaunchedInstance, ...]
+    """The created instances; empty if they were deleted again because they were too few."""
     is_over: bool
+    """Whether the result is final."""
     errors: tuple[JsonObject, ...] = ()
+    """The errors of the operations."""
 
     @property
     def error(self) -> CloudError:
-        """Why nothing was launched."""
+        """Return the error to report if nothing was launched."""
         return operation_error(self.errors)
 
 
 def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObject | None:
-    """Find the bulk insert that was made with a request's id, wherever it was."""
+    """Find the operation of the bulk insert with a request id, in any zone or region.
+
+    Return None if no such operation is listed.
+    """
     wanted = f'(clientOperationId = "{request_id}") (operationType = "{BULK_INSERT}")'
     return next(iter(_read_operations(api, project, wanted)), None)
 
 
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
-    """Read what became of a bulk insert by now, without waiting for anything."""
+    """Read the result of a bulk insert so far, without waiting for the end."""
     if operation.get("status") != "DONE":
         operation = api.get(
             f"{project}/{operation_place(operation)}/operations/{operation['name']}"
@@ -67,18 +74,21 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
     made = [insert for insert in inserts if insert.get("status") == "DONE" and not _errors(insert)]
     failed = [error for insert in inserts for error in _errors(insert)]
     is_rolled_back = _is_rolled_back(operation)
-    # An operation that is over may be seen before all of its instances' are.
-    is_whole = is_rolled_back or len(made) >= _created_count(operation)
+    # The list may still lack operations of instances after the bulk insert is over.
+    is_complete = is_rolled_back or len(made) >= _created_count(operation)
     return BulkResult(
         named=tuple(map(_target, inserts)),
         launched=() if is_rolled_back else tuple(map(_target, made)),
-        is_over=operation.get("status") == "DONE" and is_whole,
+        is_over=operation.get("status") == "DONE" and is_complete,
         errors=(*failed, *_errors(operation)),
     )
 
 
 def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
-    """Read why instances end, of those of these names that the latest operations tell of."""
+    """Read the reasons for the ends of the named instances from the latest operations.
+
+    Only the latest PAGE_SIZE operations are read; instances without such an operation are absent.
+    """
     types = " OR ".join(f'(operationType = "{kind}")' for kind in _ENDS)
     wanted = set(names)
     page = api.get(
@@ -100,31 +110,34 @@ def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "
 
 
 class EndOperation(NamedTuple):
-    """Why an instance ends, since when (RFC 3339), and whether it was taken back."""
+    """The operation that ends an instance."""
 
     end: EndReason
     time: str
+    """The time at which the operation began, in the format of RFC 3339."""
     is_preemption: bool
 
 
 def operation_place(operation: JsonObject) -> str:
-    """The part of a path that says where an operation is."""
+    """Return the location in an operation's path: `zones/ZONE` or `regions/REGION`."""
     kind = "zone" if "zone" in operation else "region"
     return f"{kind}s/{last_segment(operation[kind])}"
 
 
 def last_segment(url: str) -> str:
-    """The name at the end of a resource's URL."""
+    """Return the name at the end of a resource's URL."""
     return url.rpartition("/")[2]
 
 
 def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
+    """Read all operations that match the filter `wanted`, in all zones and regions."""
     path = f"{project}/aggregated/operations"
     pages = api.read_pages(path, filter=wanted, maxResults=PAGE_SIZE)
     return [operation for page in pages for operation in _operations(page)]
 
 
 def _operations(page: JsonObject) -> list[JsonObject]:
+    """Return the operations of a page, from all zones and regions."""
     return [
         operation
         for scope in page.get("items", {}).values()
@@ -133,18 +146,20 @@ def _operations(page: JsonObject) -> list[JsonObject]:
 
 
 def _target(operation: JsonObject) -> LaunchedInstance:
+    """Return the instance that an operation is about."""
     zone = last_segment(operation.get("zone", ""))
     return LaunchedInstance(last_segment(operation.get("targetLink", "")), zone)
 
 
 def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
+    """Return the errors of a failed operation; an empty sequence for any other operation."""
     error = operation.get("error") or {}
     errors: Sequence[Mapping[str, Any]] = error.get("errors", ())
     return errors
 
 
 def _is_rolled_back(operation: JsonObject) -> bool:
-    """Whether what a bulk insert made was deleted again, as too little of it was made."""
+    """Whether Compute Engine deletes the created instances again, because some are missing."""
     if any(error.get("code") == MIN_COUNT_NOT_REACHED for error in _errors(operation)):
         return True
     return any(
@@ -154,6 +169,7 @@ def _is_rolled_back(operation: JsonObject) -> bool:
 
 
 def _created_count(operation: JsonObject) -> int:
+    """Return the number of instances that a bulk insert reports as created."""
     return sum(
         int(location_status.get("createdVmCount", 0))
         for location_status in _location_statuses(operation)
@@ -161,6 +177,7 @@ def _created_count(operation: JsonObject) -> int:
 
 
 def _location_statuses(operation: JsonObject) -> Iterable[Mapping[str, Any]]:
+    """Return a bulk insert's status of each zone."""
     metadata = operation.get("instancesBulkInsertOperationMetadata") or {}
     statuses: Mapping[str, Mapping[str, Any]] = metadata.get("perLocationStatus") or {}
     return statuses.values()

@@ -1,4 +1,4 @@
-"""List prices of Compute Engine: a dated table, whose prices are those of us-central1."""
+"""List prices of Compute Engine in us-central1, a built-in table as of 2025-10."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
@@ -12,22 +12,23 @@ from control_plane.gcp.machine_types import (
 )
 
 HOURS_PER_MONTH: Final = 730
-# An address of version 4 in use, an hour.
+# Dollars per hour for a public IPv4 address in use.
 PUBLIC_ADDRESS_HOUR: Final = {Market.ON_DEMAND: 0.005, Market.SPOT: 0.0025}
 
 
 class _Prices(NamedTuple):
-    """Dollars an hour on demand, and those of spot, which Google changes at most once a month."""
+    """Hourly prices in dollars on both markets. Google changes spot prices once a month at most."""
 
     on_demand: float
     spot: float = 0.0
+    """The spot price; 0 if unknown."""
 
     def price(self, market: Market) -> float:
-        """The price on a market."""
+        """Return the price on a market."""
         return self.spot if market is Market.SPOT else self.on_demand
 
 
-# Google's price list as of 2025-10, as Kubernetes' cluster autoscaler has it; 0 is not known.
+# Source: Google's price list as of 2025-10, in Kubernetes' cluster autoscaler.
 _MACHINES: Final[Mapping[str, _Prices]] = {
     "a2-highgpu-1g": _Prices(3.673385, 1.102016),
     "a2-highgpu-2g": _Prices(7.34677, 2.204031),
@@ -56,7 +57,7 @@ _ACCELERATORS: Final[Mapping[str, _Prices]] = {
 }
 _N1_VCPU: Final = _Prices(0.031611, 0.006655)
 _N1_GB: Final = _Prices(0.004237, 0.000892)
-# A GiB a month.
+# Dollars per month for a GiB of each disk type.
 _DISKS: Final = {
     "pd-standard": 0.04,
     "pd-balanced": 0.10,
@@ -75,16 +76,17 @@ class PriceSource(Protocol):
         region: str,
         described: MachineTypes = NONE_DESCRIBED,
     ) -> float:
-        """An hour of an instance type, 0 where it is not known; of machine types that are
-        `described` it is known what they have.
+        """Return the price of an instance type for an hour, or 0 if unknown.
+
+        `described` has machine types that the catalogue lacks.
         """
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """A GiB of a boot disk a month, 0 where it is not known."""
+        """Return the price of a GiB of a boot disk for a month, or 0 if unknown."""
 
 
 class PriceTable:
-    """The dated table, whose prices are estimates elsewhere than in us-central1."""
+    """The built-in table of us-central1's prices, which are estimates for other regions."""
 
     def instance_hour(
         self,
@@ -93,7 +95,10 @@ class PriceTable:
         region: str,
         described: MachineTypes = NONE_DESCRIBED,
     ) -> float:
-        """Return the table's price; on demand where that of spot is not known."""
+        """Return the price of an instance type for an hour, or 0 if unknown.
+
+        Use the machine's on-demand price if its spot price is unknown.
+        """
         instance = parse_instance_type(instance_type)
         if instance is None:
             return 0.0
@@ -106,16 +111,17 @@ class PriceTable:
         return round(price if machine.price(market) else machine.on_demand + more, 6)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
-        """Return the table's price."""
+        """Return the price of a GiB of a boot disk for a month, or 0 if unknown."""
         return _DISKS.get(disk_type, 0.0)
 
 
 def _machine_prices(machine_type: str) -> _Prices | None:
+    """Return the prices of a machine without extra accelerators. Return None if unknown."""
     known = _MACHINES.get(machine_type)
     if known is not None or machine_type not in N1_TYPES:
         return known
-    found = N1_TYPES[machine_type]
+    n1 = N1_TYPES[machine_type]
     on_demand, spot = (
-        found.vcpus * vcpu + found.memory_gb * gb for vcpu, gb in zip(_N1_VCPU, _N1_GB, strict=True)
+        n1.vcpus * vcpu + n1.memory_gb * gb for vcpu, gb in zip(_N1_VCPU, _N1_GB, strict=True)
     )
     return _Prices(on_demand, spot)

@@ -1,8 +1,8 @@
-"""Instances of Compute Engine, launched by bulk inserts: one call, and an operation to look at.
+"""The CloudProvider for Compute Engine. A launch is a bulk insert: one call and its operation.
 
-The call is answered before anything is made. What came of it the operation says when it is over,
-in ten seconds or a minute; until then a launch raises LaunchUnderWay, and the same request looks at
-the same operation.
+Compute Engine responds before it creates instances. The operation has the result after ten seconds
+to a minute. Until then, a launch raises LaunchUnderWay, and a repeated request reads the same
+operation.
 """
 
 import re
@@ -55,14 +55,15 @@ from provisioner.clouds.provider import (
 from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 
 PAGE_SIZE = 500
-# Compute Engine does not say for how long it knows a request again by its id: one that is older is
-# looked for among the operations first. Launches are repeated for ten minutes.
+# Compute Engine does not document how long a repeated request id is recognized. For an older
+# request, the operations are searched first. Launches are repeated for ten minutes.
 REQUEST_KNOWN_MS = MINUTE_MS
 BOOT_LOG_BYTES = 64 * 1024
 NAMES_IN_FILTER_MAX = 20
 PROVIDERS_MAX = 256
 
-# A terminated instance is a stopped one there, whose disk is paid for; a deleted one is not listed.
+# TERMINATED means stopped in Compute Engine: the disk still costs money. Deleted instances are not
+# listed.
 _STATUS = {
     "PENDING": InstanceStatus.STARTING,
     "PROVISIONING": InstanceStatus.STARTING,
@@ -77,32 +78,35 @@ _STATUS = {
     "DEPROVISIONING": InstanceStatus.TERMINATING,
 }
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
-# Metadata is left out: it has a boot script of a hundred kilobytes for each instance.
+# The fields exclude metadata, which has a boot script of 100 kB for each instance.
 _INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
 _LIST = f"nextPageToken,unreachables,items/*/warning/code,items/*/instances({_INSTANCE})"
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_THERE_ALREADY = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
+_ALREADY_EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 _GONE = ("notFound", "resourceNotFound", "resourceNotReady")
 
 TABLE = PriceTable()
 
 SettingsCompletion = Callable[[GceSettings], GceSettings]
-"""Adds to a pool's settings what the deployment knows and pools do not."""
+"""Returns a pool's settings, completed with values that only the deployment has."""
 
 BootScript = Callable[[IntentRow], bytes]
-"""The startup script of a request's instances. The same request has the same one for as long as it
-may be repeated.
+"""Returns the startup script of a request's instances.
+
+The script must not change while the request may be repeated.
 """
 
 
 def unchanged_settings(settings: GceSettings) -> GceSettings:
-    """The settings themselves: the completion of those that need none."""
+    """Return the settings unchanged: the completion for deployments without own values."""
     return settings
 
 
 class GceClouds:
-    """The Compute Engine clouds of pools, by their settings: the zones of instances and prices are
-    cached for as long as this object lives.
+    """The Compute Engine providers of a cluster's pools, by the pools' settings.
+
+    `cloud(settings)` returns a provider. Each provider caches prices and the zones of its instances
+    for the lifetime of this object.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class GceClouds:
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "GceCloud":
+        """Return a new provider with these settings."""
         return GceCloud(
             settings,
             self._render_script,
@@ -133,7 +138,10 @@ class GceClouds:
 
 
 class GceCloud:
-    """The instances of one project in one region. `clock` gives epoch ms."""
+    """The Compute Engine instances of a project in a region.
+
+    `clock` returns epoch milliseconds.
+    """
 
     def __init__(
         self,
@@ -156,11 +164,17 @@ class GceCloud:
         self._listed: dict[tuple[str, str | None], dict[str, CloudInstance]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
-        """The settings' offerings, or the one that their type describes, with prices."""
+        """Return the settings' offerings with prices.
+
+        If the settings list no offerings, return one offering of the settings' machine type.
+        """
         return self._prices.offerings()
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch instances, or look at what became of them: LaunchUnderWay until that is known."""
+        """Launch instances, or read the result of an earlier request; see CloudProvider.launch.
+
+        Raises LaunchUnderWay until the operation is over. A quota error names the quota to raise.
+        """
         settings = self._complete_section(request.section)
         bulk = bulk_request(request, settings, self._render_script(request))
         operation = None
@@ -186,9 +200,9 @@ class GceCloud:
             )
             raise QuotaExceeded(f"{error}; {advice}") from None
         except ConfigurationError as error:
-            if not _is_there_already(error):
+            if not _already_exists(error):
                 raise
-            # The names are this request's alone: an earlier try, which is forgotten, made them.
+            # Instance names are unique to the request, so an earlier attempt created the instances.
             raise OutcomeUnknown(str(error)) from None
         if not result.is_over:
             count = f"{request.count} of {request.offering.instance_type}"
@@ -201,31 +215,38 @@ class GceCloud:
         )
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances by their labels; those that end, with the reason that operations tell."""
+        """List the region's instances with the cluster's label, and the pool's label unless None.
+
+        Fill in the reason for an end and the time of an interruption, from Compute Engine's
+        operations. An instance that disappeared since the last call with the same arguments is
+        listed once more, as TERMINATED, if an operation gives the reason for its end.
+        """
         settings = self._pool_settings()
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
         wanted = label_filter(to_labels(tags))
         described = self._read_instances(settings, wanted, _check_reachable)
-        here = [
+        in_region = [
             item for item in described if region_of(last_segment(item["zone"])) == settings.place
         ]
-        # A filter by labels also finds tags that only begin so.
+        # The label filter also matches longer tags that begin with the wanted text.
         instances = [
             instance
-            for instance in map(_to_cloud_instance, here)
+            for instance in map(_to_cloud_instance, in_region)
             if tags.items() <= instance.tags.items()
         ]
         self._zones |= {instance.id: instance.zone for instance in instances}
         listed = {instance.id: instance for instance in instances}
-        # What was listed before and is no more may have been taken back since.
+        # An instance that is no longer listed may have been taken back by the cloud.
         former = self._listed.get((cluster, pool), {})
         self._listed[cluster, pool] = listed
         gone = {name: instance for name, instance in former.items() if name not in listed}
         return self._with_ends(settings, instances, gone)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Delete instances, each by a call of its own, some at once. The last refusal is raised
-        when all were asked for; at once where it is of the caller, or where nobody answers.
+        """Delete instances, up to CONNECTIONS_MAX at a time; ignore unknown ids.
+
+        The last error is raised at the end. Stop early if Compute Engine refuses the caller or does
+        not respond to any request of a batch.
         """
         settings = self._pool_settings()
         zones = self._find_zones(settings, dict.fromkeys(ids))
@@ -241,25 +262,21 @@ class GceCloud:
         with ThreadPoolExecutor(CONNECTIONS_MAX) as executor:
             names = list(zones)
             for first in range(0, len(names), CONNECTIONS_MAX):
-                some = names[first : first + CONNECTIONS_MAX]
-                errors = [
-                    cloud_error
-                    for cloud_error in executor.map(delete, some)
-                    if cloud_error is not None
-                ]
+                batch = names[first : first + CONNECTIONS_MAX]
+                errors = [error for error in executor.map(delete, batch) if error is not None]
                 last = errors[-1] if errors else last
                 refusal = next(filter(is_caller_refused, errors), None)
                 if refusal is not None:
                     raise refusal
-                # Each waits for its answer: a pass would last for as long as there are instances.
-                silent = sum(isinstance(cloud_error, OutcomeUnknown) for cloud_error in errors)
-                if silent == len(some):
+                # Each batch waits for a timeout, so further batches would hold up the pass.
+                unanswered = sum(isinstance(error, OutcomeUnknown) for error in errors)
+                if unanswered == len(batch):
                     break
         if last is not None:
             raise last
 
     def boot_log(self, instance: str) -> str:
-        """Return the end of what the serial port was written, which goes with the instance."""
+        """Return the end of the serial port's output, or "" for an instance that is gone."""
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
             path = f"{settings.project}/zones/{zone}/instances/{name}/serialPort"
@@ -271,7 +288,10 @@ class GceCloud:
         return ""
 
     def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
-        """Read what became of a launch, which has been asked for, whatever is refused now."""
+        """Read the result of a bulk insert so far.
+
+        Raises OutcomeUnknown for every error, because the launch has been requested already.
+        """
         try:
             return read_bulk_result(self._api, settings.project, operation)
         except CloudError as error:
@@ -283,19 +303,24 @@ class GceCloud:
         wanted: str,
         check: Callable[[JsonObject, str], None] = lambda page, region: None,
     ) -> list[Any]:
-        """Read instances by a filter; `check` looks at each page, and gets the region with it."""
+        """Read the instances of all zones that match a filter.
+
+        Args:
+            wanted: the filter.
+            check: called with each page and the pool's region; may raise CloudError.
+        """
         pages = self._api.read_pages(
             f"{settings.project}/aggregated/instances",
             filter=wanted,
             maxResults=PAGE_SIZE,
             fields=_LIST,
         )
-        found: list[Any] = []
+        instances: list[Any] = []
         for page in pages:
             check(page, settings.place)
             for scope in page.get("items", {}).values():
-                found.extend(scope.get("instances", ()))
-        return found
+                instances.extend(scope.get("instances", ()))
+        return instances
 
     def _with_ends(
         self,
@@ -303,77 +328,83 @@ class GceCloud:
         instances: Sequence[CloudInstance],
         gone: Mapping[str, CloudInstance],
     ) -> list[CloudInstance]:
-        """The instances, those that end with why, and those that have gone for a reason that is
-        told; what is taken back has its last moment as a notice.
+        """Return the instances with the reasons for ends, plus instances that are gone.
+
+        An instance in `gone` is included, as TERMINATED, if an operation gives the reason for its
+        end. The notice of a preempted instance is the end of its notice period.
         """
-        asked = [
-            cloud_instance.id for cloud_instance in instances if cloud_instance.status in _ENDING
-        ] + list(gone)
+        asked = [instance.id for instance in instances if instance.status in _ENDING] + list(gone)
         ends = read_ends(self._api, settings.project, asked) if asked else {}
         ended = [
-            replace(cloud_instance, status=InstanceStatus.TERMINATED)
-            for cloud_instance in gone.values()
+            replace(instance, status=InstanceStatus.TERMINATED)
+            for instance in gone.values()
+            if instance.id in ends
         ]
-        found = []
-        for instance in (
-            *instances,
-            *(cloud_instance for cloud_instance in ended if cloud_instance.id in ends),
-        ):
-            told = ends.get(instance.id)
-            if told is not None:
-                notice_ms = (
-                    _epoch_ms(told.time) + NOTICE_SECONDS * 1000 if told.is_preemption else None
-                )
-                instance = replace(instance, end=told.end, notice_ms=notice_ms)
-            found.append(instance)
-        return found
+        with_ends = []
+        for instance in (*instances, *ended):
+            operation = ends.get(instance.id)
+            if operation is not None:
+                notice_ms = None
+                if operation.is_preemption:
+                    notice_ms = _epoch_ms(operation.time) + NOTICE_SECONDS * 1000
+                instance = replace(instance, end=operation.end, notice_ms=notice_ms)
+            with_ends.append(instance)
+        return with_ends
 
     def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
-        """The zones of those instances that there are."""
-        able = [name for name in names if _NAME.fullmatch(name)]
-        unknown = [name for name in able if name not in self._zones]
+        """Return the zone of each named instance that exists, cached or read by name.
+
+        Cached zones may be of instances that have ended.
+        """
+        valid = [name for name in names if _NAME.fullmatch(name)]
+        unknown = [name for name in valid if name not in self._zones]
         for first in range(0, len(unknown), NAMES_IN_FILTER_MAX):
-            some = unknown[first : first + NAMES_IN_FILTER_MAX]
-            wanted = " OR ".join(f'(name = "{name}")' for name in some)
-            found = self._read_instances(settings, wanted)
-            self._zones |= {item["name"]: last_segment(item["zone"]) for item in found}
-        return {name: self._zones[name] for name in able if name in self._zones}
+            batch = unknown[first : first + NAMES_IN_FILTER_MAX]
+            wanted = " OR ".join(f'(name = "{name}")' for name in batch)
+            described = self._read_instances(settings, wanted)
+            self._zones |= {item["name"]: last_segment(item["zone"]) for item in described}
+        return {name: self._zones[name] for name in valid if name in self._zones}
 
     def _complete_section(self, section: str) -> GceSettings:
+        """Parse and complete a pool's settings. Raises ConfigurationError without a project."""
         settings = self._complete_settings(parse_section(section))
         if not settings.project:
-            raise ConfigurationError("provider.project: is needed where the server has none")
+            text = "provider.project: is needed, because the server has no project"
+            raise ConfigurationError(text)
         return settings
 
     def _pool_settings(self) -> GceSettings:
+        """Return the pool's Compute Engine settings, completed by the deployment."""
         return self._complete_section(self._settings.section)
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
+        """Return the settings' offerings, or else an offering of the settings' machine type."""
         return self._settings.offerings or (self._pool_settings().default_offering(),)
 
 
 def _check_reachable(page: JsonObject, region: str) -> None:
-    """Raise OutcomeUnknown where a page lacks a zone of the region: a list without its instances
-    would say that they have ended.
+    """Raise OutcomeUnknown if a page of a list lacks the instances of a zone in the region.
+
+    Otherwise, the instances of that zone would count as ended.
     """
     missing = {last_segment(unreachable) for unreachable in page.get("unreachables", ())}
-    for scope, found in page.get("items", {}).items():
-        if found.get("warning", {}).get("code") == "UNREACHABLE":
+    for scope, content in page.get("items", {}).items():
+        if content.get("warning", {}).get("code") == "UNREACHABLE":
             missing.add(last_segment(scope))
-    here = sorted(name for name in missing if region_of(name) == region)
-    if here:
-        raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(here)}")
+    in_region = sorted(name for name in missing if region_of(name) == region)
+    if in_region:
+        raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(in_region)}")
 
 
 def _check_operation(answer: JsonObject) -> JsonObject:
-    """Return the answer to a bulk insert. Raises OutcomeUnknown where it is no operation."""
+    """Return the response to a bulk insert. Raises OutcomeUnknown if it is no operation."""
     if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
         raise OutcomeUnknown("Compute Engine responded with no operation")
     return answer
 
 
 def _check_request(result: BulkResult, request: IntentRow) -> None:
-    """Raise TokenReused where an operation was another request's."""
+    """Raise TokenReused if an operation names an instance of a different request."""
     other = next(
         (instance.name for instance in result.named if not is_named_by(instance.name, request)),
         None,
@@ -383,14 +414,17 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
 
 
 def _is_gone(error: CloudError) -> bool:
+    """Whether the named instance does not exist, or is being created or deleted."""
     return str(error).partition(":")[0] in _GONE
 
 
-def _is_there_already(error: CloudError) -> bool:
-    return str(error).partition(":")[0] in _THERE_ALREADY
+def _already_exists(error: CloudError) -> bool:
+    """Whether the error means that an instance of the requested name exists already."""
+    return str(error).partition(":")[0] in _ALREADY_EXISTS
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
+    """Convert an instance of Compute Engine's list."""
     return CloudInstance(
         id=described["name"],
         status=_STATUS.get(described["status"], InstanceStatus.UNKNOWN),
@@ -401,5 +435,5 @@ def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
 
 
 def _epoch_ms(time: str) -> int:
-    """A time of RFC 3339 as epoch milliseconds."""
+    """Convert a time in the format of RFC 3339 to epoch milliseconds."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)

@@ -1,1 +1,1 @@
-"""Instances that are agent processes on this machine."""
+"""The CloudProvider of the server's machine, with agent processes as instances."""

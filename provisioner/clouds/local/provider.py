@@ -1,12 +1,13 @@
-"""Instances that are agent processes on this machine, each with its own folder.
+"""The CloudProvider of the local machine: an instance is an agent process with a folder.
 
-    FOLDER/ID/instance.json   the launch request, and the process as it was started
-    FOLDER/ID/agent.log
-    FOLDER/ID/work            the agent's; a preemption-notice.json in it is a notice
+    FOLDER/ID/instance.json   the launch request and the agent's process
+    FOLDER/ID/agent.log       the agent's output
+    FOLDER/ID/work            the agent's work directory; a file preemption-notice.json in it is an
+                              interruption notice
 
-An instance is its agent and everything that the agent started: it has ended when none of that is
-left, so that nothing of it still runs while its trials go on elsewhere. The folder outlives this
-process; an hour after the end it is removed.
+An instance consists of its agent and all processes that the agent started. It has ended when none
+of them is left, so that no trial of it still runs while the trial is restarted elsewhere. Instances
+outlive the server's process. An instance's folder is deleted an hour after its end.
 """
 
 import contextlib
@@ -39,40 +40,50 @@ from provisioner.model import InstanceStatus
 log = logging.getLogger(__name__)
 
 NOTICE_FILE = "preemption-notice.json"
-# More than an agent takes that lets its trials checkpoint and reports their exits.
+# An agent needs less time to let all trials checkpoint and to report the exits.
 STOP_MS_MAX = 17_000
 ENDED_INSTANCE_TTL_MS = 3_600_000
 SLOTS_MAX = 1024
 BOOT_LOG_BYTES_MAX = 64 * 1024
 
-# One server at a time works in a folder, with several threads and objects.
+# A folder belongs to a single server process with several threads and provider objects.
 _CHANGING = threading.RLock()
 
 AgentCommand = Callable[[str, IntentRow, Path], Sequence[str]]
-"""The command line of an agent of that name, for a request, with that work directory."""
+"""Returns the command line of an agent, given its name, the launch request and its directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """An instance's file. `pid` None: it is about to be started. `place`: the address of the server
-    that its agent calls; `asked_ms`: its end was requested; `ended_ms`: nothing of it is left.
-    """
+    """The content of an instance's file `instance.json`."""
 
     request: IntentRow
     launched_ms: int
     place: str
+    """The address of the server that the agent calls."""
     pid: int | None = None
+    """The agent's process id; None before the process was started."""
     started_ticks: int = 0
+    """The start time of the agent's process, from /proc, in clock ticks."""
     asked_ms: int | None = None
+    """The time at which the end was requested."""
     ended_ms: int | None = None
+    """The time at which no process of the instance was left."""
 
 
 _RECORD = lazy_adapter(_Record)
 
 
 class LocalProcesses:
-    """The instances in `folder`. `place` is the address of the server that their agents call:
-    instances whose agents call another one are of no use any more. `clock` gives epoch ms.
+    """The instances in a folder.
+
+    Args:
+        command: returns an agent's command line.
+        place: the address of the server that agents call. Instances whose agents call a different
+            address are listed as STOPPED.
+        clock: returns epoch milliseconds.
+        environment: the environment of agents; this process's own if None.
+        section: the provider's settings as JSON.
     """
 
     def __init__(
@@ -93,14 +104,20 @@ class LocalProcesses:
         self._section = section
 
     def offerings(self) -> tuple[Offering, ...]:
-        """One offering: this machine, with as many slots as the settings say."""
+        """Return the single offering `local`, with the slots from the settings.
+
+        Raises ConfigurationError for an invalid number of slots.
+        """
         slots = json.loads(self._section).get("instance_slots", 1)
         if not isinstance(slots, int) or not 0 < slots <= SLOTS_MAX:
             raise ConfigurationError(f"instance_slots must be from 1 to {SLOTS_MAX}, not {slots!r}")
         return (Offering("local", "process", "", Market.ON_DEMAND, slots),)
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Start agents. The ids come of the token, so what a crash left is found again."""
+        """Start the request's agents that do not run yet; see CloudProvider.launch.
+
+        Instance ids are derived from the token, so instances from before a crash are recognized.
+        """
         if request.offering.slots < 1:
             raise ConfigurationError(f"offering {request.offering.name} has no slots")
         with _CHANGING:
@@ -116,19 +133,27 @@ class LocalProcesses:
             return tuple(map(self._to_cloud_instance, names, records))
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List instances. It also completes the end of those that were terminated or died."""
+        """List instances, after completing the ends of all instances in the folder.
+
+        Kill processes of instances that were terminated or whose agent died, and delete the folders
+        of instances that ended an hour ago.
+        """
         with _CHANGING:
-            found = [
+            records = [
                 (name, self._update_record(name, record)) for name, record in self._read_records()
             ]
         return [
             self._to_cloud_instance(name, record)
-            for name, record in found
+            for name, record in records
             if record.request.cluster == cluster and pool in (None, record.request.pool)
         ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Send SIGTERM now, and SIGKILL to what is left after 17 s."""
+        """Record the request, and send SIGTERM to the agents.
+
+        Ignore unknown and ended instances. After STOP_MS_MAX, `list_instances` sends SIGKILL to the
+        processes that are left.
+        """
         with _CHANGING:
             for name in ids:
                 record = self._read_record(name)
@@ -137,7 +162,7 @@ class LocalProcesses:
                     _send_signal(_agent_process(record), signal.SIGTERM)
 
     def boot_log(self, instance: str) -> str:
-        """Return the end of the agent's log."""
+        """Return the last BOOT_LOG_BYTES_MAX of the agent's log, or "" without a log."""
         try:
             with (self._folder / instance / "agent.log").open("rb") as log_file:
                 size = log_file.seek(0, os.SEEK_END)
@@ -147,20 +172,24 @@ class LocalProcesses:
             return ""
 
     def _ensure_started(self, name: str, request: IntentRow) -> _Record:
-        """The instance's record, after its agent was started unless it was before."""
+        """Start an instance's agent, unless done before, and return the instance's record.
+
+        Create the folder and the record of a new instance. An ended instance is not started again.
+        """
         record = self._read_record(name)
         if record is None:
             record = _Record(request, self._clock(), self._place)
             (self._folder / name / "work").mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write_record(name, record)
         if record.pid is None and record.ended_ms is None and record.asked_ms is None:
-            left = next(self._processes(name), None)
-            process = left if left is not None else self._spawn_agent(name, request)
+            running = next(self._processes(name), None)
+            process = running if running is not None else self._spawn_agent(name, request)
             record = replace(record, pid=process.pid, started_ticks=process.started_ticks)
             self._write_record(name, record)
         return record
 
     def _spawn_agent(self, name: str, request: IntentRow) -> Process:
+        """Start an agent process that outlives the server. Raises OSError."""
         folder = self._folder / name
         with (folder / "agent.log").open("ab") as output:
             child = subprocess.Popen(
@@ -170,22 +199,26 @@ class LocalProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A Ctrl-C in the server's terminal is not theirs.
+                # A Ctrl-C in the server's terminal must not reach agents.
                 start_new_session=True,
             )
-        # It may outlive this object: it is waited for by its id, see _reap_child.
+        # Popen must not wait for the child; `_reap_child` waits by process id.
         child.returncode = 0
-        found = read_process(child.pid)
-        return found or Process(child.pid, os.getpid(), 0, "")
+        return read_process(child.pid) or Process(child.pid, os.getpid(), 0, "")
 
     def _update_record(self, name: str, record: _Record) -> _Record:
+        """Complete the end of an instance with a dead or late agent; return the new record.
+
+        Kill its processes, and write the time of the end once none is left. Delete the folder of an
+        instance that ended more than ENDED_INSTANCE_TTL_MS ago.
+        """
         now_ms = self._clock()
         if record.ended_ms is not None:
             if now_ms - record.ended_ms > ENDED_INSTANCE_TTL_MS:
                 with contextlib.suppress(OSError):
                     delete_tree(self._folder / name)
             return record
-        # A difference either way, since the clock may have been ahead when the record was written.
+        # `abs` because the clock may have been ahead when the record was written.
         if record.pid is None and abs(now_ms - record.launched_ms) < STOP_MS_MAX:
             return record
         _reap_child(record.pid)
@@ -203,6 +236,7 @@ class LocalProcesses:
         return ended
 
     def _to_cloud_instance(self, name: str, record: _Record) -> CloudInstance:
+        """Convert a record, and add the interruption notice from the instance's folder."""
         request = record.request
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         notice = FileNotices(self._folder / name / "work" / NOTICE_FILE).poll()
@@ -210,6 +244,7 @@ class LocalProcesses:
         return CloudInstance(name, self._status(record), record.launched_ms, tags, notice_ms)
 
     def _status(self, record: _Record) -> InstanceStatus:
+        """Return the status of an instance with this record."""
         if record.ended_ms is not None:
             return InstanceStatus.TERMINATED
         if record.asked_ms is not None:
@@ -219,8 +254,10 @@ class LocalProcesses:
         return InstanceStatus.STARTING if record.pid is None else InstanceStatus.RUNNING
 
     def _processes(self, name: str) -> Iterator[Process]:
-        """The agent, its supervisors and their trials, by what their commands and environments
-        name; not a shell that somebody opened in the folder.
+        """Yield the processes of an instance: the agent, supervisors and trials.
+
+        A process belongs to the instance if its environment contains the instance's folder, or its
+        command contains the folder and "detcloud". A shell in the folder does not count.
         """
         folder = os.fsencode(self._folder / name) + b"/"
         for entry in PROC.iterdir() if PROC.is_dir() else ():
@@ -230,11 +267,12 @@ class LocalProcesses:
                 words = (entry / "cmdline").read_bytes()
                 ours = folder in words and b"detcloud" in words
                 if ours or folder in (entry / "environ").read_bytes():
-                    found = read_process(int(entry.name))
-                    if found is not None:
-                        yield found
+                    process = read_process(int(entry.name))
+                    if process is not None:
+                        yield process
 
     def _read_records(self) -> Iterator[tuple[str, _Record]]:
+        """Yield the id and the record of each instance in the folder, by id."""
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         for folder in folders:
             record = self._read_record(folder.name)
@@ -242,6 +280,7 @@ class LocalProcesses:
                 yield folder.name, record
 
     def _read_record(self, name: str) -> _Record | None:
+        """Read an instance's record. Return None for an invalid id or an unreadable file."""
         if "/" in name or name.startswith("."):
             return None
         try:
@@ -250,6 +289,7 @@ class LocalProcesses:
             return None
 
     def _write_record(self, name: str, record: _Record) -> None:
+        """Replace an instance's record file atomically."""
         path = self._folder / name / "instance.json"
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(record)), encoding="utf-8")
@@ -257,17 +297,19 @@ class LocalProcesses:
 
 
 def _agent_process(record: _Record) -> Process:
+    """Return the recorded process of an agent; process id 0 if the agent was not started."""
     return Process(record.pid or 0, 0, record.started_ticks, "")
 
 
 def _send_signal(process: Process, number: int) -> None:
+    """Send a signal to a live process; ignore a process of another user."""
     if process.pid and is_alive(process):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, number)
 
 
 def _reap_child(pid: int | None) -> None:
-    """Reap a child of ours that has ended."""
+    """Reap an ended child process without waiting; ignore other processes."""
     if pid is not None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
