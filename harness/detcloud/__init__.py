@@ -1,7 +1,7 @@
-"""The public package: what training code and scripts import.
+"""The public package, which training code and scripts import.
 
-Errors and version are here at once; the parts load on first use, because `detcloud --version`,
-agents and trials import this package too (docs/benchmarks.md: `--version`).
+Errors and the version are imported at once. The modules load on first use, because every start of
+`detcloud --version`, an agent or a trial imports this package (docs/benchmarks.md: `--version`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from detcloud.shared.errors import DetcloudError, InvalidHP
 from detcloud.shared.version import __version__
 
-# Not typing's, whose import takes milliseconds of `detcloud --version`.
+# The import of typing would slow `detcloud --version` by milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -1,4 +1,4 @@
-"""Keras 3 on torch: `DeterminedCallback` makes a call of `model.fit` a trial's training."""
+"""Keras 3 on torch: `DeterminedCallback` turns a call of `model.fit` into a trial's training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STATE = "callback_state.json"
 
 
 class DeterminedCallback(keras.callbacks.ProgbarLogger):
-    """Reports, checkpoints and stops one `model.fit`, and has it go on where it was.
+    """Connects `model.fit` to a trial: metrics, checkpoints, preemption and resuming.
 
-    It takes the place of the progress bar, and of BackupAndRestore and ModelCheckpoint.
+    The callback replaces the progress bar, BackupAndRestore and ModelCheckpoint.
     """
 
     def __init__(
@@ -33,14 +33,17 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         train_metrics_report_period: int | str = "epoch",
         checkpoint_epochs: int | None = 1,
     ) -> None:
-        """Begin with `checkpoint`: go on after it where its `continue_id` was the same, else take
-        its weights alone.
+        """Create a callback that begins with `checkpoint`, or with the new model if None.
 
-        Training metrics are reported every epoch or every so many batches. Checkpoints are stored
-        every `checkpoint_epochs` epochs, with None as the configuration's checkpoint_policy says,
-        and before training ends or leaves.
+        If the checkpoint has the same `continue_id`, training resumes. Otherwise only the model's
+        state is loaded, and training starts from the beginning.
+
+        Training metrics are reported every `train_metrics_report_period` batches, or for "epoch"
+        after each epoch. Checkpoints are stored every `checkpoint_epochs` epochs, and before
+        training ends or is preempted. For None, the configuration's checkpoint_policy decides; 0
+        stores no periodic ones. Raises DetcloudError for an invalid period.
         """
-        # The progress bar's own initialisation would write one.
+        # The initialisation of ProgbarLogger would print a progress bar.
         keras.callbacks.Callback.__init__(self)
         period = train_metrics_report_period
         if period != "epoch" and (not isinstance(period, int) or period < 1):
@@ -62,10 +65,13 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         keras.callbacks.Callback.set_params(self, params)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        epoch = self._load() if self._checkpoint is not None else 0
+        epoch = 0
+        if self._checkpoint is not None:
+            with self._core.checkpoint.loading.watch(self._checkpoint):
+                epoch = self._load()
         self._checkpoint = None
         if self._loop.is_due(self._steps, epoch) and self._metrics and not self._skipped:
-            # It was saved, and then this process ended before the searcher heard of it.
+            # An earlier process ended after saving this length and before sending the metric.
             self._loop.complete(self._metrics)
         if self._loop.has_ended:
             epoch = self.params["epochs"]
@@ -92,7 +98,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             self._report_training(logs or {})
         if self._core.preempt.must_stop_at_next_batch():
             self._save(self._epoch, batch + 1, is_last=True)
-            # Keras still validates; nobody waits for that.
+            # Keras still runs the epoch's validation, which must not be reported.
             self._is_leaving = self.model.stop_training = True
 
     def on_test_begin(self, logs: Any = None) -> None: ...
@@ -123,7 +129,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             self._save(epoch + 1)
         if is_due and not self._loop.complete(self._metrics):
             self.model.stop_training = True
-        # After the checkpoint, which may have taken long.
+        # Check after the checkpoint, which may take long.
         if self._core.preempt.should_preempt():
             self.model.stop_training = True
 
@@ -133,12 +139,15 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             self._save(self._epoch + 1, is_last=True)
 
     def save_model(self, model: Any, path: str, distributed: core.DistributedContext) -> None:
-        """Write the model and its optimizer's state; override it with `load_model` for others."""
+        """Write the weights and the optimizer's state to `path` plus `.weights.h5`, on rank 0 only.
+
+        Override this together with `load_model` to store models in another way.
+        """
         if distributed.rank == 0:
             model.save_weights(f"{path}.weights.h5")
 
     def load_model(self, model: Any, path: str, distributed: core.DistributedContext) -> None:
-        """Read what `save_model` wrote."""
+        """Load the file that `save_model` wrote. Build the optimizer first, if needed."""
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(f"{path}.weights.h5")
@@ -149,7 +158,11 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._core.train.report_new_metrics("training", self._steps, {**counts, **metrics})
 
     def _save(self, epoch: int, batches: int = 0, *, is_last: bool = False) -> None:
-        """Store a checkpoint, from which `batches` of epoch `epoch` are trained already."""
+        """Store a checkpoint after `batches` batches of epoch `epoch`, or at the end of the epoch
+        before.
+
+        Every rank must call this.
+        """
         state = {
             "epoch": epoch,
             "batches": batches,
@@ -161,7 +174,8 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         metadata = {"steps_completed": self._steps, "framework": f"keras-{keras.__version__}"}
         now = generators.capture_state()
         begun = self._epoch_generators if batches else now
-        # Before anything that may fail on one rank, while the others would wait here.
+        # Exchange before all steps that may fail on a rank, so that no rank waits here for a failed
+        # rank.
         drawn = ranks.allgather({"epoch": begun, "batch": now})
         stored = self._loop.store_path(metadata, shard=ranks.size > 1, is_last=is_last)
         with stored as (folder, _):
@@ -172,7 +186,11 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         self._saved_steps = self._steps
 
     def _load(self) -> int:
-        """Load the checkpoint; the epoch to go on with, 0 after a warm start."""
+        """Load the checkpoint and return the epoch with which to resume.
+
+        If the checkpoint has the same `continue_id`, also restore the position and the random
+        state. Otherwise load only the model, and return 0.
+        """
         assert self._checkpoint is not None
         with self._core.checkpoint.restore_path(self._checkpoint) as folder:
             self.load_model(self.model, str(folder / WEIGHTS), self._core.distributed)
@@ -181,7 +199,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             if state.get("continue_id") != self._continue_id:
                 return 0
             loaded = snapshot.load_state(folder)
-        # What has no ranks was stored when one process drew for all.
+        # Older checkpoints contain the state of a single process.
         drawn = loaded.get("ranks") or [loaded]
         generator_states = drawn[self._core.distributed.rank % len(drawn)]
         self._steps = self._saved_steps = state["steps_completed"]
@@ -193,7 +211,9 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         return epoch
 
     def _skip_batches(self, train: Any) -> None:
-        """Pass over the epoch's batches that were trained before training stopped within it."""
+        """Skip the batches of the epoch that an earlier run trained. `train` is the model's train
+        function.
+        """
 
         def train_rest(data: Any) -> Any:
             if self._begun < self._skipped:

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer: `DetCallback` makes a call of its `train` a trial's training."""
+"""The Hugging Face Trainer: `DetCallback` turns a call of `train` into a trial's training."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from transformers.trainer_utils import get_last_checkpoint
 from detcloud import core
 from detcloud.core.framework_loop import FrameworkLoop
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 LOGS = "runs/"
 USER_DATA = "my_data.json"
 STATE = "trainer_state.json"
 SPEEDS = ("_runtime", "_per_second", "_compilation_time")
-# What a checkpoint has beside the weights.
+# The files of a checkpoint that a warm start deletes.
 TRAINING_STATE = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 
 
 class DetCallback(transformers.TrainerCallback):
-    """Reports and stops one Trainer, stores each of its checkpoints, and has it go on where it was:
-    `trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)`.
+    """Connects the Hugging Face Trainer to a trial: metrics, checkpoints, preemption and resuming.
 
-    Every process of the Trainer makes one.
+    Call `trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)`. Every process of the
+    Trainer needs a callback. Each checkpoint that the Trainer saves is stored. Training raises
+    DetcloudError if the trial has a checkpoint that the Trainer did not load. After a preemption,
+    the process exits with SystemExit(0).
     """
 
     def __init__(
@@ -36,11 +39,13 @@ class DetCallback(transformers.TrainerCallback):
         filter_metrics: list[str] | None = None,
         user_data: dict[str, Any] | None = None,
     ) -> None:
-        """Fetch the latest checkpoint into `args.output_dir` for `args.resume_from_checkpoint`.
+        """Create the callback, check `args`, and fetch the latest checkpoint as
+        `load_last_checkpoint` does.
 
-        With `filter_metrics` those metrics alone are reported whose names contain one of these, and
-        the search's. Reports have `batches` and `epochs` too. Checkpoints have `user_data` in
-        `my_data.json`.
+        With `filter_metrics`, only metrics whose names contain one of these texts are reported, and
+        the searcher's metric. Reports also contain `batches` and `epochs`. `user_data` is stored in
+        each checkpoint as `my_data.json`. Raises DetcloudError if `args` contradict the
+        configuration.
         """
         super().__init__()
         self.core_context = core_context
@@ -55,11 +60,16 @@ class DetCallback(transformers.TrainerCallback):
 
     @property
     def current_op(self) -> core.SearcherOperation | None:
-        """The searcher's operation; None where the arguments alone say how long to train."""
+        """The open operation of the searcher. None if only `args` decide how long to train."""
         return self._loop.operation
 
     def load_last_checkpoint(self, args: transformers.TrainingArguments) -> None:
-        """Fetch the trial's latest checkpoint; of another trial's the weights alone are taken."""
+        """Fetch the trial's latest checkpoint and set `args.resume_from_checkpoint` to the folder.
+
+        The files are copied into `args.output_dir`. Of another trial's checkpoint only the weights
+        are kept. Do nothing without a checkpoint. If `args.overwrite_output_dir` is set, only print
+        that the trial starts from the beginning. Every rank must call this.
+        """
         checkpoint = self.core_context.info.latest_checkpoint
         if checkpoint is None:
             return
@@ -82,11 +92,17 @@ class DetCallback(transformers.TrainerCallback):
             ranks.allgather(None)
         args.resume_from_checkpoint = str(folder)
 
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # The Trainer loads the checkpoint between this call and the beginning of the training.
+        self.core_context.checkpoint.loading.begin()
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.core_context.checkpoint.loading.end()
         if self._continued_steps and state.global_step == 0:
+            trained = count_text(self._continued_steps, "step")
             raise DetcloudError(
-                f"the trial was trained for {self._continued_steps} steps, and the Trainer would "
-                "start from the beginning: call "
+                f"the trial was trained for {trained}, and the Trainer would start from the "
+                "beginning: call "
                 "trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         if self._continued_steps and args.ignore_data_skip and self.core_context.is_chief:
@@ -96,7 +112,7 @@ class DetCallback(transformers.TrainerCallback):
                 flush=True,
             )
         if self._loop.is_due(state.global_step, state.epoch or 0):
-            # It was saved, and then this process ended before the searcher heard of it.
+            # An earlier process ended after saving this length and before sending the metric.
             known = [item for item in state.log_history if item.get("step") == state.global_step]
             metrics = {name: value for entry in known for name, value in entry.items()}
             if self.core_context.info.metric in metrics:
@@ -122,8 +138,10 @@ class DetCallback(transformers.TrainerCallback):
             self.core_context.train.report_new_metrics(group, step, metrics)
 
     def _is_reported(self, name: str) -> bool:
-        """Whether a logged number is reported: the search's own, and what is wanted of the others,
-        without the rounded epoch and measurements of speed.
+        """Return whether a logged value is reported.
+
+        The searcher's metric and the time metric are always reported. The rounded epoch and
+        measurements of speed are never reported. Other values depend on `filter_metrics`.
         """
         info = self.core_context.info
         if name in (info.metric, (info.config.get("searcher") or {}).get("time_metric")):
@@ -142,7 +160,7 @@ class DetCallback(transformers.TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._uploaded_step == state.global_step:
-            # The Trainer may write into the same folder again.
+            # The Trainer may write into the uploaded folder again, so the upload must end first.
             self.core_context.checkpoint.wait()
         if self._loop.counts_epochs:
             self._note_due(state, control)
@@ -152,7 +170,7 @@ class DetCallback(transformers.TrainerCallback):
         name = f"checkpoint-{step}"
         if self.user_data is not None and state.is_world_process_zero:
             (Path(args.output_dir) / name / USER_DATA).write_text(json.dumps(self.user_data))
-        # Each rank has written its part by now, and the first of each node stores all of it.
+        # The first rank of each node stores the files of all, so wait until all are written.
         ranks.allgather(None)
         metadata = {"steps_completed": step, "trial_id": self.core_context.info.trial_id}
         self.core_context.checkpoint.upload(
@@ -171,13 +189,15 @@ class DetCallback(transformers.TrainerCallback):
             self._leave_unfinished()
 
     def _note_due(self, state: Any, control: Any) -> None:
-        """Make the Trainer validate and save at the end of the operation."""
+        """Make the Trainer log, validate and save if the operation ends here."""
         if self._loop.is_due(state.global_step, state.epoch or 0):
             self._is_due = True
             control.should_log = control.should_evaluate = control.should_save = True
 
     def _leave_unfinished(self) -> None:
-        """End the process, so that nothing that follows training is done before its end."""
+        """End the process by SystemExit(0) if the trial is preempted; code after the training must
+        not run.
+        """
         if self._loop.is_unfinished:
             print(
                 "[detcloud] the trial is preempted and will resume from this checkpoint", flush=True
@@ -185,7 +205,11 @@ class DetCallback(transformers.TrainerCallback):
             raise SystemExit(0)
 
     def _check_arguments(self, args: transformers.TrainingArguments) -> None:
-        """DetcloudError for another length than the configuration's, and where nothing is saved."""
+        """Raise DetcloudError if `args` contradict the searcher: another length, or save_strategy
+        "best".
+
+        Check nothing if no operation is open.
+        """
         if self._loop.operation is None:
             return
         if str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
@@ -207,7 +231,7 @@ class DetCallback(transformers.TrainerCallback):
 
 
 def _keep_weights_alone(folder: Path) -> None:
-    """Leave the weights of a checkpoint, and a Trainer's state that has no step."""
+    """Delete the training state of a checkpoint, and reset the step of the Trainer's state file."""
     for pattern in TRAINING_STATE:
         for file in folder.glob(pattern):
             file.unlink()

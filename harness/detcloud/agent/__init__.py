@@ -1,1 +1,1 @@
-"""The agent: runs the allocations of one node and reports on them to the cluster."""
+"""The agent, which runs the allocations of a node and reports their progress to the cluster."""

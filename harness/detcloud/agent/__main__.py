@@ -1,7 +1,7 @@
-"""The agent's process, `python -m detcloud.agent`: puts its parts together and runs it.
+"""The agent's process, `python -m detcloud.agent`, which builds an agent and runs it.
 
-Parts that only some agents need are imported where they are made, so that an idle agent stays small
-(docs/benchmarks.md, `cluster`: idle).
+Modules that only some agents need are imported where they are used, so that an idle agent stays
+small (docs/benchmarks.md, `cluster`: idle).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.assignment.data_layer import DEFAULT_FOLDER
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.cache_limits import CacheLimits
 from detcloud.agent.clouds import CLOUDS, load_instance
 from detcloud.agent.node import Node
 from detcloud.agent.options import CONTAINER_RUNTIME, RUNTIMES, parse_options
@@ -38,7 +39,7 @@ from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.version import __version__
 
-# The user and group of our images: an agent of root's gives no trial its own rights.
+# The user and group of detcloud's images. Trials of an agent that runs as root must not be root.
 CONTAINER_USER = (1000, 1000)
 
 
@@ -47,7 +48,11 @@ class ConfigurationError(Exception):
 
 
 def main() -> int:
-    """Run one agent; 0 after a requested stop, 1 when refused, 2 for options that cannot work."""
+    """Run an agent with the options of the command line, and return the exit code.
+
+    Return 0 after a requested stop, 1 if the cluster refuses the agent. Return 2, with a log line,
+    if the options are unusable or the devices cannot be listed. Set the process's umask to 0077.
+    """
     os.umask(0o077)
     try:
         return run(parse_options())
@@ -57,7 +62,12 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build the agent from its options and run it; the exit code."""
+    """Build an agent from the options, and run the agent in this thread.
+
+    Return 0 after a requested stop, 1 if the cluster refuses the agent. SIGTERM and SIGINT request
+    a stop. Raise ConfigurationError if the options are unusable, for example because another agent
+    uses the work directory. Raise SlotsUnknown if the devices cannot be listed.
+    """
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots)
     with _lock_work_directory(work):
@@ -82,6 +92,9 @@ def run(options: argparse.Namespace) -> int:
             write_log_line,
             log_bytes_max=options.log_mib << 20,
             grants=grants,
+            cache_limits=CacheLimits(
+                options.kernel_cache_mib << 20, options.package_cache_mib << 20
+            ),
         )
         address = options.address or local_address(options.url)
         identity = AgentIdentity(
@@ -112,15 +125,22 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_log_line(message: str) -> None:
-    """Write one line of the agent's own log."""
-    # Where the log is full or gone, the agent goes on without it. Nothing is left in a buffer,
-    # whose last flush would decide about the exit code.
+    """Write a line with the agent's prefix to the standard error, the agent's own log.
+
+    Ignore an OSError.
+    """
+    # A full or closed log must not stop the agent. A direct write leaves nothing in a buffer: a
+    # failing flush at the exit would change the exit code.
     with contextlib.suppress(OSError):
         os.write(2, f"detcloud agent: {message}\n".encode(errors="backslashreplace"))
 
 
 def notice_source(source: str, work: Path) -> NoticeSource:
-    """The source of notices that this machine is about to end: `file`, or one of a cloud."""
+    """Return the source of notices of the machine's end for a value of `--notices`.
+
+    `file` reads preemption-notice.json in `work`. A cloud's source starts its threads. Raise
+    StopIteration for another value.
+    """
     if source == "file":
         return FileNotices(work / "preemption-notice.json")
     cloud = next(cloud.name for cloud in CLOUDS if cloud.notices == source)
@@ -164,7 +184,7 @@ def _container_runtime(
 
 
 def _check_no_other_runtime(runtime: str, work: Path) -> None:
-    """Refuse to start while a trial runs here that only another runtime can watch."""
+    """Raise ConfigurationError if the work directory has an active trial of another runtime."""
     for other, launch_file in RUNTIMES.items():
         for launch in work.glob(f"allocations/*/agent/{launch_file}") if other != runtime else ():
             report = AgentReport(launch.with_name("report-agent.jsonl"))
@@ -177,7 +197,7 @@ def _check_no_other_runtime(runtime: str, work: Path) -> None:
 
 def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:
     if sys.platform != "linux":
-        # Elsewhere a process that has loaded as much as torch does must not fork.
+        # On other systems, forking a process that has imported torch is not safe.
         return None
     environment = shared_environment(os.environ, threads_per_slot(slots))
     return ForkServer(work / "template", environment, write_log_line)
@@ -215,7 +235,11 @@ def _read_token(path: Path) -> str:
 
 
 def _lock_work_directory(work: Path) -> BinaryIO:
-    """Take the work directory's lock, since two agents in one would start everything twice."""
+    """Create the work directory if needed, and lock it against a second agent.
+
+    Return the open lock file, which keeps the lock until it is closed. Raise ConfigurationError if
+    another agent has the lock.
+    """
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = (work / "agent.lock").open("wb")
     try:

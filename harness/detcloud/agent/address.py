@@ -1,4 +1,4 @@
-"""The address at which trials on other machines reach those on this one."""
+"""The address at which trials on other machines reach the trials on this machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def local_address(url: str) -> str:
-    """The address from which this machine reaches the cluster at `url`, the loopback if unknown.
+    """Return the IP address from which this machine connects to the cluster at `url`.
 
-    Nothing is sent.
+    Return LOOPBACK if the host cannot be resolved or reached, or if `url` is malformed. The host's
+    name is resolved, but no packet is sent to the cluster.
     """
     parts = urlsplit(url)
     try:

@@ -1,4 +1,4 @@
-"""The agent's main loop: one thread syncs with the cluster, this one watches the trials."""
+"""The agent's main loop, which watches the trials. Another thread syncs with the cluster."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ ALLOCATIONS_PER_SCAN = 8
 
 
 class NoticeSource(Protocol):
-    """A source of notices that this machine is about to end; it must not block or raise."""
+    """A source of notices that this machine is about to end. No method blocks or raises."""
 
     @property
     def is_end_likely(self) -> bool:
-        """Whether the cloud advises to leave the machine, with no end announced yet."""
+        """Whether the cloud recommends leaving the machine, without announcing an end."""
 
     def poll(self) -> Notice | None:
-        """The notice that stands now, None without one. The agent asks twice a second."""
+        """Return the current notice of the machine's end. Return None if no end is announced.
+
+        The agent calls this twice a second.
+        """
 
 
 class Agent:
-    """Watches the trials until a stop, then lets them checkpoint and reports their exits."""
+    """The agent's main loop: watches the trials until a stop is requested.
+
+    A stop lets the trials checkpoint and reports their exits. The attribute `stop_requests` counts
+    the requests; signal handlers increase it.
+    """
 
     def __init__(
         self,
@@ -51,7 +58,17 @@ class Agent:
         log_line: Callable[[str], None],
         alive: AliveFile | None = None,
     ) -> None:
-        """`alive` is what a watchdog of the machine looks at, if it has one."""
+        """Create an agent; `run` starts the work.
+
+        Args:
+            node: the node's allocations.
+            schedule: the schedule that `session` uses.
+            session: the session with the cluster. `run` starts its thread.
+            notices: the source of notices of the machine's end.
+            stop_seconds: the time for trials to checkpoint after a stop request.
+            log_line: writes to the agent's log.
+            alive: the file for the machine's watchdog, or None.
+        """
         self._node = node
         self._alive = alive
         self._schedule = schedule
@@ -61,12 +78,18 @@ class Agent:
         self._log_line = log_line
         self._notices_at = 0.0
         self._troubles: dict[str, str] = {}
-        # How often a stop was requested; at the second request trials are killed at once.
+        # The number of stop requests. The second request kills the trials at once.
         self.stop_requests = 0
         self._stops_ms = sys.maxsize
 
     def run(self) -> str | None:
-        """Work until a stop is requested (None) or the cluster refuses the agent (the reason)."""
+        """Adopt earlier allocations, then watch the trials until a stop or a refusal.
+
+        Return None after a stop request, the reason if the cluster refuses the agent. After a stop,
+        wait up to `stop_seconds` for the trials to checkpoint, then kill them and report their
+        exits. After a refusal, running trials are left alone. Finally end the session's thread and
+        close the node.
+        """
         self._node.adopt()
         self._scan_all()
         thread = threading.Thread(target=self._session.run, name="session", daemon=True)
@@ -96,8 +119,10 @@ class Agent:
         self._schedule.cut_held_call_if_due()
 
     def _look_for_notice(self) -> None:
-        """Tell the trials when this machine ends, as it was told itself or else the cluster was,
-        and the cluster what it does not know.
+        """Pass notices of the machine's end on to the trials and the cluster.
+
+        The machine's own notice goes to both. Without a notice, the trials get the end that the
+        cluster announced, if any. Otherwise a cloud's recommendation to leave goes to the cluster.
         """
         notice = self._notices.poll()
         if notice is not None:
@@ -109,13 +134,11 @@ class Agent:
             self._session.report_notice(None)
 
     def _notice_within_stop(self, notice: Notice) -> Notice:
-        """The notice as trials are told it: an agent that is stopping gives them no more time than
-        its own, however long the machine stays.
-        """
+        """Return the notice with a deadline no later than the agent's own stop."""
         return replace(notice, deadline_ms=min(notice.deadline_ms, self._stops_ms))
 
     def _has_work(self) -> bool:
-        """Whether trials run, or have ended and the cluster does not know how."""
+        """Whether an allocation is active, or the cluster has not acknowledged all exits."""
         node = self._node
         return node.has_active_allocations() or not node.is_acknowledged()
 
@@ -124,7 +147,7 @@ class Agent:
             try:
                 allocation.poll()
             finally:
-                # The trial's own news are sent also where the agent finds no room for a record.
+                # The trial's output is sent even if the agent's own record could not be written.
                 self._scan_output(allocation)
         except OSError as error:
             # A full disk or too many open files: the next scan may succeed.
@@ -132,7 +155,7 @@ class Agent:
             self._node.wake_event.wait(RETRY_SECONDS)
             return
         except Exception as error:
-            # Whatever a trial has put into its folder costs no other one its agent.
+            # A trial's files must not be able to end the agent of all other trials.
             self._report_trouble(allocation.allocation, f"{type(error).__name__}: {error}")
             self._node.wake_event.wait(RETRY_SECONDS)
             return
@@ -156,7 +179,11 @@ class Agent:
         self._node.wake_event.clear()
 
     def _shut_down(self) -> None:
-        """Ask the trials to checkpoint, wait for them, then kill what still runs."""
+        """Notify the trials of the stop, wait up to `stop_seconds`, then kill active trials.
+
+        A second stop request ends the waiting. Then wait up to SHUTDOWN_SECONDS_MAX until the
+        cluster has acknowledged all exits. No new trial starts.
+        """
         self._node.stopping = True
         self._stops_ms = time.time_ns() // 1_000_000 + int(self._stop_seconds * 1000)
         self._node.notify(Notice(self._stops_ms, "the agent is stopping"))

@@ -1,7 +1,7 @@
-"""The file by which a machine's watchdog sees that its agent reaches the cluster.
+"""The file that a machine's watchdog reads to see whether the agent reaches the cluster.
 
-Where trials run, an agent that the cluster does not answer keeps it fresh for a while: an outage of
-the cluster must not end a machine that works.
+The watchdog ends a machine with an old file. During an outage of the cluster, an agent with trials
+keeps the file fresh for a while, so that the machine keeps working.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ REFRESH_SECONDS = 60.0
 
 
 class AliveFile:
-    """The file, with the time of the last answer in it, which the next agent goes on from."""
+    """The watchdog's file at `path`. Its content is the time of the cluster's last answer.
+
+    The content survives a restart of the agent. `clock` returns seconds since the epoch.
+    `monotonic` returns seconds that no clock change affects.
+    """
 
     def __init__(
         self,
@@ -35,17 +39,24 @@ class AliveFile:
         self._refreshed_at: float | None = None
 
     def record_answer(self) -> None:
-        """Note that the cluster has answered."""
+        """Write the current time to the file, because the cluster has answered.
+
+        The content is a whole number of seconds since the epoch. Ignore an OSError.
+        """
         with contextlib.suppress(OSError):
             self._path.write_text(str(int(self._clock())), encoding="ascii")
 
     def refresh(self) -> None:
-        """Keep the file fresh while trials run, unless the last answer is too long ago."""
+        """Set the file's modification time to now if the last answer is at most 6 hours ago.
+
+        The caller calls this while trials run. Do nothing within REFRESH_SECONDS of the last call
+        that was not skipped. Do nothing if the file is missing, unreadable or contains no time.
+        """
         now = self._monotonic()
         if self._refreshed_at is not None and now - self._refreshed_at < REFRESH_SECONDS:
             return
         self._refreshed_at = now
-        # A file without a time is of a machine that no agent has reached the cluster from.
+        # A file without a time means that no agent on this machine has ever reached the cluster.
         with contextlib.suppress(OSError, ValueError):
             answered = int(self._path.read_text(encoding="ascii"))
             if abs(self._clock() - answered) <= OUTAGE_SECONDS_MAX:

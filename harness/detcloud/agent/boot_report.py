@@ -1,8 +1,8 @@
 """Report of a boot that failed: `python -m detcloud.agent.boot_report < LOG` of a boot script.
 
-The instance has no agent and no token yet. It proves who it is to its cluster, as an agent does,
-by a proof of the report's digest, which is good for that purpose alone. Whatever Python a machine
-image has runs this, from 3.10 on.
+The instance has no agent and no token yet. The report carries a proof of the instance's identity
+that covers the report's digest and is valid for no other purpose. The module runs under the Python
+of any machine image from 3.10 on.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ATTEMPTS_MAX = 4
-# Where launches are looked at later, by the next minute's tick, a machine may boot, and fail,
-# before its cluster knows of it.
+# A cluster answers 404 until a tick has recorded the instance, up to a minute after the launch. An
+# instance may boot and fail earlier.
 UNKNOWN, UNKNOWN_SECONDS_MAX = 404, 90.0
 UNKNOWN_PAUSE_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
@@ -33,7 +33,10 @@ LOG_BYTES_MAX = 64 * 1024
 
 
 def main() -> int:
-    """Send what is on the standard input; return 1 where the cluster did not take it."""
+    """Send the last 64 KiB of the standard input as a boot report.
+
+    Return 0 if the cluster accepted the report, else 1. An empty input becomes "it wrote nothing".
+    """
     parser = argparse.ArgumentParser(prog="detcloud.agent.boot_report", description=__doc__)
     clouds = [cloud.name for cloud in CLOUDS]
     parser.add_argument("--cloud", required=True, choices=clouds, help="the instance's")
@@ -51,8 +54,12 @@ def main() -> int:
 
 
 def deliver(send: Callable[[], None], pause: Callable[[float], None] = time.sleep) -> bool:
-    """Call `send` until it raises nothing, and return whether it did so: an instance that is not
-    known yet tries for longer than one that is not answered, and one that is refused does not.
+    """Call `send` until a call succeeds, and return whether a call succeeded.
+
+    Each failure is printed to the standard error. After HTTP status 404, the cluster may not know
+    the instance yet: retry every 5 s, for at most 90 s. Another status below 500 is a refusal:
+    return False at once. After any other OSError or ValueError, retry with a pause that grows by
+    1 s, and give up after 4 failures. `pause` sleeps for a number of seconds.
     """
     attempts, waited = 0, 0.0
     while attempts < ATTEMPTS_MAX and waited < UNKNOWN_SECONDS_MAX:
@@ -75,7 +82,12 @@ def deliver(send: Callable[[], None], pause: Callable[[float], None] = time.slee
 
 
 def send_report(cloud: str, url: str, cluster: str, pool: str, report: str) -> None:
-    """Send a report with a proof of its digest. Raises OSError where it is not taken."""
+    """Send a report to the cluster with a proof of the report's digest.
+
+    `cloud` is the cloud's name in `clouds.CLOUDS`, `cluster` the cluster's id, `pool` the
+    instance's resource pool. Raise OSError if the identity cannot be proven or the cluster does
+    not accept the report. A refusal by the cluster is an `HTTPError`.
+    """
     digest = hashlib.sha256(report.encode()).hexdigest()
     proof = load_instance(cloud).make_proof(proven_cluster(cluster, BOOT_REPORT), digest)
     body = json.dumps({"resource_pool": pool, "report": report, **proof.fields}).encode()

@@ -1,8 +1,8 @@
 """The clouds whose instances can run an agent: the registry of `--identity` and `--notices`.
 
-A new cloud adds its entry here, and its folder of that name: the module `instance` there has the
-functions of CloudInstance. It is imported when an option names the cloud, so that an idle agent
-elsewhere stays small (docs/benchmarks.md, `cluster`: idle).
+A new cloud adds an entry here and a folder of the same name. The folder's module `instance` has the
+functions of CloudInstance. The module is imported when an option names the cloud, so that idle
+agents elsewhere stay small (docs/benchmarks.md, `cluster`: idle).
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ class AgentCloud(NamedTuple):
     """A cloud in the agent's options."""
 
     name: str
-    """Its folder, and its value of `--identity`."""
+    """The cloud's folder in `detcloud.agent`, and the value of `--identity`."""
     notices: str
-    """Its value of `--notices`."""
+    """The value of `--notices`."""
     notices_place: str
-    """Where its notices are read, as the help says it."""
+    """The source of the cloud's notices, for the help text."""
 
 
 class CloudInstance(Protocol):
-    """The functions of an instance's cloud, those of the module `instance` in its folder."""
+    """The functions that the module `instance` in a cloud's folder must have."""
 
     def make_proof(self, cluster: str, token_sha256: str) -> IdentityProof:
-        """Make this instance's proof to the cluster that it made a token with this digest.
+        """Prove to a cluster that this instance generated the content with this digest.
 
-        Raises OSError: the cloud does not tell this instance what it needs.
+        `cluster` is the cluster's id, with the purpose of the proof as `proven_cluster` appends it.
+        `token_sha256` is the digest of a join token or of a boot report. Raise OSError if the cloud
+        does not provide the identity, for example because its metadata cannot be read.
         """
 
     def start_notices(self) -> NoticeSource:
-        """Start to listen to what the cloud announces of this instance."""
+        """Start to watch the cloud's notices about this instance, in threads. Return the source."""
 
 
 CLOUDS: Final = (
@@ -46,7 +48,10 @@ CLOUDS: Final = (
 
 
 def load_instance(cloud: str) -> CloudInstance:
-    """Return the functions of a cloud by its name; they are imported now."""
+    """Import and return the functions of the cloud with this name in CLOUDS.
+
+    Raise ImportError for an unknown name.
+    """
     module: Any = import_module(f"detcloud.agent.{cloud}.instance")
     instance: CloudInstance = module
     return instance

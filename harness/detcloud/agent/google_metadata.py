@@ -1,10 +1,10 @@
-"""The metadata service of an allocation, from which Google's clients in a trial's code take the
-tokens that the cluster issued for it.
+"""The metadata service of an allocation, an imitation of Compute Engine's.
 
-Google's clients take the host of that service from `GCE_METADATA_HOST` and similar variables, and
-put their paths behind it, so that the host here has a path with the allocation and its token. What
-is answered is the little of Compute Engine's metadata that clients ask for: the project, and one
-service account with its access tokens.
+Google's clients in a trial's code read the tokens from the service that the cluster issued for the
+code. The clients read the service's host from `GCE_METADATA_HOST` and similar variables, and append
+their paths. The host in the variables therefore contains a path with the allocation and its token.
+The service only answers requests that clients make: for the project, and for a service account with
+its access tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from detcloud.agent.storage_credentials import StorageToken
 
-# What all of the paths here begin with, where no allocation's name does.
+# The start of all paths of this service. No allocation's name starts in this way.
 PREFIX = "/google-metadata/"
 FLAVOR = {"Metadata-Flavor": "Google"}
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -28,31 +28,41 @@ _PROJECT = re.compile(r"[^@]+@([^.]+)\.iam\.gserviceaccount\.com")
 
 
 class MetadataRequest(NamedTuple):
-    """A request: whose it is, the token that it shows, and the path below the service's root."""
+    """A parsed request to the metadata service. The token is not verified yet."""
 
     holder: str
+    """The holder that the request's path names, in the form of `data_holder`."""
     token: str
+    """The token in the request's path."""
     path: str
+    """The path below the service's root. "" for the root."""
 
 
 class MetadataAnswer(NamedTuple):
-    """An answer of the service: a status, the type of its content and the content."""
+    """An answer of the metadata service."""
 
     status: int
+    """The HTTP status."""
     kind: str
+    """The content type."""
     content: str
 
 
 def metadata_variables(address: str, holder: str, token: str) -> dict[str, str]:
-    """The variables by which Google's clients find the service of a holder at `address`, the host
-    and port of the agent's server.
+    """Return the environment variables that direct Google's clients to a holder's service.
+
+    `address` is HOST:PORT of the agent's server. `token` is the holder's token, which becomes part
+    of the variables' values.
     """
     host = f"{address}{PREFIX}{holder}/{token}"
     return dict.fromkeys(("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"), host)
 
 
 def parse_metadata_path(path: str) -> MetadataRequest | None:
-    """Parse the path of a request; None for one that is not for this service."""
+    """Parse the path of a request, ignoring the query.
+
+    Return None if the path does not start with PREFIX. A malformed path gives empty fields.
+    """
     if not path.startswith(PREFIX):
         return None
     name, _, rest = path.removeprefix(PREFIX).partition("?")[0].partition("/data/")
@@ -63,11 +73,18 @@ def parse_metadata_path(path: str) -> MetadataRequest | None:
 def answer_metadata(
     asked: MetadataRequest, has_flavor: bool, fetch: Callable[[], StorageToken]
 ) -> MetadataAnswer:
-    """Answer a request whose token is right. `has_flavor`: whether it has the header of FLAVOR,
-    without which it may be one that somebody was tricked into. Raises what `fetch` raises.
+    """Answer a request with a verified token.
+
+    Return status 404 for an unknown path or account. Return status 403 without the flavor header,
+    except for the root.
+
+    Args:
+        asked: the request.
+        has_flavor: whether the request has the header of FLAVOR. Forged requests lack the header.
+        fetch: returns the holder's token. Its exceptions are passed on.
     """
     if not asked.path:
-        # How clients find out that there is such a service.
+        # Clients read the root, without the header, to detect the service.
         return MetadataAnswer(200, "text/plain", "computeMetadata/\n")
     if not has_flavor:
         return MetadataAnswer(403, "text/plain", "the header Metadata-Flavor: Google is missing\n")

@@ -1,8 +1,8 @@
-"""The join token of an instance of a cloud, which the instance makes itself and proves.
+"""The join token of a cloud instance. The instance generates the token and proves its identity.
 
-The cluster gets the token's digest, and a proof of the instance's identity that covers it, made
-with the help of the cloud. The token lies in a file that only the agent's user reads. Every agent
-sends the proof again, which changes nothing.
+The cluster receives the token's digest and a proof of identity that covers the digest and that the
+cloud verifies. The token is stored in a file that only the agent's user can read. Each start of an
+agent sends the proof again, which has no further effect.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 
 class IdentityRefused(Exception):
-    """The cluster does not let this instance in, and asking again would not change that."""
+    """The cluster refuses this instance permanently, so that a repeated proof is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityProof:
-    """A proof of this instance's identity (docs/agent-protocol.md has the fields by cloud)."""
+    """A proof of this instance's identity."""
 
     instance_id: str
+    """The cloud's id or name of the instance."""
     fields: Mapping[str, str]
+    """The proof's fields in a request; docs/agent-protocol.md lists the fields of each cloud."""
 
 
 def obtain_join_token(
@@ -40,10 +42,22 @@ def obtain_join_token(
     make_proof: Callable[[str], IdentityProof],
     log_line: Callable[[str], None],
 ) -> str:
-    """The instance's join token, once the cluster accepts it. Raises IdentityRefused.
+    """Return the instance's join token after the cluster has accepted the proof.
 
-    The token is in the file at `path`, which is made with a new one if need be. `make_proof` takes
-    the token's digest, and raises OSError where the cloud does not help for now.
+    Read the token from the file at `path`. If the file is missing or empty, write a new token.
+    Retry without end, with a log line and a pause per failure, while the cluster or the cloud does
+    not answer or the cluster does not know the instance yet.
+
+    Args:
+        path: the file of the token.
+        url: the cluster's API.
+        pool: the resource pool to join.
+        make_proof: returns a proof for the token's SHA-256, or raises OSError for a retry.
+        log_line: writes to the agent's log.
+
+    Raises:
+        IdentityRefused: the cluster answered 401, 403 or 422.
+        OSError: the file cannot be read or written.
     """
     token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
     if not token:
@@ -67,7 +81,7 @@ def obtain_join_token(
 
 
 def _write_token(path: Path, token: str) -> None:
-    """Write the file whole, for the agent's user alone, so that it survives a crash."""
+    """Replace the file atomically with a synced file that only the agent's user can read."""
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

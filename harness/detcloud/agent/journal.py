@@ -1,8 +1,8 @@
-"""The agent's journal on its way to a cloud's logs, in batches.
+"""The shipping of the agent's journal to a cloud's logs, in batches.
 
-Lines of the agent's unit, tracebacks included, go there in their order. A cursor in a file says how
-far they were taken, so that a machine which starts again neither repeats nor leaves out any. What a
-cloud does not take is sent again; the journal keeps it meanwhile.
+The lines of the agent's unit, tracebacks included, are sent in order. A file stores the cursor of
+the last accepted line, so that a restarted machine continues there. Refused lines are sent again;
+the systemd journal keeps them in the meantime.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 UNIT = "detcloud-agent"
 GATHER_SECONDS = 5.0
 RETRY_SECONDS = 30.0
-# Of a call to CloudWatch: 10,000 events of 1 MiB together, 26 bytes of each being its own. Cloud
-# Logging takes more.
+# A call to CloudWatch takes at most 10,000 events of 1 MiB in total, with an overhead of 26 bytes
+# for each event. The limits of Cloud Logging are higher.
 EVENTS_MAX = 1_000
 BATCH_BYTES_MAX = 900_000
 LINE_BYTES_MAX = 16_384
@@ -36,19 +36,25 @@ ANSWER_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A line of the journal, of `time_ms`; the journal goes on behind it from `cursor`."""
+    """A line of the journal."""
 
     text: str
+    """The message, cut off after LINE_BYTES_MAX bytes."""
     time_ms: int
+    """The line's time in milliseconds since the epoch."""
     cursor: str
+    """journalctl's position of the line. Reading continues after the cursor."""
 
 
 class LogRefused(Exception):
-    """A cloud refused a call, by the name of its error."""
+    """A cloud's log service refused a call. The message is the name of the service's error."""
 
 
 def parse_line(text: str) -> JournalLine | None:
-    """Parse a line of `journalctl --output json`; None for one without a message that is text."""
+    """Parse a line of `journalctl --output json`, and cut off a message after LINE_BYTES_MAX bytes.
+
+    Return None if the line is malformed, or if the message is blank or no text.
+    """
     try:
         fields = json.loads(text)
         message = fields["MESSAGE"]
@@ -63,7 +69,10 @@ def parse_line(text: str) -> JournalLine | None:
 
 
 def first_batch(waiting: list[JournalLine]) -> list[JournalLine]:
-    """Return the first lines, as many as one call can carry."""
+    """Return the first waiting lines that fit into a call, at least one line.
+
+    Return an empty list without waiting lines. `waiting` is not changed.
+    """
     batch: list[JournalLine] = []
     size = 0
     for line in waiting:
@@ -80,7 +89,20 @@ def ship(
     cursor: Path,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Write each batch of lines until the cloud accepts it, and then store its cursor."""
+    """Write all lines to a cloud in batches, and store the cursor after each accepted batch.
+
+    After a LogRefused or OSError of `write`, print the error, sleep for RETRY_SECONDS and repeat
+    the batch, without end. Return when `lines` ends. The yielded lists are emptied.
+
+    Args:
+        lines: lists of lines, in order.
+        write: sends a batch to the cloud.
+        cursor: the file that stores the cursor.
+        sleep: pauses for a number of seconds.
+
+    Raises:
+        OSError: the cursor cannot be stored.
+    """
     for waiting in lines:
         while batch := first_batch(waiting):
             try:
@@ -96,7 +118,8 @@ def ship(
 def send_request(request: urllib.request.Request, read_error_name: Callable[[bytes], str]) -> None:
     """Send a request with lines to a cloud's logs.
 
-    Raises LogRefused, with the name that `read_error_name` finds in the answer, and OSError.
+    Raise LogRefused for an error status, with the name that `read_error_name` finds in the answer's
+    body. Raise OSError if no answer comes within ANSWER_SECONDS.
     """
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -107,7 +130,13 @@ def send_request(request: urllib.request.Request, read_error_name: Callable[[byt
 
 
 def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:
-    """Yield what the journal has gathered in each GATHER_SECONDS, from the cursor on."""
+    """Yield lists of the agent's journal lines, each gathered for GATHER_SECONDS after a line.
+
+    Start after the cursor in the file `cursor`. Without a cursor, start at the machine's last boot.
+    Unusable lines are skipped, so a list may be empty. Run `journalctl --follow` as a child process
+    and end with the process. Raise OSError if journalctl cannot be started or the file cannot be
+    read.
+    """
     known = cursor.read_text(encoding="ascii").strip() if cursor.exists() else ""
     since = [f"--after-cursor={known}"] if known else ["--boot"]
     words = ["journalctl", "--follow", "--no-tail", "--output=json", f"--unit={UNIT}", *since]

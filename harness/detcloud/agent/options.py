@@ -6,18 +6,23 @@ import argparse
 import os
 from pathlib import Path
 
+from detcloud.agent.cache_limits import KERNELS_MIB, PACKAGES_MIB
 from detcloud.agent.clouds import CLOUDS
 from detcloud.agent.runtime import LOG_BYTES_MAX
 
 STOP_SECONDS = 20.0
 PLAIN_STARTS = "DETCLOUD_PLAIN_STARTS"
+KERNEL_CACHE_MIB = "DETCLOUD_KERNEL_CACHE_MIB"
 CONTAINER_RUNTIME = "DETCLOUD_CONTAINER_RUNTIME"
-# By name, the file in which a runtime records a launch.
+# The file in which each runtime records a launch, by the runtime's name.
 RUNTIMES = {"process": "launch.json", "docker": "container.json"}
 
 
 def parse_options() -> argparse.Namespace:
-    """The options of the command line and the environment; exits with 2 for wrong ones."""
+    """Parse the options of the command line, with defaults from environment variables.
+
+    For invalid options, print the usage and exit the process with code 2.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
@@ -78,14 +83,35 @@ def parse_options() -> argparse.Namespace:
         help="the source of interruption notices: preemption-notice.json in the work directory, or "
         f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
+    _add_process_options(parser)
+    _add_container_options(parser)
+    return parser.parse_args()
+
+
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain-starts",
         action="store_true",
         default=os.environ.get(PLAIN_STARTS, "") not in ("", "0"),
         help=f"never fork trials from a process that has imported torch; also {PLAIN_STARTS}=1",
     )
-    _add_container_options(parser)
-    return parser.parse_args()
+    parser.add_argument(
+        "--kernel-cache-mib",
+        type=_parse_limit,
+        metavar="MIB",
+        default=os.environ.get(KERNEL_CACHE_MIB) or str(KERNELS_MIB),
+        help="limit on the kernels that torch.compile and Triton compiled and that this machine "
+        f"keeps for later runs of the same user; 0 keeps none; also {KERNEL_CACHE_MIB} "
+        "(default %(default)s)",
+    )
+    parser.add_argument(
+        "--package-cache-mib",
+        type=_parse_mebibytes,
+        metavar="MIB",
+        default=str(PACKAGES_MIB),
+        help="limit on the packages of environment.pip and environment.uv that this machine keeps "
+        "(default %(default)s)",
+    )
 
 
 def _add_container_options(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +157,12 @@ def _parse_user(text: str) -> tuple[int, int]:
 def _parse_count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"must be a number of slots, 0 or more, not {text!r}")
+    return int(text)
+
+
+def _parse_limit(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number of MiB, 0 or more, not {text!r}")
     return int(text)
 
 

@@ -12,28 +12,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The maker's number in PCI devices.
+# NVIDIA's vendor id in the `vendor` files of PCI devices.
 NVIDIA_VENDOR = "0x10de"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One device: its id on this node, `cuda` or `cpu`, a stable uuid and a name."""
+    """A device that a process of a trial uses."""
 
     id: int
+    """The device's number on this node."""
     type: str
+    """`cuda` or `cpu`."""
     uuid: str
+    """An identifier that stays the same when the agent restarts."""
     name: str
+    """The device's model name, or `CPU`."""
 
 
 class SlotsUnknown(Exception):
-    """The devices could not be listed."""
+    """The node's devices could not be listed."""
 
 
 def discover_slots(count: int | None, without_gpus: int | None = None) -> list[Slot]:
-    """The NVIDIA devices, else `without_gpus` CPU slots (default: as many as cores).
+    """Return the slots of this node.
 
-    A given `count` always means CPU slots. Raises SlotsUnknown where nvidia-smi fails.
+    With a `count`, return this number of CPU slots and detect nothing. Otherwise return a slot for
+    each NVIDIA GPU. Without GPUs, return `without_gpus` CPU slots, by default one per usable core.
+    Raise SlotsUnknown if nvidia-smi fails although the node has an NVIDIA device.
     """
     if count is not None:
         return cpu_slots(count)
@@ -41,10 +47,11 @@ def discover_slots(count: int | None, without_gpus: int | None = None) -> list[S
 
 
 def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
-    """The devices that nvidia-smi lists.
+    """Return a slot for each GPU that nvidia-smi lists.
 
-    None without the program, or where it fails on a machine without such a device. The machine's
-    files are below `root`.
+    Return an empty list if nvidia-smi is not installed, or fails on a machine without an NVIDIA
+    device. Raise SlotsUnknown if nvidia-smi fails on a machine with an NVIDIA device. `root` is the
+    folder that contains the machine's dev and sys folders.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -52,14 +59,14 @@ def nvidia_slots(root: Path = Path("/")) -> list[Slot]:
     try:
         return parse_nvidia_listing(_run_nvidia_smi(program))
     except SlotsUnknown:
-        # Machine images for GPUs have the program, whatever machine they run on.
+        # GPU machine images contain nvidia-smi, but may also run on machines without a GPU.
         if not _has_nvidia_device(root):
             return []
         raise
 
 
 def _run_nvidia_smi(program: str) -> str:
-    # Machines without GPUs never need it (docs/benchmarks.md, `cluster`: idle).
+    # Imported here to keep idle agents without GPUs small (docs/benchmarks.md, `cluster`: idle).
     import subprocess
 
     command = [program, "--query-gpu=index,uuid,name", "--format=csv,noheader"]
@@ -74,7 +81,7 @@ def _run_nvidia_smi(program: str) -> str:
 
 
 def _has_nvidia_device(root: Path) -> bool:
-    """Whether the machine has a device of NVIDIA's, with or without its driver."""
+    """Whether the machine has an NVIDIA device, with or without a driver."""
     if any(root.glob("dev/nvidia*")):
         return True
     vendors = root.glob("sys/bus/pci/devices/*/vendor")
@@ -82,7 +89,10 @@ def _has_nvidia_device(root: Path) -> bool:
 
 
 def parse_nvidia_listing(listing: str) -> list[Slot]:
-    """Slots from lines of `index, uuid, name`."""
+    """Parse lines of `index, uuid, name` into `cuda` slots, and skip blank lines.
+
+    Raise SlotsUnknown if a line has fewer than three fields or the index is no number.
+    """
     slots = []
     for line in filter(None, map(str.strip, listing.splitlines())):
         fields = [field.strip() for field in line.split(",", 2)]
@@ -93,18 +103,21 @@ def parse_nvidia_listing(listing: str) -> list[Slot]:
 
 
 def cpu_slots(count: int) -> list[Slot]:
-    """`count` CPU slots, or none, with uuids that stay the same over restarts."""
+    """Return `count` CPU slots with ids from 0. The uuids contain the host name and the id."""
     host = socket.gethostname()
     return [Slot(n, "cpu", f"cpu-{host}-{n}", "CPU") for n in range(count)]
 
 
 def threads_per_slot(slots: Sequence[Slot]) -> int:
-    """The CPU threads for each slot: they share the cores."""
+    """Return the usable cores divided by the number of slots, rounded down, but at least 1.
+
+    Without slots, return the number of usable cores.
+    """
     return max(1, usable_cores() // max(1, len(slots)))
 
 
 def usable_cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

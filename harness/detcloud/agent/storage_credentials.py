@@ -1,8 +1,8 @@
-"""A server of keys for trials' storage, from which the clients of clouds in the trials fetch them.
+"""The agent's server of keys and tokens, which clouds' clients in trials fetch over loopback.
 
-Each allocation has an address of its own on the loopback interface and a token for it, so that a
-trial gets the keys of its own place and of no other. Address and tokens are the same after the
-agent was restarted, because the trials that go on have them in their environment.
+Each allocation has a URL of its own on the loopback interface and a token for the URL. A trial
+therefore gets no other allocation's keys. URLs and tokens stay valid after a restart of the agent,
+because running trials have them in their environment.
 """
 
 from __future__ import annotations
@@ -36,26 +36,28 @@ if TYPE_CHECKING:
     from detcloud.shared.http import Transport
 
 HOST = "127.0.0.1"
-# Ports that nobody has been assigned. Trials may take none below 1024: one that took the agent's
-# while that is away would be shown the tokens of all others.
+# Unassigned ports below 1024, which trials cannot bind. A trial that bound the agent's port during
+# a restart would receive the tokens of all other trials.
 PORTS = range(334, 344)
 RETRY_SECONDS = 2.0
 REQUEST_SECONDS_MAX = 20.0
-# Keys are renewed so long before they end; clients renew theirs five minutes before.
+# The agent renews keys this number of seconds before the end. Clients renew copies five minutes
+# before the end.
 RENEW_SECONDS = 15 * 60
 
 
 @dataclass(frozen=True)
 class StorageKeys:
-    """The keys that the cluster issued for an allocation, valid until `expires_ms` (epoch)."""
+    """The temporary AWS keys that the cluster issued for an allocation."""
 
     key_id: str
     secret: str = field(repr=False)
     session_token: str = field(repr=False)
     expires_ms: int
+    """The end of the keys' validity, in milliseconds since the epoch."""
 
     def to_answer(self) -> dict[str, str | int]:
-        """The answer in the form that AWS's clients read."""
+        """Return the fields of an answer of AWS's container credential service."""
         ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires_ms / 1000))
         return {
             "AccessKeyId": self.key_id,
@@ -67,16 +69,19 @@ class StorageKeys:
 
 @dataclass(frozen=True)
 class StorageToken:
-    """The token that the cluster issued for an allocation, valid until `expires_ms` (epoch).
-    `account`: the service account whose token it is, "" where the cluster does not say.
-    """
+    """The Google access token that the cluster issued for an allocation."""
 
     access_token: str = field(repr=False)
     expires_ms: int
+    """The end of the token's validity, in milliseconds since the epoch."""
     account: str = ""
+    """The email address of the token's service account. "" if the cluster does not name it."""
 
     def to_answer(self) -> dict[str, str | int]:
-        """The answer in the form in which Google tells tokens."""
+        """Return the fields of an answer of Google's metadata service, with the seconds left.
+
+        The seconds are 0 for an expired token.
+        """
         seconds = max(0, int(self.expires_ms / 1000 - time.time()))
         return {
             "access_token": self.access_token,
@@ -86,9 +91,12 @@ class StorageToken:
 
 
 def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | StorageToken:
-    """Request keys for a trial's storage or, for a holder of `data_holder`, for the trial's code.
+    """Request keys or a token from the cluster for a holder.
 
-    Raises ApiError, OSError.
+    An allocation's id as holder requests keys for the checkpoint storage. A holder of `data_holder`
+    requests keys for the trial's code. Return a StorageToken if the cluster issues a Google token,
+    else StorageKeys. Raise ApiError if the cluster refuses, OSError if it does not answer. `agent`
+    is the agent's id.
     """
     allocation, _, kind = holder.partition("/")
     path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
@@ -100,12 +108,20 @@ def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | Stor
 
 
 def data_holder(allocation: str) -> str:
-    """The name under which the keys of an allocation's code are held, apart from its storage's."""
+    """Return the holder's name for the keys of an allocation's code.
+
+    The holder's name for the keys of the checkpoint storage is the allocation's id.
+    """
     return f"{allocation}/data"
 
 
 class CredentialServer:
-    """An HTTP server of keys that `fetch` gets from the cluster; its port is recorded in `work`."""
+    """An HTTP server on the loopback interface that serves keys and tokens to holders.
+
+    A holder is an allocation's id or a name of `data_holder`. Keys are cached until shortly before
+    they expire. The file credentials.json in the work directory records the port and the secret of
+    the tokens.
+    """
 
     def __init__(
         self,
@@ -113,7 +129,12 @@ class CredentialServer:
         fetch: Callable[[str], StorageKeys | StorageToken],
         log_line: Callable[[str], None],
     ) -> None:
-        """Start to serve; waits, and logs it, while an earlier agent's port is in use."""
+        """Start to serve in a thread. Write the record file.
+
+        If the record names a port, wait until the port is free, and log the waiting once. `fetch`
+        requests a holder's keys from the cluster. `log_line` writes to the agent's log. Raise
+        OSError if the record cannot be written.
+        """
         self._fetch = fetch
         self._lock = threading.Lock()
         self._cached_keys: dict[str, StorageKeys | StorageToken] = {}
@@ -126,7 +147,7 @@ class CredentialServer:
         threading.Thread(target=self._server.serve_forever, name="credentials", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, and free the port."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -139,12 +160,18 @@ class CredentialServer:
         google: bool = False,
         google_data: bool = False,
     ) -> dict[str, str]:
-        """The environment variables by which the trial's store of checkpoints finds this server,
-        and those by which clouds' clients do in code that has no keys of its own.
+        """Return the environment variables that direct a trial's clients to this server.
 
-        `storage` and `data`: whether the cluster issues keys for checkpoints, and for the code;
-        `google` and `google_data`: whether these are Google's tokens. Code for which it issues none
-        gets those of the checkpoints, unless these are Google's.
+        The checkpoint store and clouds' clients in the trial's code have different variables. If
+        the cluster issues no keys for the code, the code gets the AWS keys of the checkpoints.
+        Google tokens of the checkpoints are never passed to the code; Google's clients in the code
+        are then told not to look for a metadata service.
+
+        Args:
+            storage: whether the cluster issues keys or tokens for the checkpoints.
+            data: whether the cluster issues AWS keys for the code.
+            google: whether the checkpoints are stored at Google.
+            google_data: whether the cluster issues Google tokens for the code.
         """
         found = {}
         if storage:
@@ -163,7 +190,7 @@ class CredentialServer:
             **found,
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": self._uri(holder),
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": self.token(holder),
-            # The machine's own role is not the trial's, and its address is closed to it.
+            # The trial must not use the machine's role, and cannot reach the metadata service.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
@@ -171,11 +198,15 @@ class CredentialServer:
         return f"http://{HOST}:{self._server.server_port}/{holder}"
 
     def token(self, holder: str) -> str:
-        """The token that the trial must present for the keys of a holder."""
+        """Return the token that a trial must present for a holder's keys, the same on each call."""
         return hmac.digest(self._secret, holder.encode(), "sha256").hex()
 
     def valid_keys(self, holder: str) -> StorageKeys | StorageToken:
-        """Keys that are valid for a while; raises OSError or ApiError without any."""
+        """Return a holder's keys, cached if they are valid for at least RENEW_SECONDS.
+
+        Otherwise fetch and cache new keys. If that fails, return the cached keys while they are
+        valid. Raise OSError or ApiError if no valid keys are available.
+        """
         with self._lock:
             cached = self._cached_keys.get(holder)
         now = time.time()
@@ -184,7 +215,7 @@ class CredentialServer:
         try:
             keys = self._fetch(holder)
         except (OSError, ApiError):
-            # The cached ones may be valid for some minutes yet.
+            # The cached keys may still be valid for some minutes.
             if cached is not None and cached.expires_ms / 1000 > now:
                 return cached
             raise
@@ -194,7 +225,11 @@ class CredentialServer:
         return keys
 
     def valid_token(self, holder: str) -> StorageToken:
-        """A token that is valid for a while; raises OSError or ApiError without any."""
+        """Return a holder's Google token, as `valid_keys` does.
+
+        Raise OSError if the cluster issues AWS keys to the holder. Raise OSError or ApiError if no
+        valid token is available.
+        """
         found = self.valid_keys(holder)
         if not isinstance(found, StorageToken):
             raise OSError("the cluster issues keys of another cloud")
@@ -209,7 +244,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _new_server(handler: type[BaseHTTPRequestHandler]) -> _Server:
-    """A server at a port that trials may not take, or at any if this agent may not either."""
+    """Bind a server to the first free port of PORTS, or to any port if the agent may bind none."""
     for port in PORTS:
         with contextlib.suppress(OSError):
             return _Server((HOST, port), handler)
@@ -219,7 +254,10 @@ def _new_server(handler: type[BaseHTTPRequestHandler]) -> _Server:
 def _server_at(
     port: int, handler: type[BaseHTTPRequestHandler], log_line: Callable[[str], None]
 ) -> _Server:
-    """A server at the port which trials of an earlier agent know; waits until it is free."""
+    """Bind a server to the port that an earlier agent's trials use. Wait until the port is free.
+
+    Log the first failure.
+    """
     has_logged = False
     while True:
         try:
@@ -236,8 +274,8 @@ def _server_at(
 
 
 def _is_transient_refusal(error: OSError | ApiError) -> bool:
-    """Whether a later attempt may get keys: the cluster did not refuse them for good."""
-    # An agent that enrols again has no session for a moment.
+    """Whether a later attempt may get keys: after any OSError, or status 401, 409, 429 or 5xx."""
+    # While an agent enrols again, the cluster knows no session of the agent.
     return not isinstance(error, ApiError) or error.status in (401, 409, 429) or error.status >= 500
 
 
@@ -246,7 +284,7 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers requests from what `keys` fetches."""
+    """A request handler that verifies a request's token and answers with the holder's keys."""
 
     keys: CredentialServer
     timeout = REQUEST_SECONDS_MAX
@@ -268,10 +306,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(503 if _is_transient_refusal(error) else 403, str(error), asked)
 
     def log_message(self, *_: object) -> None:
-        """Write no log: nobody reads it, and it would name addresses."""
+        """Do nothing, since nobody reads a request log, and the paths contain tokens."""
 
     def _refuse(self, status: int, text: str, asked: MetadataRequest | None) -> None:
-        """Answer a refusal in the form of the service that was asked."""
+        """Send a refusal: JSON for AWS's service, plain text for a request to Google's service."""
         if asked is None:
             self._answer(status, {"message": text})
         else:

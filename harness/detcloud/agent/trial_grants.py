@@ -1,6 +1,6 @@
-"""The agent's side of what a cluster gives trials to use: keys, registry logins, the region.
+"""The cluster's grants to trials, as the agent passes them on: keys, registry logins, the region.
 
-Servers of keys are made when a trial first needs them, so that an idle agent stays small.
+The server of keys starts when a trial first needs keys, so that an idle agent stays small.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.environment import REGION_VARIABLES
+from detcloud.agent.layer_archives.cluster import ClusterArchives
 from detcloud.shared import storage_variables
 from detcloud.shared.http import ApiError, Transport
 
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
     from detcloud.agent.storage_credentials import CredentialServer, StorageKeys, StorageToken
 
 GIVEN = "given"
-# Of `data_credentials`: tokens of a service account of Google, and not keys of AWS.
+# The value of `data_credentials` for tokens of a Google service account in place of AWS keys.
 GOOGLE = "google"
 
 
 class TrialGrants:
-    """Asks the cluster at `url` as the agent `agent`, with the session's token at the time.
+    """The grants that the cluster at `url` issues to trials of the agent with the id `agent`.
 
-    `region` is that of the machine's cloud, "" where it has none.
+    `session_token` returns the agent's current token for each request, or None without a session.
+    `work` is the agent's work directory. `log_line` writes to the agent's log. `region` is the
+    region of the machine's cloud, or "".
     """
 
     def __init__(
@@ -46,13 +49,25 @@ class TrialGrants:
         self._log_line = log_line
         self._region = region
 
+    @property
+    def archives(self) -> ClusterArchives:
+        """A new client for the archives of installed packages in the cluster."""
+        return ClusterArchives(self._url, self._agent, self._session_token)
+
     def resume(self) -> None:
-        """Serve keys where trials of an earlier agent ask for them."""
+        """Start the server of keys if an earlier agent served keys from this work directory.
+
+        Wait until the earlier port is free, because running trials keep requesting keys there.
+        """
         if (self._work / "credentials.json").exists():
             _ = self._server
 
     def variables(self, allocation: str, spec: Mapping[str, Any]) -> dict[str, str]:
-        """The variables by which a trial finds its keys and the region."""
+        """Return the environment variables by which a trial finds its keys and the region.
+
+        Return an empty dictionary if the spec grants no keys and the machine has no region. The
+        first call with granted keys starts the server of keys.
+        """
         store = spec.get("storage") or {}
         storage, google = store.get("credentials") == GIVEN, store.get("type") == "gcs"
         data, google_data = (spec.get("data_credentials") == form for form in (GIVEN, GOOGLE))
@@ -70,16 +85,19 @@ class TrialGrants:
     def login_issuer(
         self, allocation: str, spec: Mapping[str, Any]
     ) -> Callable[[str], Mapping[str, str] | None] | None:
-        """Return what fetches a fresh login for a pull of an image, see `fetch_login`; None where
-        the cluster gives none.
+        """Return a function that fetches a login for an image name, as `fetch_login` does.
+
+        Return None if the trial's spec says that the cluster issues no registry logins.
         """
         if spec.get("registry_credentials") != GIVEN:
             return None
         return lambda image: self.fetch_login(allocation, image)
 
     def fetch_login(self, allocation: str, image: str) -> Mapping[str, str] | None:
-        """Fetch a login for a pull of the image; None where the cluster has none for it. Raises
-        OSError and ApiError.
+        """Fetch a fresh login for a pull of the image: `username` and `password`.
+
+        Return None if the cluster answers 404, because it has no login for the image's registry.
+        Raise OSError if the cluster does not answer. Raise ApiError after another refusal.
         """
         path = f"/api/v1/agents/{self._agent}/registry-credentials"
         body = {"allocation": allocation, "image": image}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from detcloud.cli.framework.command_index import (
@@ -16,6 +16,8 @@ from detcloud.cli.framework.command_index import (
 from detcloud.cli.framework.exit_codes import INTERRUPTED, OK, USAGE
 from detcloud.cli.framework.overview import render_noun_overview, render_overview
 from detcloud.cli.framework.usage_error import UsageError, report_usage_error
+from detcloud.cli.rendering.streams import prepare_streams
+from detcloud.shared.errors import LeftOutWarning
 from detcloud.shared.version import __version__
 
 # The functions below import what `--version` and `--help` do not need, as bench/commands.py
@@ -24,7 +26,7 @@ from detcloud.shared.version import __version__
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `detcloud ARGV` and return one of `exit_codes.EXIT_CODES`."""
-    _open_closed_streams()
+    prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
@@ -39,13 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
-
-
-def _open_closed_streams() -> None:
-    """Give a command that was started with `>&-` somewhere to write, as with `>/dev/null`."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _run(words: list[str]) -> int:
@@ -92,15 +87,28 @@ def _run_command(words: list[str], url: str | None) -> int:
     from detcloud.cli.framework.command_parser import load_command
 
     parser, run = load_command(command, typed)
-    arguments = parser.parse_args(rest)
+    arguments = parser.parse_command(rest)
     url_after = getattr(arguments, "url", None)
     arguments.url = url if url_after is None else url_after
     arguments.client = None
     try:
-        return run(arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LeftOutWarning)
+            warnings.showwarning = _show_warning
+            return run(arguments)
     finally:
         if arguments.client is not None:
             arguments.client.close()
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *place: object, **more: object
+) -> None:
+    """Print a warning of Python as a note, without the place in the code that emitted it."""
+    from detcloud.cli.rendering.output import print_note
+    from detcloud.cli.rendering.terminal import sanitize
+
+    print_note(sanitize(str(message)))
 
 
 def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:

@@ -1,4 +1,4 @@
-"""Handles on one agent and on one of its slots."""
+"""The handles of an agent and of a slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from detcloud.client.resource import Field, Resource
 
 
 class Agent(Resource):
-    """A machine that runs trials."""
+    """A machine that runs trials, or a lost machine.
+
+    The fields are those of the cluster's latest answer to this handle.
+    """
 
     id = Field[str]("The agent's id.")
     name = Field[str]("The name it enrolled with.")
@@ -23,24 +26,31 @@ class Agent(Resource):
 
     @property
     def slots(self) -> list[Slot]:
-        """The agent's GPUs, or shares of its CPUs."""
+        """The slots of the agent: GPUs, or shares of the CPUs."""
         return [Slot(self, slot) for slot in self.data["slots"]]
 
     def enable(self) -> None:
-        """Lets trials be placed on the agent again."""
+        """Allow trials on the agent again. Admins only."""
         self.act("enable")
 
     def disable(self, *, drain: bool = False) -> None:
-        """Places no more trials on the agent; what runs is preempted, or can finish (`drain`)."""
+        """Start no more trials on the agent. Admins only.
+
+        With `drain`, running trials can finish. Otherwise they have 15 seconds to store a
+        checkpoint. The cluster refuses for a lost agent.
+        """
         self.act("disable", {"drain": drain})
 
     def act(self, path: str, body: dict[str, Any] | None = None) -> None:
-        """Posts to a path below the agent's own and takes the answer as its state."""
+        """Post `body` to a path below the agent's path, and update this handle from the answer."""
         self.data = self._client.post(f"/agents/{quote(self.id, safe='')}/{path}", body)
 
 
 class Slot(Resource):
-    """A slot of an agent: what one trial needs at least."""
+    """A slot of an agent: a GPU, or a share of the CPUs.
+
+    Methods that change the slot also update the fields of this handle and of its agent.
+    """
 
     id = Field[int]("The number of the slot on its agent, from 0.")
     type = Field[str]("`cuda` or `cpu`.")
@@ -52,11 +62,14 @@ class Slot(Resource):
         self.agent = agent
 
     def enable(self) -> None:
-        """Lets trials be placed on the slot again."""
+        """Allow trials on the slot again. Admins only."""
         self._act("enable")
 
     def disable(self) -> None:
-        """Places no more trials on the slot; what runs there is preempted."""
+        """Start no more trials on the slot. A trial there has 15 seconds to store a checkpoint.
+
+        Admins only.
+        """
         self._act("disable")
 
     def _act(self, verb: str) -> None:

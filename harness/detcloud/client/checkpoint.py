@@ -1,4 +1,4 @@
-"""A handle on one checkpoint."""
+"""The handle of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Resource):
-    """Files that a trial stored together."""
+    """A folder of files that a trial stored, or that a user uploaded.
+
+    The fields are those of the cluster's latest answer to this handle. A method that changes the
+    checkpoint also updates the fields. Changes of another user's checkpoint, except pins, are
+    refused with an ApiError (`forbidden`).
+    """
 
     uuid = Field[str]("The UUID; any unique beginning of it names the checkpoint.")
     trial_id = Field[int]("The trial that stored it.")
@@ -44,64 +49,87 @@ class Checkpoint(Resource):
     deleted_patterns = Field[list[str]]("The patterns of the files that were deleted of it.")
 
     def refresh(self) -> None:
-        """Asks the cluster for the present state."""
+        """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
 
     def trial(self) -> Trial:
-        """The trial that stored it."""
+        """Return the trial that the checkpoint belongs to."""
         return self._client.trial(self.trial_id)
 
     def experiment(self) -> Experiment:
-        """The trial's experiment."""
+        """Return the experiment of the checkpoint's trial."""
         return self._client.experiment(self.experiment_id)
 
     def files(self) -> list[CheckpointFile]:
-        """The checkpoint's files, each with an address that serves it for 15 minutes."""
+        """Return the checkpoint's files. Their URLs need no token and expire after 15 minutes."""
         return list(self._client.records(f"/checkpoints/{self.uuid}/files", CheckpointFile))
 
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replaces its metadata: 16 KiB as JSON at most. The files stay as they are.
+        """Replace all metadata of the checkpoint: at most 16 KiB as JSON. The files stay as they
+        are.
 
         Args:
-            expected_revision: the `metadata_revision` that it has to have still.
+            expected_revision: the `metadata_revision` that the change is based on. None replaces
+                the metadata whatever has changed since.
 
         Raises:
-            detcloud.shared.http.ApiError: `conflict`, where it has another one.
+            detcloud.shared.http.ApiError: `conflict`, if the checkpoint has another revision.
         """
         body = {"metadata": dict(metadata), "revision": expected_revision}
         self.data = self._client.patch(f"/checkpoints/{self.uuid}", body)
 
     def delete(self, patterns: Sequence[str] = ()) -> None:
-        """Deletes the files; the checkpoint is DELETING until they are gone. With `patterns`, as
-        `optimizer/**`, it deletes only files whose path one of them matches; what is left can be
-        downloaded, and no trial can start from it.
+        """Delete the checkpoint's files. The state is DELETING until all files are deleted.
+
+        With `patterns` such as `optimizer/**`, delete only files that match a pattern. If other
+        files remain, they can be downloaded, the state is PARTIALLY_DELETED, and no trial can start
+        from the checkpoint.
 
         Raises:
-            detcloud.shared.http.ApiError: it is the latest of a trial that has not ended,
-                something keeps it (another experiment, a model version or a pin), or no file
-                matches.
+            detcloud.shared.http.ApiError: no file matches, patterns are given for a DAMAGED
+                checkpoint, the checkpoint is the latest of a trial that has not ended, or a pin, a
+                model version or another experiment keeps it.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}", glob=list(patterns))
 
     def preview_deletion(self, patterns: Sequence[str] = ()) -> DeletionPreview:
-        """The files and bytes that `delete` would delete, and why it would be refused if so."""
+        """Return the number and bytes of the files that `delete` would delete, without deleting
+        any.
+
+        `problem` is the reason why `delete` would be refused, or empty.
+        """
         preview: DeletionPreview = self._client.get(
             f"/checkpoints/{self.uuid}/deletion", glob=list(patterns)
         )
         return preview
 
     def pin(self) -> CheckpointPin:
-        """Keeps the checkpoint until `unpin`; returns the holders of the checkpoint."""
+        """Protect the checkpoint from deletion until `unpin`, and return all holders of the
+        checkpoint.
+
+        A repeated call changes nothing. Any user may pin any checkpoint.
+
+        Raises:
+            detcloud.shared.http.ApiError: the checkpoint is deleted, or 100 users have pinned it.
+        """
         return self._keep_pin(self._client.post(f"/checkpoints/{self.uuid}/pin"))
 
     def unpin(self) -> CheckpointPin:
-        """Removes one's own pin, or every user's as an admin; returns what keeps it still."""
+        """Remove the caller's pin, or all users' pins if the caller is an admin.
+
+        Return everything that still keeps the checkpoint.
+
+        Raises:
+            detcloud.shared.http.ApiError: `forbidden`, if only other users have pinned it.
+        """
         return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
 
     def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
-        """Keep in this handle what a change of the pin answered; returns the answer."""
+        """Update `pinned` and `pinned_by` of this handle from the cluster's answer; return the
+        answer.
+        """
         holders = {name: value for name, value in pin.items() if name != "uuid"}
         self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}
         return pin
@@ -115,19 +143,23 @@ class Checkpoint(Resource):
         excluded: Sequence[str] = (),
         mode: str = "master",
     ) -> Path:
-        """Fetches and verifies every file, then renames the folder to `destination`.
+        """Download files into a temporary folder, verify the files, and rename the folder.
 
-        `on_progress` gets the bytes that came and the bytes in all. With `patterns`, as
-        `**/*.pth`, only files whose path one of them matches (the rules are those of Python's
-        `glob`), and none that one of `excluded` matches.
+        Return `destination`, the new name. After an error the temporary folder is deleted.
 
-        `mode`: with `master` the files come by addresses that the cluster gives; with `direct` from
-        the store, with the credentials of this process's environment, or the folder on this
-        machine; with `auto` directly where that works, and else by the cluster's addresses.
+        Args:
+            destination: a path that does not exist yet.
+            on_progress: called with the bytes received and the total bytes.
+            patterns: download only files that match a pattern, such as `**/*.pth`, by the rules of
+                Python's `glob`. Empty for all files.
+            excluded: skip files that match one of these patterns.
+            mode: `master` uses URLs from the cluster. `direct` reads the store itself, with the
+                credentials in this process's environment. `auto` tries `direct`, then `master`.
 
         Raises:
-            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, no
-                file that the patterns choose, or a store that is not open to these credentials.
+            DetcloudError: `destination` exists or cannot be written, no file matches, a path is
+                unsafe, a file has a wrong size or digest, `mode` is another word, or the store
+                refuses these credentials.
         """
         from detcloud.client.direct_download import download_checkpoint
         from detcloud.client.download import select_files
@@ -138,11 +170,12 @@ class Checkpoint(Resource):
         return folder
 
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:
-        """Reads every file where it is stored and compares it with its record, keeping nothing.
+        """Read every stored file, compare the content with the record, and return a finding per
+        file.
 
-        `on_progress` gets the bytes that were read and the bytes in all.
-
-        It changes nothing: where a checkpoint is DAMAGED and every file OK, `clear_damage` says so.
+        Nothing is kept and nothing changes. If a DAMAGED checkpoint has only OK files,
+        `clear_damage` makes it COMPLETED again. `on_progress` is called with the bytes read and the
+        total bytes.
 
         Raises:
             DetcloudError: the checkpoint is deleted, its list of files is damaged, or its store
@@ -154,10 +187,13 @@ class Checkpoint(Resource):
         return verify_files(self._client.http, self.files(), tell, self.files)
 
     def clear_damage(self) -> None:
-        """Takes back that the checkpoint is damaged, once `verify` has found every file OK.
+        """Make a DAMAGED checkpoint COMPLETED again, after `verify` has found every file OK.
+
+        The trial resumes from this checkpoint again, unless a run has begun from another one.
+        Nothing happens to a checkpoint that is not damaged.
 
         Raises:
-            detcloud.shared.http.ApiError: the experiment is another user's, or the cluster finds a
-                file missing or of another size.
+            detcloud.shared.http.ApiError: the experiment is another user's, or a file is missing or
+                has another size.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}/damage")

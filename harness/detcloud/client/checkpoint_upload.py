@@ -1,12 +1,11 @@
-"""Uploads of a folder's files as a checkpoint of a trial, several files at once.
+"""Upload of a folder's files as a checkpoint of a trial, several files at a time.
 
-The checkpoint's UUID comes of its content. So an upload that was cut short goes on where it was,
-with what the cluster says is there, and a file that changed since is part of another checkpoint.
+The UUID of the checkpoint is derived from the content. A repeated upload therefore finds its
+earlier attempt and sends only missing files. With changed files, the upload is another checkpoint.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import tempfile
@@ -30,45 +29,48 @@ from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ATTEMPTS_MAX, ApiError, Unreachable, backoff_seconds
+from detcloud.shared.json_values import to_json_value
 from detcloud.shared.transfers import call_at_once
-from detcloud.shared.trial_directory import to_json_value
 from detcloud.shared.upload_parts import PartSizes, signed_part_bytes
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
 
 FILES_AT_ONCE = 6
-# Addresses are good for 15 minutes, and what is asked for together has to begin within them.
+# URLs expire after 15 minutes. All uploads of one batch must begin within this time.
 BATCH_FILES_MAX = 100
 BATCH_BYTES_MAX = 256 << 20
 
 _NAMESPACE = uuid.UUID("6f1d7c1e-5f0b-4b7e-9a53-0c1f8f6a2d11")
-# Checkpoints of one content that were uploaded and deleted again, one after the other.
+# How often the same content can be uploaded and deleted again.
 _DELETED_MAX = 100
 _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to upload: its path in the checkpoint, where it lies, its size and its digests; and
-    the MD5 of each part, if it is large enough to have several.
-    """
+    """A file to upload."""
 
     path: str
+    """The path in the checkpoint."""
     source: Path
+    """The local path."""
     size: int
     sha256: str
+    """The SHA-256 in hexadecimal."""
     md5: str
+    """The MD5 in hexadecimal."""
     part_md5s: tuple[str, ...] = ()
+    """The MD5 of each part. Empty if the file is too small for several parts."""
 
     @property
     def offer(self) -> dict[str, Any]:
-        """The file as the API wants it to be announced."""
+        """The description of the file in a request for a whole upload: path, size and digests."""
         return {**self.place, "sha256": self.sha256}
 
     @property
     def place(self) -> dict[str, Any]:
-        """The file as the API wants it to be named where it is sent in parts."""
+        """The description of the file in a request for an upload in parts: path, size and MD5."""
         return {"path": self.path, "size": self.size, "md5": self.md5}
 
 
@@ -81,13 +83,19 @@ def upload_checkpoint(
     metadata: Mapping[str, Any],
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Upload the files of a folder as a checkpoint of a trial; the API's description of it.
+    """Upload the files of a folder as a checkpoint of a trial, and return the API's checkpoint.
 
-    A `metadata.json` in the folder, as downloads have one, gives the metadata and the steps that
-    are not given here.
+    If the trial has a checkpoint with this content, return that checkpoint and send nothing.
+
+    Args:
+        directory: the folder. Values in its `metadata.json`, as downloads contain it, are added to
+            `metadata` where `metadata` and `steps_completed` do not replace them.
+        steps_completed: None for the value in `metadata.json`, or 0.
+        on_progress: called with the bytes that are stored and the total bytes.
 
     Raises:
-        DetcloudError: the folder is none, or holds what no checkpoint may; the cluster refuses it.
+        DetcloudError: the folder is missing or empty, a file or `metadata.json` is not allowed in a
+            checkpoint, or the cluster refuses.
     """
     if not directory.is_dir():
         raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
@@ -117,7 +125,11 @@ def upload_checkpoint(
 def _merged_metadata(
     directory: Path, given: Mapping[str, Any], steps: int | None
 ) -> dict[str, Any]:
-    """The checkpoint's metadata: those of the folder, those that are given, and the steps."""
+    """Return the folder's metadata, updated with `given` and `steps`. `steps_completed` defaults to
+    0.
+
+    Raises DetcloudError if `metadata.json` is no JSON object, or the steps are no count.
+    """
     metadata: dict[str, Any] = {}
     path = directory / METADATA
     if path.is_file():
@@ -139,7 +151,7 @@ def _merged_metadata(
 
 
 def _check_together(names: Iterable[str]) -> None:
-    """Raise DetcloudError for names that are the same file on some file systems."""
+    """Raise DetcloudError if a name is unsafe, or two names are equal on some file systems."""
     checker = NameChecker()
     for name in names:
         checker.add(name, is_directory=False)
@@ -151,7 +163,7 @@ def _describe_source(item: tuple[str, Path]) -> SourceFile:
     part_bytes = signed_part_bytes(source.stat().st_size)
     parts: list[Any] = []
     with source.open("rb") as file:
-        # A part ends where a block does: of the size of a part that is not of whole blocks.
+        # The last block of a part is shortened, so that no block belongs to two parts.
         while block := file.read(min(_BLOCK_BYTES, part_bytes - size % part_bytes)):
             if size % part_bytes == 0:
                 parts.append(hashlib.md5(usedforsecurity=False))
@@ -163,7 +175,11 @@ def _describe_source(item: tuple[str, Path]) -> SourceFile:
 
 
 def _begin(client: Client, trial_id: int, files: Sequence[SourceFile]) -> dict[str, Any]:
-    """Begin the upload of this content, or find where one of it was; the API's answer."""
+    """Start or find the upload of this content, and return the API's answer.
+
+    The state in the answer is UPLOADING, or COMPLETED if the checkpoint exists. If the checkpoint
+    was deleted, try another UUID. Raises DetcloudError after _DELETED_MAX of them.
+    """
     cluster_id = client.overview()["cluster_id"]
     content = json.dumps([cluster_id, trial_id, [file.offer for file in files]])
     for attempt in range(_DELETED_MAX):
@@ -179,7 +195,7 @@ def _begin(client: Client, trial_id: int, files: Sequence[SourceFile]) -> dict[s
 
 
 class _Sender:
-    """Sends the files of one upload."""
+    """The upload of all files of a checkpoint."""
 
     def __init__(
         self, client: Client, trial_id: int, name: str, on_progress: OnProgress | None
@@ -192,7 +208,10 @@ class _Sender:
         self._total = 0
 
     def send_all(self, files: Sequence[SourceFile], manifest: SourceFile) -> None:
-        """Send what is not there yet, the manifest last, and have the checkpoint recorded."""
+        """Send the missing files, then the manifest, and record the checkpoint.
+
+        `on_progress` is called for stored files too.
+        """
         there = {item["path"]: item["size"] for item in self._client.items(f"{self._path}/files")}
         missing = [file for file in files if there.get(file.path) != file.size]
         self._total = sum(file.size for file in files)
@@ -206,7 +225,10 @@ class _Sender:
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
 
     def _send_in_parts(self, file: SourceFile) -> bool:
-        """Send a large file in parts, without those that are there; False to send it whole."""
+        """Send the missing parts of a large file, and join the parts.
+
+        Return False without sending anything if the file or the store needs a whole upload.
+        """
         if not file.part_md5s:
             return False
         answer = self._ask_parts(file, ())
@@ -224,14 +246,18 @@ class _Sender:
         return True
 
     def _send_part(self, file: SourceFile, progress: _PartsProgress, number: int) -> None:
-        # Asked for when its turn has come, so that the slowest one has all of its time.
+        # Each URL is requested just before its upload, so that even a slow upload has 15 minutes.
         with self._lock:
             [request] = self._ask_parts(file, (number,))["uploads"]
         with progress.reader(number) as reader:
             self._upload(request, reader, progress.sizes.size_of(number))
 
     def _send_in_order(self, file: SourceFile, progress: _PartsProgress) -> None:
-        """Send one part after the other; after a failure, on from what the store has by then."""
+        """Send the parts in order, beginning with the first part that the store lacks.
+
+        After a failure, wait, ask the store for its parts, and continue. Raise the error if it is
+        final or occurs ATTEMPTS_MAX times in a row.
+        """
         failures, number = 0, 1
         while number <= progress.sizes.count:
             answer = self._ask_parts(file, (number,))
@@ -247,7 +273,7 @@ class _Sender:
                 failures, number = 0, number + 1
             except (ApiError, Unreachable) as error:
                 failures += 1
-                # A session that has ended is begun again by the next request for a part.
+                # The next request for a part starts a new session if the session has ended.
                 is_over = isinstance(error, ApiError) and error.status in (404, 410, 499)
                 is_final = isinstance(error, ApiError) and not (error.is_transient or is_over)
                 if is_final or failures >= ATTEMPTS_MAX:
@@ -255,19 +281,26 @@ class _Sender:
                 time.sleep(backoff_seconds(failures))
 
     def _ask_parts(self, file: SourceFile, numbers: Sequence[int]) -> dict[str, Any]:
-        """Ask how to send parts of a file, and which are there."""
+        """Ask how to send a large file in parts, and return the API's answer.
+
+        The answer has the size of parts, the stored parts, and upload requests for the parts
+        `numbers`.
+        """
         parts = [{"number": number, "md5": file.part_md5s[number - 1]} for number in numbers]
         answer: dict[str, Any] = self._post_fresh("parts", {**file.place, "parts": parts})
         return answer
 
     def _post_fresh(self, name: str, body: Mapping[str, Any]) -> Any:
-        """Post to a route of the upload; without idempotency, since addresses of a repeat have to
-        be fresh.
+        """Post `body` to a route of the upload, and return the answer.
+
+        The request has no idempotency key, because a repeated request must return new URLs.
         """
         return self._client.http.request("POST", f"/api/v1{self._path}/{name}", body)
 
     def _offers(self, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, dict[str, Any]]]:
-        """Each file with the request that uploads it, asked for when its turn is near."""
+        """Yield each file with the request that uploads the file. Requests are fetched in batches
+        when needed.
+        """
         for batch in _batches(files):
             yield from zip(batch, self._offer(batch), strict=True)
 
@@ -281,7 +314,7 @@ class _Sender:
         try:
             self._put(file, request)
         except ApiError as error:
-            # What was asked for long before its turn has expired.
+            # The URL expired before its turn.
             if error.status != 403:
                 raise
             self._put_again(file)
@@ -306,22 +339,20 @@ class _Sender:
         *,
         is_repeated: bool = True,
     ) -> None:
-        # A transport serves one thread; a copy has a connection of its own.
-        transport = copy.copy(self._client.http)
-        try:
-            transport.upload(
-                request["url"],
-                reader,
-                size,
-                method=request["method"],
-                headers=request["headers"],
-                retry=is_repeated,
-            )
-        finally:
-            transport.close()
+        self._client.http.upload(
+            request["url"],
+            reader,
+            size,
+            method=request["method"],
+            headers=request["headers"],
+            retry=is_repeated,
+        )
 
     def _count(self, path: str, done: int) -> None:
-        """Tell how much has been sent; what is repeated counts again."""
+        """Record that `done` bytes of a file are sent, and report the sum of all files.
+
+        The manifest is not counted. A repeated upload can decrease the sum.
+        """
         if path == MANIFEST:
             return
         with self._lock:
@@ -330,7 +361,11 @@ class _Sender:
 
 
 class _PartsProgress:
-    """How much of the parts of one file has been sent, and what reads a part."""
+    """The progress of a file's upload in parts.
+
+    `there` are the numbers of stored parts. `tell` is called with the file's path and the bytes
+    sent.
+    """
 
     def __init__(
         self,
@@ -346,7 +381,7 @@ class _PartsProgress:
         tell(file.path, sum(self._done.values()))
 
     def reader(self, number: int) -> BinaryIO:
-        """Open the file at a part, which tells of what is read."""
+        """Open the file to read the part `number`. Each read reports the bytes sent of the file."""
         start = self.sizes.start_of(number)
 
         def tell(position: int, total: int) -> None:

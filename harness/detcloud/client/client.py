@@ -1,4 +1,4 @@
-"""A cluster seen through its HTTP API (docs/api.md)."""
+"""The client of a cluster's HTTP API (docs/api.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from detcloud.shared.http import ApiError, Transport, query_text
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
-# The answers of stores to a request that would replace an object and may not.
+# HTTP statuses of stores that refuse to replace an existing object.
 REPLACING = (403, 409, 412)
 
 Record = TypeVar("Record")
@@ -40,17 +40,19 @@ OnProgress = Callable[[int, int], None]
 
 
 class Client:
-    """One cluster and a token for it. Serves one thread at a time.
+    """A connection to a cluster, with a token. Threads may share a client.
 
-    `Client()` finds both as the commands do: DETCLOUD_URL and DETCLOUD_TOKEN, the stored
-    credentials, or the local cluster (`endpoint.find_endpoint`).
+    If `url` or `token` is missing, `endpoint.find_endpoint` looks both up: DETCLOUD_URL and
+    DETCLOUD_TOKEN, the stored credentials, or the local cluster. A given token replaces the token
+    found.
 
-    Every method may raise `detcloud.shared.http.ApiError` (the cluster refused, with the reason)
-    and `detcloud.shared.http.Unreachable` (no answer, after retries), which are DetcloudErrors.
+    Every method that sends a request may raise `detcloud.shared.http.ApiError` if the cluster
+    refuses, with the reason. After retries without an answer it raises
+    `detcloud.shared.http.Unreachable`. Both are DetcloudErrors.
 
     Raises:
-        NoCluster: none is configured and the local one does not run.
-        DetcloudError: the address or the token cannot be one.
+        NoCluster: no cluster is configured and the local cluster does not run.
+        DetcloudError: the address or the token is invalid, or no token for the address is known.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -83,18 +85,21 @@ class Client:
         includes: Sequence[str | Path] = (),
         on_progress: OnProgress | None = None,
     ) -> Experiment:
-        """Uploads the model code unless the cluster has it, and submits an experiment.
+        """Upload the model code if the cluster lacks the archive, and submit an experiment.
 
         Args:
             config: the path of a YAML file, or the configuration as a mapping of plain values.
-            model_dir: the folder with the code; `.detignore` in it names what stays here.
-            overrides: `a.b=value`, the values being YAML.
-            template: the name of a template to complete the configuration with.
-            includes: more files and folders, which lie beside the code under their last names.
-            on_progress: gets the bytes of code that were sent and the bytes in all.
+            model_dir: the folder with the code, or one file. Patterns in the folder's `.detignore`
+                exclude files. None if the entrypoint needs no code.
+            overrides: changes of the configuration as `a.b=value`, with values in YAML.
+            template: the name of a template that supplies missing settings.
+            paused: create the experiment in state PAUSED.
+            test_mode: instead of the search, run a trial of one batch, validation and checkpoint.
+            includes: further files and folders, copied next to the code under their last names.
+            on_progress: called during an upload with the bytes sent and the total bytes.
 
         Raises:
-            DetcloudError: the files cannot be read or packed, or the mapping cannot be sent.
+            DetcloudError: the files cannot be read or packed, or the mapping is no plain JSON.
         """
         text = read_config_text(config)
         body = {
@@ -117,12 +122,12 @@ class Client:
         overrides: Sequence[str] = (),
         template: str | None = None,
     ) -> list[str]:
-        """Checks whether the cluster would take this configuration, and returns its warnings.
+        """Check a configuration without creating anything, and return the cluster's warnings.
 
-        The arguments are those of `create_experiment`. Nothing is created or uploaded.
+        The arguments are those of `create_experiment`, and so are the errors.
 
         Raises:
-            detcloud.shared.http.ApiError: it would refuse; the details have each problem.
+            detcloud.shared.http.ApiError: the configuration is refused; `details` has each problem.
         """
         body = {
             "config": read_config_text(config),
@@ -140,14 +145,17 @@ class Client:
         includes: Sequence[str | Path] = (),
         on_progress: OnProgress | None = None,
     ) -> str:
-        """Packs a folder, sends it if the cluster lacks it, and returns its SHA-256.
+        """Pack and upload a folder or a file, and return the SHA-256 of the archive in hexadecimal.
+
+        The upload is skipped if the cluster has the archive. Without `model_dir` and `includes` the
+        archive is empty. The arguments are those of `create_experiment`.
 
         Raises:
-            detcloud.shared.archive.ArchiveInvalid: the folder is too large or holds what
-                cannot be sent.
+            detcloud.shared.archive.ArchiveInvalid: the files are too large, or one cannot be sent.
+            DetcloudError: a file does not exist or cannot be read, or two includes have one name.
         """
-        # Imported here, as the downloads are: few commands and scripts pack or unpack files, and
-        # what that takes doubles the import of this package.
+        # Few commands and scripts pack files, and this import would double the time to import the
+        # package. The downloads are imported late for the same reason.
         from detcloud.client.upload import pack_model_code, upload_archive
 
         with pack_model_code(model_dir, includes) as archive:
@@ -158,7 +166,8 @@ class Client:
             try:
                 upload_archive(self.http, archive, answer["upload"], on_progress)
             except ApiError as error:
-                # Stores refuse to replace an object: that of an upload whose answer was lost.
+                # A store refuses to replace an object. The object may come from an earlier attempt
+                # of this upload whose answer was lost.
                 if error.status not in REPLACING or self.post("/model-code", request)["needed"]:
                     raise
             return archive.sha256
@@ -172,19 +181,20 @@ class Client:
         on_left_out: Callable[[str], None] | None = None,
         **filters: Unpack[ExperimentFilters],
     ) -> Iterator[Experiment]:
-        """The experiments, newest first; pages are fetched as they are needed.
+        """Yield experiments, by default the newest first. Pages are fetched during the iteration.
 
         Args:
+            limit: the most experiments to yield; None for all.
             sort_by: `id`, `name`, `state`, `user`, `progress`, `metric`, `cost` or `submitted`.
-            order_by: `asc` or `desc`; what has no value is last in both.
-            on_left_out: gets a sentence where an order leaves out old experiments; else it is a
-                warning.
+            order_by: `asc` or `desc`. Experiments without a value come last in both.
+            on_left_out: called with a sentence if the cluster leaves out old experiments. None:
+                warn.
             filters: see `ExperimentFilters`.
         """
         return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
-        """The workspaces that experiments are in; `on_left_out` as for `experiments`."""
+        """Return the workspaces that have experiments; `on_left_out` as for `experiments`."""
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
         found: list[Workspace] = answer["items"]
@@ -193,30 +203,34 @@ class Client:
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
     ) -> list[Project]:
-        """The projects of all workspaces, or of one; `on_left_out` as for `experiments`."""
+        """Return the projects of a workspace, or of all; `on_left_out` as `experiments`."""
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
         found: list[Project] = answer["items"]
         return found
 
     def experiment(self, experiment_id: int) -> Experiment:
-        """The experiment with this id."""
+        """Return the experiment with this id."""
         return Experiment(self, self.get(f"/experiments/{path_segment(experiment_id)}"))
 
     def trial(self, trial_id: int) -> Trial:
-        """The trial with this id."""
+        """Return the trial with this id."""
         return Trial(self, self.get(f"/trials/{path_segment(trial_id)}"))
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
-        """The checkpoint whose UUID begins with `uuid_prefix`, which must fit one only."""
+        """Return the only checkpoint with a UUID that begins with `uuid_prefix`."""
         return Checkpoint(self, self.get(f"/checkpoints/{path_segment(uuid_prefix)}"))
 
     def agents(self) -> list[Agent]:
-        """The agents, lost ones included."""
+        """Return all agents. Lost agents are included until they are removed, after a day."""
         return [Agent(self, item) for item in self.items("/agents")]
 
     def agent(self, agent_id: str) -> Agent:
-        """The agent with this id or, where that is unique, this name."""
+        """Return the agent with this id, or else the only agent with this name.
+
+        Raises:
+            DetcloudError: no agent has the id, and no agent or several have the name.
+        """
         agents = self.agents()
         for key in ("id", "name"):
             matches = [agent for agent in agents if agent.data[key] == agent_id]
@@ -232,20 +246,24 @@ class Client:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """The queue of a pool in its order, by default that of the default compute pool."""
+        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last ones.
+
+        The default pool is the default compute pool.
+        """
         order = "true" if reverse else None
         items = self.items("/jobs", limit, resource_pool=resource_pool, reverse=order)
         return (Job(self, item) for item in items)
 
     def job(self, job_id: str | int) -> Job:
-        """The job with this UUID, any unique beginning of one, or this experiment's id."""
+        """Return the job with this UUID, a unique prefix of a UUID, or an experiment's id."""
         return Job(self, self.get(job_path(str(job_id))))
 
     def update_jobs(self, changes: Sequence[JobChange]) -> list[Job]:
-        """Carries out changes in order and returns the job of each.
+        """Try all changes in order, and return the changed job of each change.
 
         Raises:
-            detcloud.shared.http.ApiError: some failed; the others were carried out.
+            detcloud.shared.http.ApiError: a change failed, and the others took effect. If a change
+                names another user's job, the code is `forbidden` and none took effect.
         """
         answer = self.patch("/jobs", {"operations": list(changes)})
         return [Job(self, item) for item in answer["items"]]
@@ -253,20 +271,20 @@ class Client:
     def cost(
         self, by: str = "experiment", since: str | None = None, until: str | None = None
     ) -> CostReport:
-        """Costs from the beginning of day `since` to the end of `until`, such as `2026-11-30`, with
-        a line for each experiment, trial, user, pool or day.
+        """Return the dollars of the UTC days `since` to `until`, for example `2026-11-30`.
 
-        Days are UTC; by default they are those from the month's first to now.
+        `by` is `experiment`, `trial`, `user`, `pool` or `day`: the report has an item for each. The
+        default period is this month until now.
         """
         report: CostReport = self.get("/cost", by=by, since=since, until=until)
         return report
 
     def resource_pools(self) -> list[ResourcePool]:
-        """Every pool."""
+        """Return all pools."""
         return [ResourcePool(self, item) for item in self.items("/resource-pools")]
 
     def resource_pool(self, name: str) -> ResourcePool:
-        """The pool of this name."""
+        """Return the pool with this name."""
         return ResourcePool(self, self.get(pool_path(name)))
 
     def set_resource_pool(
@@ -276,12 +294,15 @@ class Client:
         *,
         overrides: Sequence[str] = (),
     ) -> ResourcePool:
-        """Creates or changes a pool.
+        """Create or change a pool, and return the pool. Admins only.
 
         Args:
-            config: its fields, as the cluster configuration file has them: the path of a YAML
-                file or a mapping. None: those that it has.
-            overrides: `a.b=value` on top of them, the values being YAML.
+            config: all fields as in the cluster configuration file: the path of a YAML file, or a
+                mapping. None for the pool's present fields.
+            overrides: changes of these fields as `a.b=value`, with values in YAML.
+
+        Raises:
+            DetcloudError: the file cannot be read, or the mapping is no plain JSON.
         """
         text = None if config is None else read_config_text(config)
         body = {"config": text, "overrides": list(overrides)}
@@ -290,24 +311,25 @@ class Client:
     def configure(
         self, config: str | Path | Mapping[str, Any], *, dry_run: bool = False
     ) -> AppliedConfiguration:
-        """Makes the pools what a cluster configuration file, or a mapping like it, says.
+        """Make the pools match a cluster configuration file, or a mapping with the same fields.
 
-        With `dry_run` only answers what would change.
+        Missing pools are removed; if one is in use, the file is refused and nothing changes. Return
+        the changes. With `dry_run`, only compute them. Admins only. Errors as `set_resource_pool`.
         """
         body = {"config": read_config_text(config), "dry_run": dry_run}
         applied: AppliedConfiguration = self.put("/cluster/configuration", body)
         return applied
 
     def templates(self) -> list[Template]:
-        """Every template."""
+        """Return all templates."""
         return [Template(self, item) for item in self.items("/templates")]
 
     def template(self, name: str) -> Template:
-        """The template of this name."""
+        """Return the template with this name."""
         return Template(self, self.get(template_path(name)))
 
     def set_template(self, name: str, config: str) -> Template:
-        """Creates or replaces a template with a YAML text."""
+        """Create or replace a template, and return the template. `config` is the YAML text."""
         return Template(self, self.put(template_path(name), {"config": config}))
 
     def models(
@@ -321,12 +343,16 @@ class Client:
         sort_by: str = "name",
         descending: bool = False,
     ) -> list[Model]:
-        """The models of the registry.
+        """Return the registry's models that match all filters.
 
         Args:
-            name: a part of the name.
-            archived: None for archived ones too, True for those only.
+            name: a part of the name; upper and lower case are equal.
+            workspaces: names of workspaces, of which any may match; empty for all.
+            archived: True for archived models, False for the others, None for both.
             sort_by: `name`, `description`, `creation_time` or `last_updated_time`.
+
+        Raises:
+            DetcloudError: `sort_by` is another word, or a workspace has a comma.
         """
         items = self.items(
             "/models",
@@ -340,18 +366,18 @@ class Client:
         return sort_models(models, sort_by, descending=descending)
 
     def model(self, name: str) -> Model:
-        """The model of this name."""
+        """Return the model with this name."""
         return Model(self, self.get(model_path(name)))
 
     def create_model(self, name: str, **fields: Any) -> Model:
-        """Makes a model without versions.
+        """Create a model without versions, and return the model. An existing name is a `conflict`.
 
-        `fields` are any of `description`, `notes`, `labels`, `metadata` and `workspace`.
+        `fields` may be `description`, `notes`, `labels`, `metadata` and `workspace`.
         """
         return Model(self, self.post("/models", {"name": name, **fields}))
 
     def tokens(self) -> list[Token]:
-        """The tokens of all users for an admin, one's own for others."""
+        """Return the tokens of all users to an admin, and the caller's own tokens to others."""
         return [Token(self, item) for item in self.items("/tokens")]
 
     def create_token(
@@ -363,9 +389,9 @@ class Client:
         description: str | None = None,
         expires_days: int | None = None,
     ) -> Token:
-        """Makes a token, one's own by default; its secret is answered this once.
+        """Create a token, by default for the caller. Only this handle has the secret.
 
-        One of the role `join` lets agents into the `resource_pool`, and is good for nothing else.
+        A `join` token can only enrol agents in `resource_pool`. Other roles: `user`, `admin`.
         """
         fields = {
             "user": user,
@@ -378,24 +404,28 @@ class Client:
         return Token(self, self.post("/tokens", body))
 
     def whoami(self) -> Identity:
-        """The user and the role of the token."""
+        """Return the user and the role of this client's token."""
         identity: Identity = self.get("/whoami")
         return identity
 
     def sign_in_link(self, page: str | None = None) -> str:
-        """An address of the web page, or of the copy of it at `page`, that signs a browser in as
-        the token's user: once, within five minutes.
+        """Create a link that signs a browser in as the token's user: once, within five minutes.
+
+        The link leads to the cluster's page, or to the copy of the page at the address `page`.
         """
         path: str = self.post("/sign-in-codes")["path"]
         return self.url + path if page is None else page.partition("#")[0] + path[path.index("#") :]
 
     def overview(self) -> Overview:
-        """The cluster's version and its resource pools."""
+        """Return the cluster's id and version, and the resource pools."""
         overview: Overview = self.get("/cluster")
         return overview
 
     def get(self, path: str, **query: object) -> Any:
-        """A GET below the API's base path; queries that are None are left out, lists repeat."""
+        """Send a GET for a path below /api/v1, and return the parsed JSON.
+
+        A query of None or [] is left out. A list repeats the parameter.
+        """
         return self.http.request("GET", f"{API}{path}{query_text(query)}")
 
     def items(
@@ -406,7 +436,9 @@ class Client:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list, or the first `limit`, over as many pages as that takes."""
+        """Yield the first `limit` items of a list, or all, in pages of `page_items`; queries as
+        `get`.
+        """
         cursor: str | None = None
         while limit is None or limit > 0:
             size = page_items if limit is None else min(limit, page_items)
@@ -420,31 +452,34 @@ class Client:
     def records(
         self, path: str, kind: type[Record], *, page_items: int = PAGE_ITEMS_MAX, **query: object
     ) -> Iterator[Record]:
-        """Every item of a list as the typed dictionary `kind`, which the API promises."""
+        """Yield all items of a list, typed as `kind` without a check; arguments as `items`."""
         items: Iterator[Any] = self.items(path, None, page_items=page_items, **query)
         return items
 
     def post(self, path: str, body: object = None, key: str | None = None) -> Any:
-        """A POST under a fresh idempotency key, so that retries of it happen once.
+        """Send a POST and return the parsed answer. A None body is sent as `{}`.
 
-        With `key` it happens once even if another process asks for the same under that key.
+        A random idempotency key makes retries take effect once. With `key`, requests of other
+        processes with this key and body also take effect once.
         """
         return self._mutate("POST", path, {} if body is None else body, key)
 
     def patch(self, path: str, body: object) -> Any:
-        """A PATCH under a fresh idempotency key."""
+        """Send a PATCH with a random idempotency key, and return the parsed answer."""
         return self._mutate("PATCH", path, body)
 
     def put(self, path: str, body: object) -> Any:
-        """A PUT under a fresh idempotency key."""
+        """Send a PUT with a random idempotency key, and return the parsed answer."""
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str, **query: object) -> Any:
-        """A DELETE under a fresh idempotency key; queries as in `get`."""
+        """Send a DELETE with a random idempotency key, and return the parsed answer; queries as
+        `get`.
+        """
         return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 
     def close(self) -> None:
-        """Closes the kept connection; the next request opens one again."""
+        """Close the kept connections. The next request opens a new one."""
         self.http.close()
 
     def __enter__(self) -> Self:
@@ -459,4 +494,4 @@ class Client:
 
 
 class NoCluster(DetcloudError):
-    """No cluster is configured and none runs here."""
+    """No cluster is configured, and no local cluster runs."""

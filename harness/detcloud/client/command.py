@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,12 +21,10 @@ OVERRIDE_CHARACTERS_MAX = 4096
 
 
 class Command(Experiment):
-    """A program that runs once. Of an experiment it has the settings, the states and the place in
-    the queue.
-    """
+    """A command, notebook or shell: an experiment that runs a program once."""
 
     def trial(self) -> Trial | None:
-        """The one run, with log and `exit_code`; None for a moment after the creation."""
+        """Return the run of the program. Return None shortly after the creation."""
         return next(self.trials(1), None)
 
 
@@ -42,22 +39,25 @@ def create_command(
     template: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Command:
-    """Runs a program on a machine of the cluster.
+    """Submit a program that runs on a machine of the cluster, and return the command.
 
     Args:
-        words: the program and its arguments, which no shell looks at. Empty where `config` names
-            an `entrypoint`.
+        words: the program and its arguments, which no shell interprets. Empty if `config` has an
+            `entrypoint`.
         config: the path of a YAML file with further settings.
         context: a folder whose content becomes the program's working directory.
-        includes: more files and folders, which lie beside it under their last names.
-        overrides: `a.b=value`, the values being YAML.
-        template: the name of a template to complete the configuration with.
+        includes: further files and folders, copied next to that content under their last names.
+        overrides: changes of the configuration as `a.b=value`, with values in YAML.
+        template: the name of a template that supplies missing settings.
+        on_progress: called during the upload with the bytes sent and the total bytes.
 
     Raises:
-        DetcloudError: the files cannot be read or packed, or there are too many words.
+        DetcloudError: a file cannot be read or packed, or with `config` the words exceed 4,096
+            characters as JSON.
+        ApiError: the cluster refuses the configuration.
     """
     text, changes = _config_of(words, config)
-    code = _upload_files(client, context, includes, on_progress)
+    code = client.upload_model_code(context, includes=includes, on_progress=on_progress)
     return _create(client, COMMAND, text, [*changes, *overrides], template, code)
 
 
@@ -72,27 +72,28 @@ def create_interactive(
     template: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Command:
-    """Runs JupyterLab, or what opens shells, on a machine of the cluster: `kind` is NOTEBOOK or
-    SHELL. The other arguments are those of `create_command`.
+    """Submit a notebook (JupyterLab) or a shell on a machine of the cluster, and return the handle.
+
+    `kind` is NOTEBOOK or SHELL. The other arguments and the errors are those of `create_command`.
     """
     text = read_config_text({} if config is None else config)
-    code = _upload_files(client, context, includes, on_progress)
+    code = client.upload_model_code(context, includes=includes, on_progress=on_progress)
     return _create(client, kind, text, overrides, template, code)
 
 
 def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Command:
-    """The command, or the notebook or shell as `kind`, with this id.
+    """Return the command, notebook or shell with this id, depending on `kind`.
 
     Raises:
-        ApiError: not_found, there is nothing with this id.
-        DetcloudError: the id is that of something else.
+        ApiError: `not_found`, nothing has this id.
+        DetcloudError: the id belongs to something of another kind.
     """
     try:
         data = client.get(f"/experiments/{path_segment(command_id)}")
     except ApiError as error:
         if error.code != "not_found":
             raise
-        # The API calls everything with such a number an experiment.
+        # The API's message calls commands experiments, too.
         message = error.message.replace("experiment", kind, 1)
         raise ApiError(error.status, error.code, message, error.details) from None
     if data["kind"] != kind:
@@ -121,20 +122,12 @@ def _create(
     return Command(client, client.post("/experiments", body))
 
 
-def _upload_files(
-    client: Client,
-    context: str | Path | None,
-    includes: Sequence[str | Path],
-    on_progress: Callable[[int, int], None] | None,
-) -> str:
-    """Send the files of a command, which may have none, and return their digest."""
-    with tempfile.TemporaryDirectory(prefix="detcloud-empty-") as empty:
-        folder = context or (None if includes else empty)
-        return client.upload_model_code(folder, includes=includes, on_progress=on_progress)
-
-
 def _config_of(words: Sequence[str], config: str | Path | None) -> tuple[str, list[str]]:
-    """The configuration's text, and what is to be changed in it."""
+    """Return the configuration text, and the overrides that set the entrypoint to `words`.
+
+    Without `config`, the text has the entrypoint and no overrides are returned. Raises
+    DetcloudError if the entrypoint exceeds OVERRIDE_CHARACTERS_MAX, or the file cannot be read.
+    """
     if config is None:
         return read_config_text({"entrypoint": list(words)}), []
     changes = [f"entrypoint={json.dumps(list(words))}"] if words else []

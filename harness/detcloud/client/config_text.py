@@ -1,4 +1,4 @@
-"""The text of a configuration as requests carry it."""
+"""The text of a configuration for a request."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 from detcloud.shared.errors import DetcloudError
 
-# The largest file that is sent. The cluster parses no larger one; its limit of characters is lower.
+# The cluster accepts fewer characters than this. Larger files are refused before the request.
 CONFIG_BYTES_MAX = 1 << 20
 
 
 def read_config_text(config: str | Path | Mapping[str, Any]) -> str:
-    """Return the YAML text of a file, or of a mapping as JSON, which is YAML.
+    """Return the text of a YAML file, or a mapping as JSON, which is valid YAML.
 
     Raises:
-        DetcloudError: the file cannot be read, or the mapping cannot be sent.
+        DetcloudError: the file cannot be read, exceeds 1 MiB or is not UTF-8; `config` is a text of
+            several lines; or a value of the mapping has no JSON form, as NaN.
     """
     if isinstance(config, Mapping):
         try:

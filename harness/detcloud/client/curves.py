@@ -1,4 +1,4 @@
-"""The learning curves of an experiment's trials, as `detcloud simulate` follows them."""
+"""The learning curves of an experiment's trials, as input for `detcloud simulate`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
     from detcloud.client.experiment import Experiment
 
 VERSION = 1
-# Reports that a trial's speed is taken from: one page of the API's.
+# The speed of a trial is measured over one page of training reports.
 TIMED_REPORTS_MAX = 500
 
 
 class RecordedTrial(TypedDict):
-    """One trial: (batches, metric) of its validations, None for what was no finite number.
-
-    `seconds_per_batch` is None where no two of its reports show it.
-    """
+    """The recorded curve of a trial."""
 
     hparams: dict[str, Any]
     seconds_per_batch: float | None
+    """None if the reports do not show the speed."""
     points: list[tuple[int, float | None]]
+    """The number of batches and the metric of each validation, by batches. None: not a finite
+    number.
+    """
 
 
 class RecordedCurves(TypedDict):
-    """The file of curves that docs/simulate.md describes."""
+    """The content of a file of curves. docs/simulate.md describes the format."""
 
     version: int
     metric: str
@@ -40,7 +41,10 @@ class RecordedCurves(TypedDict):
 def read_curves(
     experiment: Experiment, on_trial: Callable[[int], None] = lambda read: None
 ) -> RecordedCurves:
-    """Reads every trial's validations; `on_trial` gets the number of trials read."""
+    """Read every trial's validations and speed, by trial number.
+
+    `on_trial` is called after each trial with the number of trials read so far.
+    """
     recorded: list[RecordedTrial] = []
     for trial in experiment.trials():
         recorded.append(_read_trial_curve(trial, experiment.metric))
@@ -49,7 +53,11 @@ def read_curves(
 
 
 def seconds_per_batch(reports: Iterable[MetricReport]) -> float | None:
-    """Median time of a batch, weighted by batches so that pauses count little; None: unknown."""
+    """Return the median of the times per batch between consecutive reports.
+
+    Each time is weighted by its number of batches, so that pauses have little influence. Return
+    None if no two consecutive reports differ in both batches and time.
+    """
     rates: list[tuple[float, int]] = []
     for before, after in pairwise(reports):
         batches = after["steps_completed"] - before["steps_completed"]
@@ -71,7 +79,7 @@ def _read_trial_curve(trial: Trial, metric: str) -> RecordedTrial:
         for report in validations
         if metric in report["metrics"]
     }
-    # From one validation to the next, with the time of validations and checkpoints.
+    # Times between validations include the validations and checkpoints, as a simulation should.
     seconds = seconds_per_batch(validations)
     if seconds is None:
         seconds = seconds_per_batch(islice(trial.metrics("training"), TIMED_REPORTS_MAX))

@@ -1,6 +1,4 @@
-"""Downloads of checkpoints by the ways that there are: from the store itself, with credentials of
-one's own, or by the addresses that the cluster gives.
-"""
+"""Downloads of checkpoints, from the store itself or by URLs from the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 MASTER, DIRECT, AUTO = "master", "direct", "auto"
 DOWNLOAD_MODES = (DIRECT, MASTER, AUTO)
 
-# Of another store than the cloud's own, the submitter of the experiment chose the host.
+# Fields that name a store's host. The submitter of the experiment chose this host.
 _ENDPOINT_FIELDS = ("endpoint_url", "hdfs_url")
 
 
@@ -37,7 +35,10 @@ def download_checkpoint(
     on_progress: OnProgress | None,
     mode: str,
 ) -> None:
-    """Fetch `files` of a checkpoint into a fresh folder by one of DOWNLOAD_MODES.
+    """Download `files` of a checkpoint to the new folder `destination`.
+
+    The files are verified. `mode` is one of DOWNLOAD_MODES, as `Checkpoint.download` describes.
+    `on_progress` is called with the bytes received and the total bytes.
 
     Raises:
         DetcloudError: no such mode, or as `Checkpoint.download`.
@@ -58,8 +59,11 @@ def _is_fetched_directly(
     on_progress: OnProgress | None,
     mode: str,
 ) -> bool:
-    """Fetch the files from the store itself, and return whether they came; with `auto`, False where
-    the store is not open to this process.
+    """Download the files directly from the store, and return whether the download succeeded.
+
+    With `mode` `auto`, return False if the store does not accept this process's credentials, if
+    only the cluster can reach the store, or if the credentials would go to a host that an
+    experiment's configuration names. With `direct`, raise DetcloudError in the first two cases.
     """
     try:
         place: CheckpointPlace = client.get(f"/checkpoints/{uuid}/storage")
@@ -74,7 +78,7 @@ def _is_fetched_directly(
             "--mode master does not"
         ) from error
     except ApiError as error:
-        # Of a cluster that does not tell, or tells that nobody else reaches the store.
+        # The cluster has no such route, or only the cluster can reach the store.
         if mode == AUTO and error.code in ("not_found", "conflict"):
             return False
         raise
@@ -82,7 +86,7 @@ def _is_fetched_directly(
 
 
 def _reveals_credentials(storage: Mapping[str, str]) -> bool:
-    """Whether credentials would be shown to a host that an experiment's configuration names."""
+    """Return whether credentials would go to a host that an experiment's configuration names."""
     return any(name in storage for name in _ENDPOINT_FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""Downloads: every path is checked and every byte verified before a folder takes its place."""
+"""Downloads of files: every path is checked, and every file verified, before the folder appears."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.file_patterns import matches_any
 from detcloud.shared.http import Transport
+from detcloud.shared.plurals import count_text
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[int, int], None]
 RenewAddresses = Callable[[], Sequence[CheckpointFile]]
 
-# Addresses are good for 15 minutes; a request that has begun is answered to its end.
+# URLs expire after 15 minutes. A download that has begun by then continues.
 ADDRESSES_SECONDS = 10 * 60
 
 
@@ -35,13 +36,16 @@ def download_files(
     on_progress: OnProgress | None = None,
     renew_addresses: RenewAddresses | None = None,
 ) -> None:
-    """Fetches `files` (`{path, size, sha256, url}`) into a fresh folder, then renames it.
+    """Download `files` into a temporary folder, verify the files, and rename the folder.
 
-    `renew_addresses` returns the files with fresh addresses; it is called before theirs expire.
+    Args:
+        destination: the final name of the folder, which must not exist.
+        on_progress: called with the bytes received and the total bytes.
+        renew_addresses: returns the files with new URLs; called before the present URLs expire.
 
     Raises:
-        DetcloudError: a path that could leave the folder or clashes with another (nothing is
-            fetched then), a wrong size or digest, or a destination that exists or takes no files.
+        DetcloudError: a path is unsafe or clashes with another (nothing is downloaded then), a file
+            has a wrong size or digest, or `destination` exists or cannot be written.
     """
     tell = on_progress or (lambda done, total: None)
 
@@ -54,10 +58,13 @@ def download_files(
 def fill_folder(
     files: Sequence[CheckpointFile], destination: Path, fetch_all: Callable[[Path], None]
 ) -> None:
-    """Download `files` by `fetch_all` into a new folder, and then rename it to `destination`.
+    """Fill a temporary folder by `fetch_all`, and rename the folder to `destination`.
+
+    Check the paths of `files` first. After an error, delete the temporary folder.
 
     Raises:
-        DetcloudError: as `download_files`.
+        DetcloudError: a path is unsafe or clashes with another, or `destination` exists or cannot
+            be written.
     """
     checker = NameChecker()
     for file in files:
@@ -79,10 +86,12 @@ def fill_folder(
 def select_files(
     files: Sequence[CheckpointFile], patterns: Sequence[str], excluded: Sequence[str]
 ) -> list[CheckpointFile]:
-    """The files that one of `patterns` matches, or all without any, and none of `excluded` does.
+    """Return the files that match at least one of `patterns` and nothing in `excluded`, in order.
+
+    Without patterns every file matches.
 
     Raises:
-        DetcloudError: patterns leave no file over.
+        DetcloudError: no file remains because of the patterns.
     """
 
     chosen = [file for file in files if not patterns or matches_any(file["path"], patterns)]
@@ -91,7 +100,7 @@ def select_files(
         texts = [f"matches {', '.join(patterns)}"] if patterns else []
         texts += [f"is left beside {', '.join(excluded)}"] if excluded else []
         raise DetcloudError(
-            f"none of the checkpoint's {len(files)} files {' and '.join(texts)}; "
+            f"no file of the checkpoint ({count_text(len(files), 'file')}) {' and '.join(texts)}; "
             "`detcloud checkpoint files UUID` lists them; '**/' stands for any folders"
         )
     return chosen
@@ -100,12 +109,13 @@ def select_files(
 def download_model_code(
     client: Client, sha256: str, destination: Path, on_progress: OnProgress | None = None
 ) -> None:
-    """Fetches the archive with this digest and unpacks it into the new folder `destination`.
+    """Download the model code with this SHA-256 and unpack it into the new folder `destination`.
 
-    `on_progress` gets the bytes that came and 0, since their number is not known before.
+    `on_progress` is called with the bytes received and 0, because the total is not known.
 
     Raises:
-        DetcloudError: another digest, an archive that is not safe, or an existing destination.
+        DetcloudError: the digest differs, the archive is unsafe, or `destination` exists or cannot
+            be written.
     """
     if destination.exists():
         raise DetcloudError(f"{destination} exists; name another folder with -o")
@@ -123,7 +133,7 @@ def download_model_code(
 
 @contextmanager
 def name_write_errors(destination: Path) -> Iterator[None]:
-    """Turn errors of the disk into a DetcloudError that names the folder."""
+    """Convert an OSError of the block into a DetcloudError that names `destination`."""
     try:
         yield
     except DetcloudError:
@@ -154,7 +164,10 @@ def _fetch_all(
 def fresh_addresses(
     files: Sequence[CheckpointFile], renew_addresses: RenewAddresses
 ) -> Iterator[tuple[CheckpointFile, str]]:
-    """Each file with an address that has not expired when it is asked for."""
+    """Yield each file with a URL that has not expired.
+
+    `renew_addresses` is called if the URLs are older than ADDRESSES_SECONDS.
+    """
     issued_at = time.monotonic()
     urls = {file["path"]: file["url"] for file in files}
     for file in files:
@@ -176,7 +189,10 @@ def verify_file(path: Path, file: CheckpointFile) -> None:
 
 
 class _ProgressWriter(io.FileIO):
-    """A file that reports every write; after a retry the position, and the count, starts again."""
+    """A new file that reports every write: `before` plus the position, and `total`.
+
+    A repeated download starts at the position 0, and so reports small numbers again.
+    """
 
     def __init__(self, path: Path, before: int, total: int, on_progress: OnProgress) -> None:
         super().__init__(path, "xb")

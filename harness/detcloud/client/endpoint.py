@@ -1,4 +1,4 @@
-"""Endpoint of a command or script: the cluster that it speaks to, and its token for it."""
+"""The endpoint of a command or script: a cluster's address, and the token for the address."""
 
 from __future__ import annotations
 
@@ -16,23 +16,28 @@ TOKEN_VARIABLE = "DETCLOUD_TOKEN"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a cluster and the token for it; `home` when it is the embedded one."""
+    """The address of a cluster and the token for the address."""
 
     url: str
     token: str
     home: Home | None = None
+    """The data folder if this is the embedded cluster, otherwise None."""
 
 
 def find_endpoint(url: str | None = None) -> Endpoint | None:
-    """Find the cluster to use; None when none is configured and the embedded one is not running.
+    """Return the cluster to use. None if no cluster is configured and the embedded one is not
+    running.
 
-    In this order: `url`, `DETCLOUD_URL`, the embedded cluster of an explicit `DETCLOUD_HOME`,
-    `~/.detcloud/credentials.json`, the embedded cluster of `~/.detcloud`. A token goes only to the
-    address it was given for: `DETCLOUD_TOKEN` to one that was named explicitly, a stored one to
-    the address stored with it.
+    The first that exists is used: `url`, `DETCLOUD_URL`, the embedded cluster of an explicit
+    `DETCLOUD_HOME`, `~/.detcloud/credentials.json`, the embedded cluster of `~/.detcloud`.
+
+    A token is only used with the address that it belongs to. `DETCLOUD_TOKEN` belongs to `url` or
+    `DETCLOUD_URL`. Without it, the stored token or the embedded cluster's token is used if its
+    address is equal.
 
     Raises:
-        DetcloudError: an address without a token, or an unreadable credentials file.
+        DetcloudError: no token for the address is known, the address is not http or https, or the
+            credentials file cannot be read.
     """
     requested = _requested_url(url)
     home = Home.from_environment()
@@ -43,10 +48,12 @@ def find_endpoint(url: str | None = None) -> Endpoint | None:
 
 
 def configured_url(url: str | None = None) -> str | None:
-    """Return the address that `find_endpoint` would use, whether there is a token for it or not.
+    """Return the address that `find_endpoint` would use, even if no token for the address is known.
+
+    Return None as `find_endpoint` does.
 
     Raises:
-        DetcloudError: as `find_endpoint` does.
+        DetcloudError: the address is not http or https, or a stored file cannot be read.
     """
     requested = _requested_url(url)
     if requested is not None:
@@ -56,14 +63,20 @@ def configured_url(url: str | None = None) -> str | None:
 
 
 def is_configured(url: str | None = None) -> bool:
-    """Whether the user named a cluster, so that no embedded one may be started instead."""
+    """Return whether the user chose a cluster, so that no embedded cluster may be started instead.
+
+    That is: `url` or `DETCLOUD_URL` is set, or credentials are stored and `DETCLOUD_HOME` is not
+    set. Raises DetcloudError as `configured_url`.
+    """
     if _requested_url(url) is not None:
         return True
     return not os.environ.get(HOME_VARIABLE) and _stored_endpoint() is not None
 
 
 def store_credentials(url: str, token: str) -> Path:
-    """Store a token for an address, so that later commands use both; return the file.
+    """Write an address and a token to the credentials file, and return the path of the file.
+
+    An existing file is replaced. Later commands use this cluster by default.
 
     Raises:
         DetcloudError: the file cannot be written.
@@ -82,7 +95,10 @@ def store_credentials(url: str, token: str) -> Path:
 
 
 def remove_credentials() -> bool:
-    """Remove the stored token; False when there was none."""
+    """Delete the credentials file. Return False if the file did not exist.
+
+    Raises OSError if the file cannot be deleted.
+    """
     try:
         _credentials_path().unlink()
     except FileNotFoundError:
@@ -91,10 +107,10 @@ def remove_credentials() -> bool:
 
 
 def _requested_url(url: str | None) -> str | None:
-    """Return the address that was named, if any.
+    """Return `url`, or else DETCLOUD_URL. Return None if neither is set.
 
-    An empty `url` is a mistake, such as a shell's variable without a value; the empty
-    DETCLOUD_URL is one that is not set.
+    An empty DETCLOUD_URL counts as not set. An empty `url` is a mistake, such as a shell variable
+    without a value. Raises DetcloudError if the address is not http or https.
     """
     if url is None and not (url := os.environ.get(URL_VARIABLE)):
         return None
@@ -113,13 +129,16 @@ def _token_for(url: str, home: Home) -> str:
     for known in (_stored_endpoint(), _embedded_endpoint(home)):
         if known is not None and known.url.rstrip("/") == url.rstrip("/"):
             return known.token
-    raise DetcloudError(f"there is no token for {url}; set {TOKEN_VARIABLE}")
+    raise DetcloudError(
+        f"no token for {url} is known; store one with `detcloud --url {url} token login`, or set "
+        f"{TOKEN_VARIABLE}"
+    )
 
 
 def _stored_endpoint() -> Endpoint | None:
     path = _credentials_path()
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text("utf-8"))
         return Endpoint(str(fields["url"]), str(fields["token"]))
     except FileNotFoundError:
         return None

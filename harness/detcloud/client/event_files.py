@@ -1,15 +1,18 @@
-"""Copies of trials' files for TensorBoard in a folder of this machine, which follow the trials."""
+"""Local copies of trials' TensorBoard files, which are kept up to date."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcloud.client.download import name_write_errors
 from detcloud.client.records import EventFile, EventFilePart
+from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import NameChecker
 
 if TYPE_CHECKING:
@@ -18,28 +21,44 @@ if TYPE_CHECKING:
 
 
 class EventFolder:
-    """A folder with the files of one trial, which `update` fetches."""
+    """A local folder with a trial's TensorBoard files. `update` downloads them."""
 
     def __init__(self, client: Client, trial: Trial, folder: Path) -> None:
         self._client = client
         self.trial = trial
         self.folder = folder
         self._versions: dict[str, str] = {}
+        self._left_out: set[str] = set()
 
     def update(self) -> int:
-        """Fetch what is new and return its bytes.
+        """Download new files and new content of known files, and return the bytes added.
 
-        A file that has grown is appended to, since TensorBoard goes on reading where it was.
+        A file that has grown is appended to, so that a running TensorBoard continues to read it. A
+        file whose version changed is deleted and downloaded again.
 
-        Raises:
-            DetcloudError: a path that could leave the folder, or a folder that takes no files.
+        A file with an unsafe path is skipped, with one warning on stderr. Raises DetcloudError if
+        the folder cannot be written.
         """
-        files = self.trial.event_files()
-        checker = NameChecker()
-        for file in files:
-            checker.add(file["path"], is_directory=False)
+        files = self._safe_files(self.trial.event_files())
         with name_write_errors(self.folder):
             return sum(self._update_file(file) for file in files)
+
+    def _safe_files(self, files: Iterable[EventFile]) -> list[EventFile]:
+        """Return the files with safe paths. Print a warning to stderr once for each unsafe path."""
+        safe: list[EventFile] = []
+        checker = NameChecker()
+        for file in files:
+            path = file["path"]
+            try:
+                checker.add(path, is_directory=False)
+            except ArchiveInvalid as error:
+                if path not in self._left_out:
+                    self._left_out.add(path)
+                    text = f"{path!r:.200} of trial {self.trial.id} is left out: {error.reason}"
+                    print(text, file=sys.stderr, flush=True)
+                continue
+            safe.append(file)
+        return safe
 
     def _update_file(self, file: EventFile) -> int:
         path = self.folder / file["path"]
@@ -63,7 +82,7 @@ class EventFolder:
         return fetched
 
     def _append(self, local: FileIO, part: EventFilePart, skipped: int) -> int:
-        """Append a part to a file, without its first `skipped` bytes; return the bytes."""
+        """Append a part to the file without the first `skipped` bytes; return the bytes added."""
         with tempfile.TemporaryFile() as content:
             size = self._client.http.download(part["url"], content)
             content.seek(skipped)

@@ -1,4 +1,4 @@
-"""A handle on one experiment."""
+"""The handle of an experiment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.config_text import read_config_text
 from detcloud.client.curves import RecordedCurves, read_curves
 from detcloud.client.ranking import rank_checkpoints
 from detcloud.client.records import (
@@ -25,17 +26,24 @@ from detcloud.client.trial import Trial
 
 ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"})
 REPLAY_PAGE = 20
+# Values that a configuration section has if the user did not set it.
+_UNSTATED: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 class UnsetType:
-    """The type of UNSET, which leaves a setting as it is where None has a meaning of its own."""
+    """The type of UNSET: the default of a setting that None would change."""
 
 
 UNSET: Final = UnsetType()
 
 
 class Experiment(Resource):
-    """A search over hyperparameters: its trials and what they found."""
+    """A search over hyperparameters, with trials and results.
+
+    The fields are those of the cluster's latest answer to this handle. A method that changes the
+    experiment also updates the fields. The cluster refuses a change with an ApiError: `conflict` if
+    the state does not allow the change, `forbidden` for another user's experiment.
+    """
 
     id = Field[int]("The id, unique in the cluster.")
     kind = Field[str]("What it is: an `experiment`, `command`, `notebook` or `shell`.")
@@ -53,6 +61,7 @@ class Experiment(Resource):
     searcher = Field[str]("The search algorithm.")
     metric = Field[str]("The validation metric that the search compares.")
     smaller_is_better = Field[bool]("Whether it minimises the metric.")
+    continuable = Field[bool]("Whether the search can be continued once it has ended.")
     progress = Field[float | None]("The share of the search that is done, 0 to 1; None: unknown.")
     best_metric = Field[float | None]("The best validation so far; None before the first.")
     best_trial_id = Field[int | None]("The trial of that validation.")
@@ -78,65 +87,123 @@ class Experiment(Resource):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is trained."""
+        """Whether the state is COMPLETED, CANCELED, ERROR, DELETING or DELETE_FAILED.
+
+        The value comes from the cluster's latest answer. Call `refresh` first for the present
+        state.
+        """
         return self.state in ENDED_STATES
 
-    # The name that scripts know.
+    # Released scripts use this name.
     ended = has_ended
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration with every default, secrets masked."""
+        """The configuration with every default. Secrets are masked.
+
+        A handle from a list has no configuration and reads it from the cluster, as `refresh` does.
+        """
         if "config" not in self.data:
             self.refresh()
         config: dict[str, Any] = self.data["config"]
         return config
 
     def refresh(self) -> None:
-        """Asks the cluster for the present state."""
+        """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(self._path())
 
     def pause(self) -> None:
-        """Asks for a checkpoint of each trial and frees its slots."""
+        """Pause the experiment: the trials store a checkpoint and release the slots.
+
+        The trials have `preemption_timeout` for the checkpoint. Commands, notebooks and shells
+        cannot be paused, nor can an experiment that is ending or has ended.
+        """
         self._command("pause")
 
     def activate(self) -> None:
-        """Goes on from where `pause` stopped."""
+        """Resume a paused experiment from the latest checkpoint of each trial.
+
+        An experiment that is ending or has ended cannot be resumed: see `continue_`.
+        """
         self._command("activate")
 
     def cancel(self) -> None:
-        """Ends the experiment at the trials' next checkpoint."""
+        """End the experiment after the trials have stored a checkpoint.
+
+        The trials have `preemption_timeout` for the checkpoint. Nothing changes if the experiment
+        is ending or has ended. In the step era, canceling such an experiment is a `conflict`,
+        unless it is being canceled.
+        """
         self._command("cancel")
 
     def kill(self) -> None:
-        """Ends the experiment at once."""
+        """End the experiment now. Its trials have at most 15 seconds to store a checkpoint.
+
+        An experiment that is being canceled is killed instead. Nothing changes if the experiment is
+        ending otherwise or has ended. In the step era, killing an ended experiment is `not_found`.
+        """
         self._command("kill")
 
     def archive(self) -> None:
-        """Leaves an ended experiment out of lists."""
+        """Leave an ended experiment out of lists, unless a list asks for archived experiments."""
         self._command("archive")
 
     def unarchive(self) -> None:
-        """Shows the experiment in lists again."""
+        """Show an archived experiment in lists again."""
         self._command("unarchive")
 
     def continue_(self, overrides: Sequence[str] = ()) -> None:
-        """Makes an ended experiment ACTIVE again; trials that did not complete go on.
+        """Make an ended experiment ACTIVE again, and resume trials that did not complete.
 
         Args:
-            overrides: `a.b=value`; they may lengthen a `single` search and raise `max_restarts`.
+            overrides: changes such as `max_restarts=9`. Only `max_restarts` and the length of a
+                `single` search (`searcher.max_length`, `searcher.max_steps`) can be raised.
+
+        Raises:
+            detcloud.shared.http.ApiError: the experiment is not COMPLETED, CANCELED or ERROR, is
+                archived or not `continuable`, or all trials completed and the overrides do not
+                lengthen the search.
         """
         self._command("continue", {"overrides": list(overrides)})
 
-    def delete(self) -> None:
-        """Deletes an ended experiment with its checkpoints, logs and metrics.
+    def fork(self, overrides: Sequence[str] = (), *, paused: bool = False) -> Experiment:
+        """Create a new experiment with the code and the configuration of this experiment.
 
-        The experiment is DELETING until that is done; then the cluster knows it no more.
+        Top-level settings that are null or empty are left to their defaults.
+
+        Args:
+            overrides: changes of the configuration, such as `searcher.max_trials=8`. A stored
+                configuration masks secrets, so pass the new experiment's secrets here.
+            paused: create the new experiment in state PAUSED.
+
+        Raises:
+            detcloud.shared.http.ApiError: the cluster refused the configuration.
+        """
+        stated = {name: value for name, value in self.config.items() if value not in _UNSTATED}
+        body = {
+            "config": read_config_text(stated),
+            "overrides": list(overrides),
+            "model_code": self.code_sha256,
+            "paused": paused,
+            "test_mode": False,
+            "validate_only": False,
+        }
+        return Experiment(self._client, self._client.post("/experiments", body))
+
+    def delete(self) -> None:
+        """Delete an ended experiment with all checkpoints, logs and metrics.
+
+        The state is DELETING until everything is deleted. After that, requests for the experiment
+        fail with `not_found`.
+
+        Raises:
+            detcloud.shared.http.ApiError: the experiment has not ended, or something keeps one of
+                its checkpoints: a pin, a model version or another experiment.
         """
         self.data = self._client.delete(self._path())
 
     def delete_tensorboard_files(self) -> None:
-        """Deletes an ended experiment's files for TensorBoard; the rest of it stays."""
+        """Delete the TensorBoard files of an ended experiment. Nothing else is deleted."""
         self.data = self._client.delete(self._path("tensorboard"))
 
     def set(
@@ -151,10 +218,18 @@ class Experiment(Resource):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> None:
-        """Changes the settings that are given; None lifts `max_slots` or `max_cost` (dollars).
+        """Change the given settings. A setting that is not given stays as it is.
 
-        A change of `save_...` deletes the checkpoints that are kept no more at once:
-        `preview_collection` shows which.
+        A change of a `save_...` setting immediately deletes checkpoints that are no longer kept.
+        `preview_collection` lists these checkpoints.
+
+        Args:
+            labels: the new labels, which replace all present labels.
+            max_slots: the most slots at a time; None removes the limit.
+            max_cost: the most dollars to spend; None removes the limit.
+            save_experiment_best: the number of the experiment's best checkpoints to keep.
+            save_trial_best: the number of each trial's best checkpoints to keep.
+            save_trial_latest: the number of each trial's latest checkpoints to keep.
         """
         fields = {
             "name": name,
@@ -172,28 +247,36 @@ class Experiment(Resource):
         self.data = self._client.patch(self._path(), body)
 
     def move(self, workspace: str, project: str) -> None:
-        """Puts it into another project; both are names, and need not be there before."""
+        """Move the experiment to another project. Names of new workspaces and projects are
+        accepted.
+        """
         body = {"workspace": workspace, "project": project}
         self.data = self._client.patch(self._path(), body)
 
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replaces its metadata: 30 values and 4 KB as JSON at most.
+        """Replace all metadata of the experiment: at most 30 values and 4 KiB as JSON.
 
         Args:
-            expected_revision: the `revision` that it has to have still; without it whatever was
-                changed meanwhile is replaced.
+            expected_revision: the `revision` of the experiment that the change is based on. None
+                replaces the metadata whatever has changed since.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, if the experiment has another revision.
         """
         body = {"metadata": dict(metadata), "revision": expected_revision}
         self.data = self._client.patch(self._path(), body)
 
     def set_weight(self, weight: float) -> None:
-        """Changes its share in a fair-share pool."""
+        """Change the experiment's share of a fair-share pool."""
         self.data = self._client.patch(self._path(), {"weight": weight})
 
     def set_priority(self, priority: int) -> None:
-        """Changes its priority; its place among equals is again that of its submission."""
+        """Change the priority in a priority pool: 1 (first) to 99.
+
+        Among jobs of equal priority, the position is by time of submission, even after a move.
+        """
         self.data = self._client.patch(self._path(), {"priority": priority})
 
     def preview_collection(
@@ -203,7 +286,10 @@ class Experiment(Resource):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> CollectionPreview:
-        """Checkpoints that keeping only so many would delete; None is as configured."""
+        """Return the checkpoints that other `save_...` settings would delete, without deleting any.
+
+        None stands for the experiment's present setting.
+        """
         preview: CollectionPreview = self._client.get(
             self._path("checkpoint-gc"),
             save_experiment_best=save_experiment_best,
@@ -213,7 +299,10 @@ class Experiment(Resource):
         return preview
 
     def preview_deletion(self) -> CollectionPreview:
-        """Checkpoints that deleting the experiment would delete; it is refused if any is kept."""
+        """Return the checkpoints that deleting the experiment would delete, without deleting any.
+
+        If something keeps one of the experiment's checkpoints, `delete` is refused.
+        """
         preview: CollectionPreview = self._client.get(
             self._path("checkpoint-gc"), delete_experiment=True
         )
@@ -225,10 +314,11 @@ class Experiment(Resource):
         *,
         metadata: Mapping[str, object] | Sequence[str] | None = None,
     ) -> Iterator[Trial]:
-        """The experiment's trials by number, all or the first `limit`.
+        """Return an iterator over the first `limit` trials, or all trials, by trial number.
 
         Args:
-            metadata: only those whose code has set this, by path, such as `{"data.version": 3}`.
+            metadata: only trials whose code has set these values, by path, such as
+                `{"data.version": 3}` or `["data.version=3"]`.
         """
         from detcloud.client.experiment_list import metadata_filters
 
@@ -237,13 +327,15 @@ class Experiment(Resource):
         return (Trial(self._client, item) for item in items)
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """The checkpoints of all its trials."""
+        """Return an iterator over the checkpoints of all trials. DELETED ones are included."""
         items = self._client.items(self._path("checkpoints"))
         return (Checkpoint(self._client, item) for item in items)
 
     def unrecorded_checkpoints(self) -> Iterator[UnrecordedCheckpoint]:
-        """The folders among its checkpoints that the cluster has no record of, such as those of a
-        run that had lost its trial to another agent, or an upload under way.
+        """Yield the folders among the experiment's checkpoints that the cluster has no record of.
+
+        Such folders come from uploads in progress, and from runs that had lost their trial to
+        another agent.
         """
         for item in self._client.items(self._path("unrecorded-checkpoints")):
             yield cast("UnrecordedCheckpoint", item)
@@ -251,11 +343,16 @@ class Experiment(Resource):
     def best_checkpoints(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Stored checkpoints with a validation, the best first.
+        """Return the COMPLETED checkpoints that have a value of the metric, the best first.
+
+        Equal values are in the order of storing.
 
         Args:
-            sort_by: a validation metric; the searcher's by default.
-            smaller_is_better: as the searcher has it by default.
+            sort_by: the name of a validation metric; None for the searcher's metric.
+            smaller_is_better: whether small values are best; None for the searcher's setting.
+
+        Raises:
+            DetcloudError: `sort_by` is not the searcher's metric, and `smaller_is_better` is None.
         """
         return rank_checkpoints(self, list(self.checkpoints()), sort_by, smaller_is_better)
 
@@ -267,13 +364,13 @@ class Experiment(Resource):
         points_max: int | None = None,
         trials_max: int | None = None,
     ) -> ExperimentMetrics:
-        """Curves of one number of the best trials.
+        """Return a curve of a metric for each of the best trials, the best trial first.
 
         Args:
-            name: the searcher's metric by default.
-            group: `validation` by default.
-            points_max: points of a curve after thinning, 3 to 1,000; 200 by default.
-            trials_max: 1 to 50; 10 by default.
+            name: the metric's name; None for the searcher's metric.
+            group: the metric's group; None for `validation`.
+            points_max: the most points of a curve, 3 to 1,000; None for 200.
+            trials_max: the most trials, 1 to 200; None for 10.
         """
         metrics: ExperimentMetrics = self._client.get(
             self._path("metrics"), group=group, name=name, points=points_max, trials=trials_max
@@ -281,36 +378,47 @@ class Experiment(Resource):
         return metrics
 
     def rungs(self, trials_max: int | None = None) -> Rungs:
-        """The brackets of its search with their rungs, or the rounds of population-based training.
+        """Return the brackets of the search with the rungs, or the rounds of population-based
+        training.
+
+        Other searchers have no brackets.
 
         Args:
-            trials_max: trials that are listed of each rung, 0 to 200; 50 by default.
+            trials_max: the most trials to list for each rung, 0 to 200; None for 50.
         """
         rungs: Rungs = self._client.get(self._path("rungs"), trials=trials_max)
         return rungs
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
-        """Events, oldest first; those of one `actor` such as `trial#7`, or of all."""
+        """Yield the changes of the experiment and of the trials, oldest first.
+
+        `actor` selects one of them, such as `experiment#3` or `trial#7`. None selects all.
+        """
         return self._client.records(self._path("history"), HistoryEntry, actor=actor)
 
     def replay(self) -> Iterator[ReplayedActor]:
-        """Has the cluster decide everything again from its journals; an item per actor."""
+        """Replay all journals on the cluster, and yield the differences of each actor from the
+        state.
+        """
         return self._client.records(self._path("replay"), ReplayedActor, page_items=REPLAY_PAGE)
 
     def curves(self, on_trial: Callable[[int], None] = lambda read: None) -> RecordedCurves:
-        """Every trial's validations and speed, for `detcloud simulate --curves`.
+        """Read every trial's validations and speed, for `detcloud simulate --curves`.
 
-        `on_trial` gets the number of trials read so far.
+        `on_trial` is called after each trial with the number of trials read so far.
         """
         return read_curves(self, on_trial)
 
     def download_model_def(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
     ) -> Path:
-        """Unpacks its model code into the new folder `destination`.
+        """Download the model code, unpack the code into a new folder, and return the folder.
+
+        `on_progress` is called with the bytes received and 0, because the total is not known.
 
         Raises:
-            DetcloudError: the folder exists, or what came is not what was submitted.
+            DetcloudError: the folder exists or cannot be written, the archive is unsafe, or its
+                SHA-256 is not that of the submitted code.
         """
         from detcloud.client.download import download_model_code
 
@@ -324,10 +432,18 @@ class Experiment(Resource):
         on_look: Callable[[Experiment], None] = lambda experiment: None,
         timeout_seconds: float = math.inf,
     ) -> str:
-        """Returns the state in which the experiment ended; `on_look` gets it at every look.
+        """Wait until the experiment has ended, and return the final state.
+
+        Return immediately if this handle's state is final already.
+
+        Args:
+            polling_seconds: the pause between two requests.
+            sleep: the function that pauses.
+            on_look: called with this handle before each pause, not after the end.
+            timeout_seconds: the longest sum of pauses.
 
         Raises:
-            TimeoutError: it has not ended after `timeout_seconds`, and goes on.
+            TimeoutError: the experiment has not ended after `timeout_seconds`. It is not stopped.
         """
         slept_seconds = 0.0
         while not self.has_ended:

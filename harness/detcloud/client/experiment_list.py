@@ -1,6 +1,4 @@
-"""Lists of experiments: what they can be filtered and sorted by, and the workspaces and projects
-that group them.
-"""
+"""Lists of experiments: filters, order, and the workspaces and projects that group experiments."""
 
 from __future__ import annotations
 
@@ -18,39 +16,50 @@ _PAGE_ITEMS = 500
 
 
 class ExperimentFilters(TypedDict, total=False):
-    """Filters of a list: all that are given must fit.
-
-    `name` is a part of the name. `archived`: None for archived ones too, True for those only.
-    `metadata` is by path, such as `{"data.version": 3}`. `kind`: `command` for those in place of
-    experiments.
-    """
+    """The filters of a list. An experiment must match every given filter."""
 
     states: Sequence[str]
+    """Any of these states, such as `ACTIVE`. A single text is accepted too."""
     user: str | None
+    """The user who submitted the experiment."""
     label: str | None
+    """A label of the experiment."""
     name: str | None
+    """A part of the name."""
     archived: bool | None
+    """False (the default) for experiments that are not archived, True for archived ones, None for
+    both.
+    """
     workspace: str | None
     project: str | None
     metadata: Mapping[str, object] | Sequence[str] | None
+    """Values of the metadata by path, such as `{"data.version": 3}` or `["data.version=3"]`."""
     kind: str
+    """`experiment` (the default), `command`, `notebook`, `shell`, several of them as
+    `command,shell`, or `all`.
+    """
 
 
 class Workspace(TypedDict):
-    """A workspace and its experiments, archived ones included; `open` ones have not ended."""
+    """A workspace with the number of projects and experiments. Commands are not counted."""
 
     workspace: str
+    """The name."""
     projects: int
     experiments: int
+    """All experiments, including archived ones."""
     open: int
+    """Experiments that have not ended."""
     archived: int
+    """Archived experiments."""
 
 
 class Project(TypedDict):
-    """A project of a workspace and its experiments, counted as those of a workspace."""
+    """A project of a workspace, with the counts of a Workspace."""
 
     workspace: str
     project: str
+    """The name."""
     experiments: int
     open: int
     archived: int
@@ -64,7 +73,10 @@ def read_experiments(
     limit: int | None,
     on_left_out: Callable[[str], None] | None = None,
 ) -> Iterator[Experiment]:
-    """Yield experiments; pages are fetched as they are needed."""
+    """Yield the first `limit` experiments that match, or all. Pages are fetched when needed.
+
+    The arguments are those of `Client.experiments`. Report left out experiments once.
+    """
     query = {**_query(filters), "sort": sort_by, "order": order_by}
     cursor: str | None = None
     told = False
@@ -83,9 +95,11 @@ def read_experiments(
 def report_omitted(
     answer: Mapping[str, Any], on_left_out: Callable[[str], None] | None = None
 ) -> bool:
-    """Report that an answer leaves out older experiments, by a warning or to the caller's function.
+    """Report a list that leaves out older experiments, and return whether experiments are left out.
 
-    Returns whether it leaves out any.
+    Args:
+        answer: the cluster's answer. `left_out_before` is an id, or None if the list is complete.
+        on_left_out: called with a sentence. With None, the sentence becomes a Python warning.
     """
     number = answer.get("left_out_before")
     if number is None:
@@ -102,7 +116,10 @@ def report_omitted(
 
 
 def metadata_filters(metadata: Mapping[str, object] | Sequence[str] | None) -> list[str] | None:
-    """The filters of a query, `key=value`, from a mapping by path or as they are."""
+    """Return filters `key=value` for a query from a mapping by path, or from texts of this form.
+
+    Values of a mapping that are not texts become JSON. Return None for None or an empty argument.
+    """
     if not metadata:
         return None
     if isinstance(metadata, Mapping):

@@ -1,8 +1,9 @@
-"""Data folder of the embedded cluster, as commands that look for the cluster see it.
+"""The data folder of the embedded cluster, for commands that look for the running server.
 
-The server holds an exclusive lock on `server.lock` for its whole life, so that a `server.json` left
-by a crash is recognised by the free lock. A command that starts a server holds `lock` meanwhile,
-and one that looks for a server shares it, so that it waits for a start under way.
+The server holds an exclusive lock on `server.lock` as long as it runs. After a crash the lock is
+free, so that an old `server.json` is recognised. A command that starts a server holds `lock`
+exclusively. A command that looks for a server holds it shared, and so waits for a start in
+progress.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HOME_VARIABLE = "DETCLOUD_HOME"
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """A running server, as `server.json` describes it."""
+    """The content of `server.json`, which describes the server that was started last."""
 
     url: str
     pid: int
@@ -33,26 +34,27 @@ class ServerRecord:
 
 @dataclass(frozen=True)
 class Home:
-    """The folder of one embedded cluster; it need not exist."""
+    """The data folder of an embedded cluster. The folder may be missing."""
 
     folder: Path
 
     @classmethod
     def from_environment(cls) -> Home:
-        """Return `DETCLOUD_HOME`, or `.detcloud` in the user's home folder."""
+        """Return the folder that DETCLOUD_HOME names, or `~/.detcloud` without this variable."""
         chosen = os.environ.get(HOME_VARIABLE)
         return cls(Path(chosen).expanduser().absolute() if chosen else Path.home() / ".detcloud")
 
     @property
     def log(self) -> Path:
-        """The server's log."""
+        """The path of the server's log."""
         return self.folder / "server.log"
 
     def create_folder(self) -> None:
-        """Create the folder unless it exists, accessible to its owner only.
+        """Create the folder, accessible to the owner only, and a lock file. Keep an existing
+        folder.
 
         Raises:
-            DetcloudError: it cannot be made or written.
+            DetcloudError: the folder cannot be created or written.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,22 +67,40 @@ class Home:
             ) from None
 
     def running_server(self) -> ServerRecord | None:
-        """The running server, after waiting for a start under way; None when there is none."""
+        """Return the running server. Wait first if a server is being started. Return None without a
+        server.
+        """
         if not self.folder.is_dir():
             return None
         with self.hold_lock(shared=True):
             return self.running_server_under_lock()
 
     def running_server_under_lock(self) -> ServerRecord | None:
-        """The running server, for a caller that holds the lock; None when there is none."""
-        record = self._read_record()
+        """Return the running server to a caller that holds the lock. Return None if none runs."""
+        record = self.last_record()
         return record if record is not None and self._server_lock_is_held() else None
 
+    def last_record(self) -> ServerRecord | None:
+        """Return the record of the server that was started last, which may have ended since.
+
+        Return None if `server.json` is missing or unreadable.
+        """
+        try:
+            fields = json.loads((self.folder / "server.json").read_text("utf-8"))
+            return ServerRecord(
+                url=str(fields["url"]),
+                pid=int(fields["pid"]),
+                started_ms=int(fields["started_ms"]),
+                version=str(fields["version"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
     def token(self) -> str:
-        """The token of this cluster's user.
+        """Return the token of the embedded cluster's user.
 
         Raises:
-            DetcloudError: it cannot be read.
+            DetcloudError: the file cannot be read or is not ASCII text.
         """
         path = self.folder / "token"
         try:
@@ -92,22 +112,14 @@ class Home:
 
     @contextmanager
     def hold_lock(self, *, shared: bool = False) -> Iterator[None]:
-        """Hold `lock`: exclusively to start or stop a server, shared to look for one."""
+        """Wait for the file lock `lock`, and hold the lock during the block.
+
+        Exclusive by default, to start or stop a server; `shared` to look for one. Raises OSError if
+        the folder does not exist.
+        """
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
-
-    def _read_record(self) -> ServerRecord | None:
-        try:
-            fields = json.loads((self.folder / "server.json").read_text())
-            return ServerRecord(
-                url=str(fields["url"]),
-                pid=int(fields["pid"]),
-                started_ms=int(fields["started_ms"]),
-                version=str(fields["version"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
 
     def _server_lock_is_held(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""A handle on one job of a queue: an experiment as the scheduler sees it."""
+"""The handle of a job: an experiment in the queue of a pool."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from detcloud.client.resource import Field, Resource, path_segment
 
 
 class JobChange(TypedDict, total=False):
-    """One change of one job, `job_id` being a UUID, a beginning of one or an experiment's id.
-
-    Exactly one of the other fields says what to change.
-    """
+    """A change of a job. Exactly one field besides `job_id` is present."""
 
     job_id: str
+    """The job's UUID, a unique prefix of the UUID, or the experiment's id."""
     priority: int
+    """1 (first) to 99, in a priority pool."""
     weight: float
+    """The share in a fair-share pool."""
     resource_pool: str
+    """The pool to move to."""
     ahead_of: str
+    """The job of the same pool to move ahead of, named like `job_id`."""
     behind_of: str
+    """The job of the same pool to move behind, named like `job_id`."""
 
 
 class Job(Resource):
-    """An experiment that has slots or waits for some."""
+    """An experiment that has slots or waits for slots.
+
+    The fields are those of the cluster's latest answer. A method that changes the job also updates
+    the fields.
+    """
 
     job_id = Field[str]("The UUID; any unique beginning of it is accepted.")
     experiment_id = Field[int]("The experiment.")
@@ -51,30 +58,39 @@ class Job(Resource):
         return f"Job({self.job_id!r})"
 
     def set_priority(self, priority: int) -> None:
-        """Changes its priority; its place among equals is again that of its submission."""
+        """Change the priority in a priority pool: 1 (first) to 99.
+
+        Among jobs of equal priority, the position is by time of submission, even after a move.
+        """
         self.change({"priority": priority})
 
     def set_weight(self, weight: float) -> None:
-        """Changes its share in a fair-share pool."""
+        """Change the job's share of a fair-share pool."""
         self.change({"weight": weight})
 
     def move_to(self, resource_pool: str) -> None:
-        """Moves it to another pool's queue; what runs saves its work and asks again there."""
+        """Move the job to another pool. Running trials store a checkpoint, then wait there."""
         self.change({"resource_pool": resource_pool})
 
     def move_ahead_of(self, job: Job | str) -> None:
-        """Puts it right before another job of its pool, taking its priority."""
+        """Move the job directly before another job of the pool, with that job's priority.
+
+        Unless the caller is an admin, both jobs must be the caller's own.
+        """
         self.change({"ahead_of": job.job_id if isinstance(job, Job) else job})
 
     def move_behind(self, job: Job | str) -> None:
-        """Puts it right behind another job of its pool, taking its priority."""
+        """Move the job directly behind another job of the pool, with that job's priority.
+
+        Unless the caller is an admin, both jobs must be the caller's own.
+        """
         self.change({"behind_of": job.job_id if isinstance(job, Job) else job})
 
     def change(self, change: JobChange) -> None:
-        """Carries out one change, which needs no `job_id`."""
+        """Apply a change without `job_id` to this job, and update this handle."""
         self.data = self._client.patch(job_path(self.job_id), change)
 
 
 def job_path(job_id: str) -> str:
-    """The job's path below the API's base path."""
+    """Return the job's path below /api/v1. Raises DetcloudError for an impossible id."""
     return f"/jobs/{path_segment(job_id)}"

@@ -1,9 +1,11 @@
-"""Lines of a trial's log, chosen by the cluster."""
+"""Lines of a trial's log, filtered by the cluster."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,50 +18,86 @@ PAGE_LINES = 500
 
 @dataclass(frozen=True)
 class LogFilter:
-    """Filter of log lines; a field that is None lets every line through.
-
-    Attributes:
-        since_ms, until_ms: epoch milliseconds, the second excluded.
-        rank: of the process that wrote the line.
-        level: the lowest of LEVELS; a line without a level counts as INFO.
-        search: a text the line holds, in capitals or not.
-    """
+    """A filter of log lines. A field that is None matches every line."""
 
     since_ms: int | None = None
+    """Only lines from this time on, in epoch milliseconds."""
     until_ms: int | None = None
+    """Only lines before this time, in epoch milliseconds."""
     rank: int | None = None
+    """Only lines of the process with this rank."""
     level: str | None = None
+    """Only lines of this level of LEVELS or a higher one. A line without a level counts as INFO."""
     search: str | None = None
+    """Only lines that contain this text in upper or lower case."""
 
 
 class LogCursor:
-    """Reads the lines of one trial from where it stopped; `complete` once no more can come."""
+    """A position in a trial's log, from which each `read` continues.
+
+    `complete` becomes True when everything has been read and the log cannot grow.
+    """
 
     def __init__(self, client: Client, trial_id: int, line_filter: LogFilter) -> None:
         self._client = client
         self._path = f"/trials/{trial_id}/logs/lines"
         self._query = asdict(line_filter)
-        self._cursor: str | None = None
-        self._offset = -1
+        # The cursor of the next page, and the offset of the last line read.
+        self._place: tuple[str | None, int] = (None, -1)
         self.complete = False
 
     def read(self) -> Iterator[LogLine]:
-        """Yield the lines that are new, in order."""
+        """Yield the lines after this position up to the present end of the log, and move the
+        position.
+        """
+        for page in self._read_pages():
+            yield from page
+
+    def read_last(self, count: int) -> Iterator[LogLine]:
+        """Yield the last `count` lines, and move the position to the present end of the log.
+
+        Lines before this position are not counted. The first pass keeps only positions of pages, so
+        that memory does not grow with the log. The last pages are read twice.
+        """
+        # The position before each of the last pages, and the page's number of lines.
+        pages = deque([(self._place, 0)])
+        lines = 0
+        before = self._place
+        for page in self._read_pages():
+            if page:
+                pages.append((before, len(page)))
+                lines += len(page)
+            while len(pages) > 1 and lines - pages[0][1] >= count:
+                lines -= pages.popleft()[1]
+            before = self._place
+        self._place, self.complete = pages[0][0], False
+        yield from islice(self.read(), max(0, lines - count), None)
+
+    def _read_pages(self) -> Iterator[list[LogLine]]:
+        """Yield a list of new lines for each page up to the present end of the log.
+
+        A list may be empty. `complete` and the position are updated before each yield.
+        """
         while not self.complete:
-            page = self._client.get(self._path, **self._query, after=self._cursor, limit=PAGE_LINES)
-            # A page that is asked for twice, since nothing followed it, may begin as before.
-            for line in page["items"]:
-                if line["offset"] > self._offset:
-                    self._offset = line["offset"]
-                    yield line
-            self.complete = page["complete"]
-            before, self._cursor = self._cursor, page["next_cursor"] or self._cursor
-            if self._cursor == before:
+            after, offset = self._place
+            answer = self._client.get(self._path, **self._query, after=after, limit=PAGE_LINES)
+            # If the last page was not followed by another, its cursor is used again, and the page
+            # repeats lines that were read before.
+            page = [line for line in answer["items"] if line["offset"] > offset]
+            cursor = answer["next_cursor"] or after
+            self.complete = answer["complete"]
+            self._place = (cursor, page[-1]["offset"] if page else offset)
+            yield page
+            if cursor == after:
                 return
 
 
 def read_lines(cursor: LogCursor, pause: Callable[[], None] | None) -> Iterator[LogLine]:
-    """Yield every line that fits, in order; with `pause`, called between reads, until the end."""
+    """Yield the lines after the cursor's position.
+
+    With None as `pause`, stop at the present end of the log. Otherwise call `pause` and read again
+    until the log is complete.
+    """
     yield from cursor.read()
     while pause is not None and not cursor.complete:
         pause()

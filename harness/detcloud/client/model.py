@@ -1,4 +1,4 @@
-"""Handles on the models of the registry and their versions."""
+"""The handles of registered models and model versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.resource import Field, Resource, path_segment
 from detcloud.shared.errors import DetcloudError
 
-# What a list may be sorted by, and the field that has it.
+# The field of a model by each key that lists can be sorted by.
 SORT_FIELDS = {
     "name": "name",
     "description": "description",
@@ -20,7 +20,10 @@ SORT_FIELDS = {
 
 
 class ModelVersion(Resource):
-    """A numbered checkpoint of a model, which is kept as long as the version exists."""
+    """A numbered version of a model. Its checkpoint is kept as long as the version exists.
+
+    The fields are those of the cluster's latest answer to this handle.
+    """
 
     model = Field[str]("The model's name.")
     number = Field[int]("The number, from 1 in each model.")
@@ -42,34 +45,39 @@ class ModelVersion(Resource):
         return f"ModelVersion({self.model!r}, {self.number})"
 
     def refresh(self) -> None:
-        """Asks the cluster for the present state."""
+        """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(version_path(self.model, self.number))
 
     def set(self, **fields: Any) -> None:
-        """Changes `name`, `comment`, `notes`, `labels` or `metadata`.
+        """Change `name`, `comment`, `notes`, `labels` or `metadata`, and update this handle.
 
-        With `revision`, only if it is of that revision still.
+        Fields that are not given stay as they are. With `revision`, an ApiError (`conflict`) is
+        raised if the version has another revision.
         """
         self.data = self._client.patch(version_path(self.model, self.number), fields)
 
     def delete(self) -> None:
-        """Deletes the version; unless another holds it, its checkpoint is one like others again."""
+        """Delete the version. The checkpoint stays, but this version no longer keeps it from
+        deletion.
+        """
         self._client.delete(version_path(self.model, self.number))
 
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint that it is."""
+        """Return the version's checkpoint."""
         return self._client.checkpoint(self.checkpoint_uuid)
 
     def export(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
     ) -> dict[str, Any]:
-        """Writes its checkpoint, code, configuration and a manifest to a new or empty folder.
+        """Write the checkpoint, code, configuration and a manifest to a new or empty folder.
 
-        Returns the manifest, whose `load` is the Python that loads it there, or None where only
-        the code that stored it can. `on_progress` gets the bytes that came and the bytes in all.
+        Return the manifest. Its `load` is the Python code that loads the checkpoint from that
+        folder, or None if only the code that stored the checkpoint can load it. `on_progress` is
+        called with the bytes of the checkpoint received and the total bytes.
 
         Raises:
-            DetcloudError: the folder has files or takes none, or what came is not what was stored.
+            DetcloudError: the folder is not empty or cannot be written, or a download does not
+                match its recorded digest. Nothing of the export is left in the folder.
         """
         from detcloud.client.model_export import export_version
 
@@ -77,7 +85,10 @@ class ModelVersion(Resource):
 
 
 class Model(Resource):
-    """A name of the registry with versions, each of them a checkpoint."""
+    """A named model of the registry. Each of its versions is a checkpoint.
+
+    The fields are those of the cluster's latest answer to this handle.
+    """
 
     name = Field[str]("The name, which stays.")
     workspace = Field[str]("A name that models are listed by.")
@@ -92,42 +103,46 @@ class Model(Resource):
     revision = Field[int]("Grows with each change, for `set(revision=...)`.")
 
     def refresh(self) -> None:
-        """Asks the cluster for the present state."""
+        """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(model_path(self.name))
 
     def set(self, **fields: Any) -> None:
-        """Changes `description`, `notes`, `labels`, `metadata`, `workspace` or `archived`.
+        """Change `description`, `notes`, `labels`, `metadata`, `workspace` or `archived`.
 
-        With `revision`, only if it is of that revision still.
+        This handle is updated. Fields that are not given stay as they are. An archived model
+        accepts only `archived=False`. With `revision`, an ApiError (`conflict`) is raised if the
+        model has another revision.
         """
         self.data = self._client.patch(model_path(self.name), fields)
 
     def archive(self) -> None:
-        """Leaves it out of lists; it takes no versions and no changes."""
+        """Leave the model out of lists by default, and refuse new versions and changes."""
         self.set(archived=True)
 
     def unarchive(self) -> None:
-        """Shows it in lists again."""
+        """Show the model in lists again, and accept versions and changes."""
         self.set(archived=False)
 
     def move(self, workspace: str) -> None:
-        """Puts it under the name of another workspace."""
+        """Move the model to another workspace."""
         self.set(workspace=workspace)
 
     def delete(self) -> None:
-        """Deletes it with its versions; their checkpoints are ones like others again."""
+        """Delete the model and all versions. Checkpoints stay, but these versions no longer keep
+        them.
+        """
         self._client.delete(model_path(self.name))
 
     def versions(self) -> Iterator[ModelVersion]:
-        """The versions, newest first; pages are fetched as they are needed."""
+        """Return an iterator over the versions, newest first. Pages are fetched when needed."""
         items = self._client.items(f"{model_path(self.name)}/versions")
         return (ModelVersion(self._client, item) for item in items)
 
     def version(self, number: int | None = None) -> ModelVersion:
-        """The version of this number, or the newest one.
+        """Return the version with this number, or by default the newest version.
 
         Raises:
-            DetcloudError: it has none.
+            DetcloudError: the model has no versions, or no version with this number.
         """
         if number is not None:
             return ModelVersion(self._client, self._client.get(version_path(self.name, number)))
@@ -136,9 +151,17 @@ class Model(Resource):
         raise DetcloudError(f"model {self.name} has no versions; register_version adds one")
 
     def register_version(self, checkpoint_uuid: str, **fields: Any) -> ModelVersion:
-        """Makes a checkpoint, by its UUID or a unique beginning of it, the next version.
+        """Register a checkpoint as the model's next version, and return the version.
 
-        `fields` are any of `name`, `comment`, `notes`, `labels` and `metadata`.
+        The checkpoint is kept as long as the version exists.
+
+        Args:
+            checkpoint_uuid: the checkpoint's UUID, or a unique prefix.
+            fields: any of `name`, `comment`, `notes`, `labels` and `metadata`.
+
+        Raises:
+            detcloud.shared.http.ApiError: the model is archived or another user's, or the
+                checkpoint is not COMPLETED.
         """
         body = {"checkpoint_uuid": checkpoint_uuid, **fields}
         made = self._client.post(f"{model_path(self.name)}/versions", body)
@@ -146,10 +169,11 @@ class Model(Resource):
 
 
 def sort_models(models: Iterator[Model], sort_by: str, *, descending: bool) -> list[Model]:
-    """Sort models by a key of SORT_FIELDS, and then by name.
+    """Return the models sorted by a key of SORT_FIELDS. Models with equal values are sorted by
+    name.
 
     Raises:
-        DetcloudError: there is no such key.
+        DetcloudError: SORT_FIELDS has no such key.
     """
     if sort_by not in SORT_FIELDS:
         raise DetcloudError(f"models are sorted by {', '.join(SORT_FIELDS)}; not by {sort_by!r}")
@@ -159,10 +183,10 @@ def sort_models(models: Iterator[Model], sort_by: str, *, descending: bool) -> l
 
 
 def workspaces_text(workspaces: Sequence[str]) -> str | None:
-    """The names of workspaces as a query has them, None for none.
+    """Join names of workspaces by commas for a query. Return None if `workspaces` is empty.
 
     Raises:
-        DetcloudError: a name has a comma.
+        DetcloudError: a name contains a comma.
     """
     for name in workspaces:
         if "," in name:
@@ -171,10 +195,10 @@ def workspaces_text(workspaces: Sequence[str]) -> str | None:
 
 
 def model_path(name: str) -> str:
-    """The model's path below the API's base path."""
+    """Return the model's path below /api/v1. Raises DetcloudError for an impossible name."""
     return f"/models/{path_segment(name)}"
 
 
 def version_path(model: str, number: int) -> str:
-    """The path of a model's version below the API's base path."""
+    """Return the path of a version below /api/v1. Raises DetcloudError as `path_segment`."""
     return f"{model_path(model)}/versions/{path_segment(number)}"

@@ -1,6 +1,7 @@
-"""A model's version in a folder of its own, with what loads it where there is no cluster.
+"""Export of a model version to a folder, for use without a cluster.
 
-The folder has `checkpoint/`, `code/`, `config.yaml` and, written last, `manifest.json`.
+The folder contains `checkpoint/`, `code/`, `config.yaml` and `manifest.json`, which is written
+last.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ if TYPE_CHECKING:
     from detcloud.client.client import Client
     from detcloud.client.model import ModelVersion
 
-# Of the manifest's form: it grows when readers of the one before would misread it.
+# The version of the manifest's format. Increase the number if old readers would misread a change.
 FORMAT = 1
 CHECKPOINT, CODE, CONFIG, MANIFEST = "checkpoint", "code", "config.yaml", "manifest.json"
 LOADED_TYPE = "PyTorchTrial"
-# What an export has so far, in the folder that it goes to.
+# The folder for unfinished files, in the folder of the export.
 UNFINISHED = ".export"
 
 
 def export_version(
     client: Client, version: ModelVersion, folder: Path, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
-    """Write a version to `folder`, which is new or empty, and return its manifest.
+    """Write a model version to a new or empty folder, and return the manifest.
 
-    `on_progress` gets the bytes of the checkpoint that came and the bytes in all.
+    `on_progress` is called with the bytes of the checkpoint received and the total bytes. After an
+    error nothing of the export is left.
 
     Raises:
-        DetcloudError: the folder has files or takes none, or what came is not what was stored.
+        DetcloudError: the folder is not empty or cannot be written, or a download does not match
+            its recorded digest.
     """
     checkpoint = version.checkpoint()
     experiment = client.experiment(version.experiment_id)
@@ -76,8 +79,9 @@ def export_version(
 
 
 def read_load_data(checkpoint: Path) -> dict[str, Any] | None:
-    """Read what a trial class wrote beside its state, None where another kind of code wrote the
-    checkpoint.
+    """Read the file of a checkpoint that says how to load a trial class.
+
+    Return None if the file is missing or unreadable, or if another kind of code wrote it.
     """
     try:
         load_data = json.loads((checkpoint / LOAD_FILE).read_bytes())
@@ -88,8 +92,9 @@ def read_load_data(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def load_call(load_data: dict[str, Any] | None, files: Sequence[CheckpointFile]) -> str | None:
-    """The lines of Python that load a checkpoint where its manifest lies, None where only the
-    code that wrote it can read it.
+    """Return Python code that loads the exported checkpoint, run in the export's folder.
+
+    Return None if only the code that wrote the checkpoint can read it.
     """
     paths = {file["path"] for file in files}
     if load_data is None or STATE_FILE not in paths:
@@ -99,13 +104,13 @@ def load_call(load_data: dict[str, Any] | None, files: Sequence[CheckpointFile])
         f'trial = pytorch.load_trial_from_checkpoint_path("{CHECKPOINT}")',
     ]
     if not any(path.startswith(f"{CODE_FOLDER}/") for path in paths):
-        # A checkpoint has no copy of code that is large.
+        # A checkpoint does not contain large code. The export has the code in its own folder.
         lines = ["import sys", f'sys.path.insert(0, "{CODE}")', *lines]
     return "\n".join(lines)
 
 
 def _framework_record(load_data: dict[str, Any] | None, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Facts about the code that wrote the checkpoint; None for each that it did not tell."""
+    """Return facts about the code that wrote the checkpoint."""
     told = load_data or {}
     return {
         "name": metadata.get("framework"),
@@ -121,20 +126,21 @@ def _file_record(file: CheckpointFile) -> dict[str, Any]:
 
 @contextmanager
 def _fresh_folder(folder: Path) -> Iterator[Path]:
-    """A folder whose files move into `folder` at the block's end, the manifest last.
+    """Yield a temporary folder, and move the files to `folder` at the end of the block.
 
-    `folder` may be the working folder or a mount, which nothing can be renamed to. It takes one
-    export at a time. Where the block fails, nothing is left of it, and what others put into
-    `folder` stays.
+    The temporary folder is inside `folder`, because nothing can be renamed to a mount or the
+    working folder. The manifest is moved last. After an error, the moved files and a folder that
+    was created here are removed; files of others stay.
 
     Raises:
-        DetcloudError: `folder` is no folder, has files, or cannot be written to.
+        DetcloudError: `folder` is no folder, is not empty, cannot be written, or another export is
+            in progress there.
     """
     with name_write_errors(folder):
         is_new = _make_folder(folder)
         fresh = folder / UNFINISHED
         try:
-            # Of two exports, one makes it.
+            # Only one of two exports into this folder succeeds here.
             fresh.mkdir()
         except FileExistsError:
             raise DetcloudError(
@@ -155,25 +161,28 @@ def _fresh_folder(folder: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
             if is_new:
-                # Not where anything is in it by now.
+                # Fails if the folder has files, which then stay.
                 with suppress(OSError):
                     folder.rmdir()
 
 
 def _make_folder(folder: Path) -> bool:
-    """Make a folder, and return whether it is new."""
+    """Create a folder and all parents. Return False if the folder exists.
+
+    Raises OSError if `folder` is a file or cannot be created.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir()
     except FileExistsError:
-        # That of a file says of itself that it is none.
+        # Raises NotADirectoryError if the path is a file.
         next(folder.iterdir(), None)
         return False
     return True
 
 
 def _move_new(source: Path, destination: Path) -> None:
-    """Move a file or folder to a name that nothing has. Raises DetcloudError for one that is."""
+    """Rename a file or folder to `destination`. Raises DetcloudError if `destination` exists."""
     if os.path.lexists(destination):
         raise DetcloudError(f"{destination} was put there by something else meanwhile")
     source.rename(destination)

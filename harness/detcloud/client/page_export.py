@@ -1,4 +1,4 @@
-"""Copies of a cluster's web page for another server of files, such as a bucket."""
+"""Copies of a cluster's web page for another file server, for example a bucket."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ if TYPE_CHECKING:
     from detcloud.client.client import Client
 
 ENTRY = "index.html"
-# The mark of a copy, by which the page knows whom it asks, and the next copy what it may replace.
+# The tag that marks a copy and names the API that the page uses. The next export may overwrite a
+# folder with a marked page.
 _MARK = '<meta name="detcloud-api" content="'
 _CHARSET = re.compile(r'<meta charset="utf-8"\s*/?>')
 _HOSTS_OF_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def export_page(client: Client, folder: Path, api_url: str | None = None) -> list[str]:
-    """Write the page of the cluster to `folder`, as one that asks the API at `api_url`, the
-    client's own by default; returns the paths of its files. What is in the folder stays, but for
-    the files of a copy that was written before.
+    """Write a copy of the cluster's web page to `folder`, and return the paths of the files.
+
+    The page uses the API at `api_url`, or the client's address for None. Files of an earlier copy
+    are overwritten, and other files in the folder stay.
 
     Raises:
-        DetcloudError: the folder holds something else, the address cannot be asked by a page, or
-            the cluster has no page.
+        DetcloudError: the folder has files but no earlier copy, the address is no https address
+            (http is allowed for this machine), the cluster has no page, or a path is unsafe.
+        OSError: a file cannot be written.
     """
     address = _checked_address(api_url or client.url)
     _check_folder(folder)
@@ -40,7 +43,7 @@ def export_page(client: Client, folder: Path, api_url: str | None = None) -> lis
         checker.add(path, is_directory=False)
     if ENTRY not in paths:
         raise DetcloudError("the cluster has no web page; `make page` builds it in its checkout")
-    # The entry comes last: after an interruption no page names files which are not there.
+    # The entry page is written last, so that it never names a file that does not exist yet.
     for path in sorted(paths, key=lambda path: path == ENTRY):
         file_path = folder / path
         file_path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +87,10 @@ def _describe_page(client: Client) -> Any:
 
 
 def _mark_entry(text: str, address: str, policy: str) -> str:
-    """The entry with the API's address and the policy of a page that asks it."""
+    """Return the entry page with tags for the API's address and the content security policy.
+
+    Raises DetcloudError if the page has no charset tag to insert them after.
+    """
     found = _CHARSET.search(text)
     if found is None:
         raise DetcloudError(f"the page's {ENTRY} is not as expected: it names no charset")

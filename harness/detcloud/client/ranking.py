@@ -1,4 +1,4 @@
-"""Ranking of checkpoints, by the searcher's metric or by any other that was validated."""
+"""Ranking of checkpoints by the searcher's metric or another validation metric."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.json_values import to_float
 
 if TYPE_CHECKING:
     from detcloud.client.checkpoint import Checkpoint
@@ -17,11 +18,22 @@ def rank_checkpoints(
     checkpoints: list[Checkpoint],
     sort_by: str | None,
     smaller_is_better: bool | None,
+    *,
+    stored_only: bool = True,
 ) -> list[Checkpoint]:
-    """Rank the stored checkpoints that have a number, the best first; of equals the earlier.
+    """Return the checkpoints that have a finite value of the metric, the best first.
+
+    Checkpoints with equal values are in the order of storing.
+
+    Args:
+        experiment: the experiment of the checkpoints.
+        checkpoints: the checkpoints in any order.
+        sort_by: the name of a validation metric; None for the searcher's metric.
+        smaller_is_better: None for the searcher's setting.
+        stored_only: leave out checkpoints that are not COMPLETED: damaged, deleted or in part.
 
     Raises:
-        DetcloudError: `sort_by` is not the searcher's, and which way is better is not given.
+        DetcloudError: `sort_by` is not the searcher's metric, and `smaller_is_better` is None.
     """
     is_searcher_metric = sort_by is None or sort_by == experiment.metric
     if not is_searcher_metric and smaller_is_better is None:
@@ -30,7 +42,7 @@ def rank_checkpoints(
             "or false"
         )
     smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better
-    stored = [checkpoint for checkpoint in checkpoints if checkpoint.state == "COMPLETED"]
+    stored = [one for one in checkpoints if one.state == "COMPLETED" or not stored_only]
     values = (
         _searcher_metric_values(stored)
         if is_searcher_metric
@@ -52,7 +64,11 @@ def _searcher_metric_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
 def _validation_values(
     experiment: Experiment, checkpoints: list[Checkpoint], name: str
 ) -> dict[str, float]:
-    """The metric validated at each checkpoint's steps, by UUID."""
+    """Return the checkpoints' values of a validation metric by UUID.
+
+    The value is that of the trial's validation after the same number of batches. A checkpoint
+    without a finite value is left out.
+    """
     trial_ids = {checkpoint.trial_id for checkpoint in checkpoints}
     measured = {
         (trial.id, report["steps_completed"]): report["metrics"].get(name)
@@ -67,5 +83,5 @@ def _validation_values(
     return {
         uuid: value
         for uuid, value in values.items()
-        if isinstance(value, int | float) and math.isfinite(value)
+        if isinstance(value, int | float) and math.isfinite(to_float(value))
     }

@@ -1,6 +1,6 @@
-"""Answers of the cluster besides resources: typed dictionaries with the fields of the API.
+"""Answers of the cluster that are not handles: typed dictionaries with the fields of the API.
 
-Times are epoch milliseconds, sizes bytes, steps batches.
+Times are epoch milliseconds, sizes bytes, steps batches, costs dollars.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from typing import Any, TypedDict
 
 
 class Pool(TypedDict):
-    """A resource pool's slots and the trials on them or waiting for them."""
+    """The slots and trials of a resource pool."""
 
     name: str
     slots: int
     free_slots: int
     queued: int
+    """Allocations that wait for slots."""
     running: int
+    """Allocations that have slots."""
     agents: int
+    """The number of agents."""
 
 
 class Overview(TypedDict):
-    """The cluster as a whole."""
+    """The cluster's identity and resource pools."""
 
     cluster_id: str
     version: str
@@ -28,112 +31,122 @@ class Overview(TypedDict):
 
 
 class PoolChange(TypedDict):
-    """The action of a cluster configuration file on a pool: `create`, `change`, `remove` or `keep`.
-
-    `fields` are the fields of the file that change.
-    """
+    """The effect of a cluster configuration file on a pool."""
 
     resource_pool: str
     action: str
+    """`create`, `change`, `remove` or `keep`."""
     fields: list[str]
+    """The paths of the settings that change."""
 
 
 class AppliedConfiguration(TypedDict):
-    """The changes that a cluster configuration file made, or with `dry_run` would make.
-
-    `shared` are the fields that all pools share.
-    """
+    """The changes that a cluster configuration file made, or with `dry_run` would make."""
 
     changes: list[PoolChange]
     shared: list[str]
+    """The paths of the changed settings that all pools share."""
     dry_run: bool
 
 
 class Identity(TypedDict):
-    """The user of a token, and its role: `user` or `admin`."""
+    """The user and the role of a token."""
 
     user: str
     role: str
+    """`user` or `admin`."""
 
 
 class RungTrial(TypedDict):
-    """A trial in a rung, with its metric there, None where it has none; `outcome` is what came of
-    it, such as `promoted`.
-    """
+    """A trial's entry in a rung."""
 
     id: int
     number: int
+    """The trial's number within the experiment, from 0."""
     metric: float | None
+    """The validation metric at the rung's length, or None without a result."""
     outcome: str
+    """For example `promoted`, `stopped` or `training`."""
 
 
 class Rung(TypedDict):
-    """A rung at `length`: how many trials have `reached` it, how many of each outcome there are,
-    and the best of them.
-    """
+    """A rung: the trials of a bracket that were compared at the same length."""
 
     number: int
     length: int
+    """The training length at which trials are compared, in the unit of the Rungs."""
     reached: int
+    """The number of trials that have reached this length."""
     outcomes: dict[str, int]
+    """The number of trials by outcome."""
     best_metric: float | None
+    """The best metric in this rung, or None without a result."""
     trials: list[RungTrial]
+    """The best trials, best first."""
 
 
 class Bracket(TypedDict):
-    """Trials that are compared with each other; the rungs go up."""
+    """A group of trials that are compared with each other."""
 
     rungs: list[Rung]
+    """The rungs by ascending length."""
 
 
 class Rungs(TypedDict):
-    """The brackets of a search; none where its trials are not compared at rungs. Lengths are in
-    `unit`.
-    """
+    """The brackets of a search."""
 
     unit: str
+    """The unit of lengths, such as `batches`."""
     metric: str
     smaller_is_better: bool
     brackets: list[Bracket]
+    """Empty if the searcher does not compare trials at rungs."""
 
 
 class NoticeCounts(TypedDict):
-    """The numbers of notices that a trial's machine ends, by how they went: in a checkpoint begun
-    after it, in one begun before it, in neither, or in an end before the trial left.
-    """
+    """The number of interruption notices for machines of trials, by the trials' reaction."""
 
     saved: int
+    """The trial stored a checkpoint that it began after the notice."""
     finished: int
+    """The trial finished storing a checkpoint that it had begun before the notice."""
     kept: int
+    """The trial left without storing a checkpoint."""
     cut: int
+    """The machine ended before the trial left."""
 
 
 class TrialCounts(TypedDict):
-    """Trials of an experiment: asked for so far, not ended yet, ended well, ended in an error."""
+    """The number of an experiment's trials by state."""
 
     requested: int
+    """All trials that the search has requested so far."""
     running: int
+    """Trials that have not ended."""
     completed: int
     errored: int
 
 
 class Place(TypedDict):
-    """Slots of one agent."""
+    """Slots of a single agent."""
 
     agent_id: str
     slots: list[int]
+    """The numbers of the slots on the agent."""
 
 
 class Allocation(TypedDict):
-    """The slots of a trial, on one agent or, as a gang, on several; none while it waits."""
+    """The slots of a trial."""
 
     id: str
     state: str
+    """`PENDING`, `ASSIGNED`, `PULLING`, `STARTING`, `RUNNING` or `TERMINATING`."""
     places: list[Place]
+    """One place for each agent, that of the chief first. Empty while the trial waits."""
 
 
 class Loss(TypedDict):
-    """A run that ended without a failure of the trial: when, on which agent, and why."""
+    """A run that was lost with the agent or machine. A loss is no failure of the trial."""
 
     time_ms: int
     agent_id: str
@@ -141,34 +154,35 @@ class Loss(TypedDict):
 
 
 class Damage(TypedDict):
-    """A checkpoint that a run began from and found damaged: which one, and why; the trial went on
-    from `instead`, None where it had no other of its own.
-    """
+    """A checkpoint that was found damaged when a run tried to start from the checkpoint."""
 
     time_ms: int
     uuid: str
     steps_completed: int
     cause: str
     instead: str | None
+    """The checkpoint that the run started from, or None if the trial had no other of its own."""
     instead_steps: int
 
 
 class MetricReport(TypedDict):
-    """One report of a trial: what it measured after `steps_completed` batches."""
+    """A report of a trial's metrics."""
 
     group: str
     steps_completed: int
+    """The number of batches after which the metrics were measured."""
     metrics: dict[str, Any]
     time_ms: int
 
 
 class MetricSummary(TypedDict):
-    """All reports of one number of a trial in short."""
+    """A summary of all reports of a numeric metric of a trial."""
 
     group: str
     name: str
     count: int
     last_steps: int
+    """The batches completed at the last report."""
     last: float
     minimum: float
     maximum: float
@@ -176,167 +190,191 @@ class MetricSummary(TypedDict):
 
 
 class Series(TypedDict):
-    """A curve of one number of a trial: [steps_completed, value], `total` of them before thinning.
+    """A curve of a numeric metric of a trial.
 
-    The cluster thins by Largest-Triangle-Three-Buckets (Steinarsson, 2013), which keeps the shape.
+    The cluster thins curves by Largest-Triangle-Three-Buckets (Steinarsson, 2013), which keeps the
+    shape.
     """
 
     group: str
     name: str
     points: list[tuple[int, float]]
+    """Pairs of steps_completed and value."""
     total: int
+    """The number of points before thinning."""
 
 
 class TrialSeries(TypedDict):
-    """A curve of one trial among those of its experiment."""
+    """The curve of a trial, as a part of ExperimentMetrics."""
 
     trial_id: int
     points: list[tuple[int, float]]
+    """Pairs of steps_completed and value."""
     total: int
+    """The number of points before thinning."""
 
 
 class ExperimentMetrics(TypedDict):
-    """One number of an experiment's best trials, the best first."""
+    """The curves of a metric, for an experiment's best trials."""
 
     group: str
     name: str
     series: list[TrialSeries]
+    """One curve per trial, the best trial first."""
 
 
 class LogLine(TypedDict):
-    """A line of a trial's log; `offset` counts bytes; None where it is not known."""
+    """A line of a trial's log."""
 
     offset: int
+    """The byte at which the line begins, counted over all runs of the trial."""
     time_ms: int | None
+    """None if the line has no known time."""
     rank: int
+    """The process that wrote the line."""
     level: str | None
+    """None if the line has no known level."""
     text: str
+    unfinished: bool
+    """Whether the text is a part of the last line, which the next line continues."""
 
 
 class HistoryEntry(TypedDict):
-    """A step of the experiment or of one of its trials, and why it was taken."""
+    """A change of an experiment or of a trial."""
 
     time_ms: int
     actor: str
+    """For example `experiment#3` or `trial#7`."""
     revision: int
+    """The revision of the actor after the change."""
     text: str
     reasons: list[str]
+    """The reasons for the change."""
 
 
 class ReplayedActor(TypedDict):
-    """An actor whose journal was folded again; `difference` is None where all came out the same."""
+    """The result of replaying an actor's journal."""
 
     actor: str
     entries: int
+    """The number of journal entries replayed."""
     difference: dict[str, Any] | None
+    """The first difference between the replayed and the stored state, or None if both are equal."""
 
 
 class CheckpointFile(TypedDict):
-    """A file of a checkpoint; `url` may be fetched without a token for 15 minutes."""
+    """A file of a checkpoint."""
 
     path: str
     size: int
     sha256: str
     url: str
+    """A URL that serves the file for 15 minutes without a token."""
 
 
 class EventFilePart(TypedDict):
-    """Bytes of a file for TensorBoard; `url` may be fetched without a token for 15 minutes."""
+    """A part of a TensorBoard file."""
 
     size: int
     url: str
+    """A URL that serves the part for 15 minutes without a token."""
 
 
 class EventFile(TypedDict):
-    """A file for TensorBoard: its parts follow each other. While `version` is the same, more parts
-    or a larger last one are all that changes.
-    """
+    """A TensorBoard file. Its content is the concatenation of the parts."""
 
     path: str
     size: int
     version: str
+    """While the version stays the same, the file has only grown."""
     parts: list[EventFilePart]
 
 
 class CheckpointPlace(TypedDict):
-    """The place of a checkpoint: `storage` leads to its store, `path` is the folder in it."""
+    """The place where a checkpoint is stored."""
 
     uuid: str
     path: str
+    """The checkpoint's folder in the store."""
     storage: dict[str, str]
+    """The type and the address of the store, without secrets."""
 
 
 class CheckpointHolders(TypedDict):
-    """The holders of a checkpoint: users who pinned it, model versions as `MODEL/NUMBER`, and the
-    ids of experiments that started from it.
-    """
+    """The users, model versions and experiments that keep a checkpoint from being deleted."""
 
     users: list[str]
+    """Users who pinned the checkpoint."""
     versions: list[str]
+    """Model versions as `MODEL/NUMBER`."""
     experiments: list[int]
+    """Ids of experiments that started from the checkpoint."""
 
 
 class CheckpointPin(CheckpointHolders):
-    """A checkpoint and its holders."""
+    """A checkpoint with all holders."""
 
     uuid: str
 
 
 class FileFinding(TypedDict):
-    """The result of verifying a file: `state` is OK, DAMAGED, MISSING or, where the store does not
-    say whether it is there, DENIED; `problem` says why.
-    """
+    """The result of verifying a file of a checkpoint."""
 
     path: str
     state: str
+    """`OK`, `DAMAGED` or `MISSING`. `DENIED` if the store's answer hides whether the file exists.
+    """
     problem: str
+    """The reason if the state is not `OK`, otherwise empty."""
 
 
 class CollectionPreview(TypedDict):
-    """Checkpoints that a collection would delete and keep; `delete` lists the first 500.
-
-    `delete_files` counts manifests as well, and `delete_seconds` is how long so many take at the
-    cluster's limit.
-    """
+    """The checkpoints that a collection would delete and keep."""
 
     delete: list[dict[str, Any]]
+    """The first 500 checkpoints to delete, as the API describes checkpoints."""
     delete_count: int
     delete_files: int
+    """The number of files to delete, manifests included."""
     delete_bytes: int
     delete_seconds: int
+    """The duration of the deletion at the cluster's limit of deletions per second."""
     keep_count: int
     keep_bytes: int
 
 
 class DeletionPreview(TypedDict):
-    """The effect that the deletion of a checkpoint would have; `problem` says why it would be
-    refused, "" if it would not.
-    """
+    """The effect of deleting a checkpoint."""
 
     uuid: str
     delete_files: int
     delete_bytes: int
     delete_seconds: int
+    """The duration of the deletion at the cluster's limit of deletions per second."""
     problem: str
+    """The reason why the deletion would be refused, or empty."""
 
 
 class CostItem(TypedDict):
-    """Dollars that something cost: `cost` for slots in use, `instance_cost` for instances.
-
-    Of the second, `idle_cost` is for what nobody used. None where no instance belongs to it alone.
-    """
+    """The cost of an experiment, trial, user, pool or day, in dollars."""
 
     name: str
+    """The id or name."""
     title: str
+    """A text for users, such as an experiment's name."""
     cost: float
+    """The cost of slots in use."""
     instance_cost: float | None
+    """The cost of instances. None for items that no instance belongs to as a whole."""
     idle_cost: float | None
+    """The part of `instance_cost` that no allocation used, or None like `instance_cost`."""
 
 
 class CostReport(TypedDict):
-    """Costs of the days from `since` to `until`."""
+    """The costs of the days from `since` to `until`, both included."""
 
     by: str
+    """What an item stands for: `experiment`, `trial`, `user`, `pool` or `day`."""
     since: str
     until: str
     items: list[CostItem]
@@ -346,13 +384,16 @@ class CostReport(TypedDict):
 class UnrecordedCheckpoint(TypedDict):
     """A folder among an experiment's checkpoints that the cluster has no record of.
 
-    `epoch` counts the runs of its trial, `is_complete` says that it has a manifest, and `is_own`
-    that this names the cluster: only these go when the experiment is deleted.
+    When the experiment is deleted, complete folders of this cluster are deleted too. Other folders
+    stay.
     """
 
     uuid: str
     trial_id: int
     experiment_id: int
     epoch: int
+    """The number of the trial's run that wrote the folder."""
     is_complete: bool
+    """Whether the folder has a manifest."""
     is_own: bool
+    """Whether the manifest names this cluster."""

@@ -1,4 +1,4 @@
-"""Base of all handles: the fields as the cluster last answered them, under their names."""
+"""The base class of handles, and the fields that handles have."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def path_segment(key: object) -> str:
-    """Encode what names a resource as a part of a path.
+    """Percent-encode the id, UUID or name of a resource as a segment of a URL path.
 
     Raises:
-        DetcloudError: no resource can have that name.
+        DetcloudError: `key` is None, empty, "." or "..", or contains a slash.
     """
     text = "" if key is None else str(key)
     if not text or "/" in text or text in (".", ".."):
@@ -28,7 +28,11 @@ def path_segment(key: object) -> str:
 
 
 class Field(Generic[T]):
-    """One field of a resource, read-only; its docstring is shown by `help`."""
+    """A read-only attribute that reads the value of the same name in the handle's `data`.
+
+    Reading raises DetcloudError if the cluster did not send the value. Assigning raises
+    AttributeError. `help` shows the field's docstring.
+    """
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -60,7 +64,7 @@ class Field(Generic[T]):
 
 
 class Resource:
-    """A handle: `data` holds every field of docs/api.md as the cluster last answered it."""
+    """A handle. `data` has the fields that docs/api.md lists, from the cluster's latest answer."""
 
     def __init__(self, client: Client, data: dict[str, Any]) -> None:
         self._client = client

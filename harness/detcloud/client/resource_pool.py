@@ -1,4 +1,4 @@
-"""A handle on one resource pool."""
+"""The handle of a resource pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from detcloud.client.resource import Field, Resource, path_segment
 
 
 class ResourcePool(Resource):
-    """Agents, and a queue of work for them."""
+    """A pool of agents with a queue of jobs.
+
+    The fields are those of the cluster's latest answer to this handle.
+    """
 
     name = Field[str]("The name.")
     description = Field[str]("A text for users.")
@@ -25,20 +28,26 @@ class ResourcePool(Resource):
     config = Field[dict[str, Any]]("Every setting, as the cluster configuration file has it.")
 
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:
-        """Replaces the settings, with `overrides` alone only those (Client.set_resource_pool)."""
+        """Replace all settings by `config`, or without `config` change only the `overrides`.
+
+        This handle is updated. The arguments and errors are those of `Client.set_resource_pool`.
+        Admins only.
+        """
         changed = self._client.set_resource_pool(self.name, config, overrides=overrides)
         self.data = changed.data
 
     def drain(self) -> None:
-        """Takes no new jobs and starts nothing more; what runs there can finish."""
+        """Refuse new jobs and start no more trials. Running trials can finish. Admins only."""
         self._act("drain")
 
     def undrain(self) -> None:
-        """Takes new jobs and starts trials again."""
+        """Accept new jobs and start trials again. Admins only."""
         self._act("undrain")
 
     def remove(self) -> None:
-        """Removes the pool; the cluster refuses that while it is in use."""
+        """Remove the pool. The cluster refuses if the pool has jobs, agents or instances. Admins
+        only.
+        """
         self._client.delete(pool_path(self.name))
 
     def _act(self, verb: str) -> None:
@@ -46,5 +55,5 @@ class ResourcePool(Resource):
 
 
 def pool_path(name: str) -> str:
-    """The pool's path below the API's base path."""
+    """Return the pool's path below /api/v1. Raises DetcloudError for an impossible name."""
     return f"/resource-pools/{path_segment(name)}"

@@ -13,24 +13,25 @@ from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
 @dataclass(frozen=True)
 class TeamToken:
-    """The token of a team's first administrator, and where it is kept."""
+    """The token of a team's first administrator, and the file that stores the token."""
 
     token: str
     path: Path
 
     @property
     def sha256(self) -> str:
-        """Digest of the token, which the cluster stores."""
+        """The digest of the token in hexadecimal, which the cluster stores."""
         return hashlib.sha256(self.token.encode()).hexdigest()
 
 
 def load_team_token(team: str) -> TeamToken:
-    """Return the token of a team, made and stored at the first call.
+    """Return the token of a team from `~/.detcloud/teams/TEAM.token`.
 
-    A deployment that ended half way does not lose it.
+    Create a token and the file if the file does not exist. The file outlives an interrupted
+    deployment.
 
     Raises:
-        DetcloudError: it can be neither read nor written.
+        DetcloudError: the file cannot be read or written, or contains no token.
     """
     path = Path.home() / ".detcloud" / "teams" / f"{team}.token"
     try:
@@ -49,7 +50,10 @@ def load_team_token(team: str) -> TeamToken:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Write a file unless it exists; a reader sees all of it or no file."""
+    """Write a new file that only the owner can read. Keep an existing file.
+
+    Other processes never see a part of the text.
+    """
     fresh = path.with_name(f".{path.name}-{os.getpid()}")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

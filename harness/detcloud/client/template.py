@@ -1,4 +1,4 @@
-"""A handle on one template."""
+"""The handle of a configuration template."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from detcloud.client.resource import Field, Resource, path_segment
 
 
 class Template(Resource):
-    """A part of a configuration that experiments may complete theirs with."""
+    """A partial configuration that supplies settings missing in an experiment's configuration."""
 
     name = Field[str]("The name, 1 to 64 of A-Za-z0-9._-")
     config = Field[str]("The YAML text.")
@@ -15,14 +15,14 @@ class Template(Resource):
     user = Field[str]("Who set it last.")
 
     def set(self, config: str) -> None:
-        """Replaces the YAML text."""
+        """Replace the YAML text, and update this handle."""
         self.data = self._client.set_template(self.name, config).data
 
     def remove(self) -> None:
-        """Deletes the template; experiments made with it keep what they took from it."""
+        """Delete the template. Experiments that were created with the template are not changed."""
         self._client.delete(template_path(self.name))
 
 
 def template_path(name: str) -> str:
-    """The template's path below the API's base path."""
+    """Return the template's path below /api/v1. Raises DetcloudError for an impossible name."""
     return f"/templates/{path_segment(name)}"

@@ -1,4 +1,4 @@
-"""A handle on one access token."""
+"""The handle of an access token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from detcloud.client.resource import Field, Resource
 
 
 class Token(Resource):
-    """A token of a user; the cluster stores only its digest."""
+    """An access token of a user. The cluster stores only the digest of the secret."""
 
     id = Field[int]("The token's id, which is no secret.")
     user = Field[str]("The user whose requests it makes.")
@@ -19,10 +19,10 @@ class Token(Resource):
 
     @property
     def token(self) -> str | None:
-        """The secret itself, on the token that `Client.create_token` returned and there only."""
+        """The secret if `Client.create_token` returned this handle, otherwise None."""
         secret: str | None = self.data.get("token")
         return secret
 
     def revoke(self) -> None:
-        """Ends the token at once."""
+        """Revoke the token now, and every token that was created with this token."""
         self.data = self._client.delete(f"/tokens/{self.id}")

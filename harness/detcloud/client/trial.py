@@ -1,4 +1,4 @@
-"""A handle on one trial."""
+"""The handle of a trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ LOG_CHUNK_BYTES = 1 << 20
 
 
 class Trial(Resource):
-    """One training with one set of hyperparameters."""
+    """A training run with fixed hyperparameters.
+
+    The fields are those of the cluster's latest answer to this handle. A method that changes the
+    trial also updates the fields. Changes of another user's trial are refused with an ApiError
+    (`forbidden`).
+    """
 
     id = Field[int]("The id, unique in the cluster.")
     experiment_id = Field[int]("The experiment it belongs to.")
@@ -63,31 +68,34 @@ class Trial(Resource):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of the trial."""
+        """Whether the state is COMPLETED, CANCELED or ERROR, by the cluster's latest answer."""
         return self.state in ("COMPLETED", "CANCELED", "ERROR")
 
-    # The name that scripts know.
+    # Released scripts use this name.
     ended = has_ended
 
     def refresh(self) -> None:
-        """Asks the cluster for the present state."""
+        """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(f"/trials/{self.id}")
 
     def kill(self) -> None:
-        """Ends the trial at once; the search goes on without it."""
+        """End the trial, which has 15 seconds to store a checkpoint. The search continues."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
 
     def set_metadata(
         self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
     ) -> None:
-        """Replaces its metadata: 16 KiB as JSON at most. Keys that its code has set, and that you
-        change or remove, stay so, whatever the code sets later.
+        """Replace all metadata of the trial: at most 16 KiB as JSON.
+
+        A top-level key that a user has set, changed or removed keeps that state, whatever the
+        trial's code sets later. Other keys remain the code's.
 
         Args:
-            expected_revision: the `metadata_revision` that it has to have still.
+            expected_revision: the `metadata_revision` that the change is based on. None replaces
+                the metadata whatever has changed since.
 
         Raises:
-            detcloud.shared.http.ApiError: `conflict`, where it has another one.
+            detcloud.shared.http.ApiError: `conflict`, if the trial has another revision.
         """
         body = {"metadata": dict(metadata), "revision": expected_revision}
         self.data = self._client.patch(f"/trials/{self.id}", body)
@@ -100,16 +108,22 @@ class Trial(Resource):
         steps_completed: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Checkpoint:
-        """Stores a folder's files as a new checkpoint of this trial, from outside of its training.
+        """Upload a folder's files as a new checkpoint of this trial, and return the checkpoint.
 
-        The trial does not go on from it, and no `save_*` setting counts it; it goes with the
-        experiment. Files that were sent by a call that was cut short are not sent again, and files
-        that are a checkpoint of the trial already are that one. `on_progress` gets the bytes that
-        are there and the bytes in all.
+        The trial does not resume from the checkpoint, and no `save_*` setting counts or deletes it.
+        Deleting the experiment deletes the checkpoint. A repeated call sends only the files that
+        are missing. If the trial already has a checkpoint with this content, return that
+        checkpoint.
+
+        Args:
+            metadata: values that are added to those of the folder's `metadata.json` and replace
+                them.
+            steps_completed: None for the value in `metadata.json`, or 0.
+            on_progress: called with the bytes that are stored and the total bytes.
 
         Raises:
-            DetcloudError: no such folder, a link or too many files in it, or a file that is larger
-                than the store takes; the experiment is somebody else's.
+            DetcloudError: the folder is missing or empty, or contains a link, a special file or too
+                many files; a file is too large for the store; or the experiment is another user's.
         """
         from detcloud.client.checkpoint_upload import upload_checkpoint
 
@@ -126,22 +140,23 @@ class Trial(Resource):
     def metrics(
         self, group: str | None = None, *, rank: int | None = None
     ) -> Iterator[MetricReport]:
-        """Every report, by group (`training`, `validation`) and then in the order of reporting.
+        """Yield all reports, by group and then in the order of reporting.
 
         Args:
-            rank: of a process other than the chief, for what it reported beside the trial's own.
+            group: only reports of this group, such as `training` or `validation`; None for all.
+            rank: the process whose own reports to yield; None for the trial's reports, by rank 0.
         """
         place = f"/trials/{self.id}/metrics"
         return self._client.records(place, MetricReport, group=group, rank=rank)
 
     def metric_summaries(self) -> list[MetricSummary]:
-        """Every number it reported, with count, last, minimum, maximum and mean."""
+        """Return the count, last value, minimum, maximum and mean of every numeric metric."""
         answer = self._client.get(f"/trials/{self.id}/metrics/names")
         items: list[MetricSummary] = answer["items"]
         return items
 
     def metric_ranks(self) -> list[int]:
-        """The ranks whose metrics are kept apart from the trial's own, for `metrics`."""
+        """Return the ranks that have reported metrics by themselves, for `metrics(rank=...)`."""
         ranks: list[int] = self._client.get(f"/trials/{self.id}/metrics/ranks")["items"]
         return ranks
 
@@ -152,10 +167,13 @@ class Trial(Resource):
         group: str | None = None,
         points_max: int | None = None,
     ) -> list[Series]:
-        """Curves of `names`, of all numbers of the group (20 at most) by default.
+        """Return a curve for each name, or for all numeric metrics of the group if `names` is
+        empty.
 
         Args:
-            points_max: points of a curve after thinning, 3 to 2,000; 500 by default.
+            names: at most 20; without names at most 20 curves are returned.
+            group: the metrics' group, such as `validation`. The cluster refuses None.
+            points_max: the most points of a curve, 3 to 2,000; None for 500.
         """
         answer = self._client.get(
             f"/trials/{self.id}/metrics/series", group=group, name=list(names), points=points_max
@@ -164,20 +182,37 @@ class Trial(Resource):
         return series
 
     def event_files(self) -> list[EventFile]:
-        """The files for TensorBoard that it wrote, with addresses that serve them for 15 minutes.
+        """Return the trial's TensorBoard files. Their URLs need no token and expire after 15
+        minutes.
 
-        `detcloud.client.event_files.EventFolder` downloads them, and later what came meanwhile.
+        `detcloud.client.event_files.EventFolder` downloads the files and keeps the copies up to
+        date.
         """
         return list(self._client.records(f"/trials/{self.id}/event-files", EventFile))
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """The trial's checkpoints, in the order of storing."""
+        """Return an iterator over the trial's checkpoints, in the order of storing."""
         items = self._client.items(f"/trials/{self.id}/checkpoints")
         return (Checkpoint(self._client, item) for item in items)
 
-    def log_chunk(self, after: int = 0, tail_bytes: int | None = None) -> dict[str, Any]:
-        """`{text, next, complete}`: the log from byte `after` on, or its last `tail_bytes`."""
-        query = {"limit_bytes": LOG_CHUNK_BYTES}
+    def log_chunk(
+        self,
+        after: int = 0,
+        tail_bytes: int | None = None,
+        *,
+        limit_bytes: int = LOG_CHUNK_BYTES,
+    ) -> dict[str, Any]:
+        """Return a part of the log as `{text, next, complete}`.
+
+        `text` ends with a whole character. `next` is the byte offset after `text`. `complete`: the
+        log ends there, and no more will come.
+
+        Args:
+            after: the byte offset to begin at. Ignored with `tail_bytes`.
+            tail_bytes: return the end of the log, of this many bytes.
+            limit_bytes: the most bytes to return, 4 to 1,048,576.
+        """
+        query = {"limit_bytes": limit_bytes}
         query |= {"after": after} if tail_bytes is None else {"tail_bytes": tail_bytes}
         chunk: dict[str, Any] = self._client.get(f"/trials/{self.id}/logs", **query)
         return chunk
@@ -189,7 +224,11 @@ class Trial(Resource):
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[str]:
-        """Pieces of the log's text in order; with `follow`, until the trial has ended."""
+        """Yield pieces of the log's text in order, from the beginning.
+
+        Without `follow`, stop at the present end of the log. With `follow`, wait for more until the
+        log is complete, with a pause of `polling_seconds` by `sleep` between two requests.
+        """
         offset = 0
         while True:
             chunk = self.log_chunk(offset)
@@ -211,14 +250,21 @@ class Trial(Resource):
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[LogLine]:
-        """Lines of the log with time, rank and level; with `follow`, until the trial has ended."""
+        """Return an iterator over the log's lines that match `wanted`, with time, rank and level.
+
+        None matches all lines. Without `follow`, stop at the present end of the log. With `follow`,
+        wait for more until the log is complete, with a pause of `polling_seconds` by `sleep`.
+        """
         pause = (lambda: sleep(polling_seconds)) if follow else None
         return read_lines(self.log_cursor(wanted), pause)
 
     def experiment(self) -> Experiment:
-        """The experiment it belongs to."""
+        """Return the experiment of this trial."""
         return self._client.experiment(self.experiment_id)
 
     def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
-        """Reads the lines of `log_lines` bit by bit, to follow several trials at once."""
+        """Return a cursor over the lines that match `wanted`, by default all lines.
+
+        With a cursor for each trial, a program can follow several logs at once.
+        """
         return LogCursor(self._client, self.id, wanted or LogFilter())

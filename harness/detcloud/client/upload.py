@@ -1,4 +1,4 @@
-"""Upload of model code: packs a folder with what it includes, and sends the archive."""
+"""Upload of model code: packs a folder with the includes, and sends the archive."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ OnProgress = Callable[[int, int], None]
 
 
 def pack_model_code(model_dir: str | Path | None, includes: Sequence[str | Path] = ()) -> Archive:
-    """Pack a folder, with more files and folders beside its contents.
+    """Pack the contents of a folder and all includes into a temporary archive.
 
-    The `.detignore` of each folder names what of it stays here.
+    The caller deletes the archive, or uses it as a context manager. The archive is empty without
+    `model_dir` and `includes`. If `model_dir` is a file, it is packed like an include. Patterns in
+    a folder's `.detignore` exclude files of that folder. Files that NOTED_IGNORED excludes are
+    named in a LeftOutWarning.
 
     Raises:
-        detcloud.shared.archive.ArchiveInvalid: too large, or it holds what cannot be sent.
-        DetcloudError: there is nothing to pack, or an include is missing or in the way.
+        detcloud.shared.archive.ArchiveInvalid: the files are too large, or one cannot be sent.
+        DetcloudError: an include does not exist, two includes have one name, or `.detignore` is
+            invalid.
     """
-    if model_dir is None and not includes:
-        raise DetcloudError("there is no code to send; name a model folder or files to include")
+    if model_dir is not None and Path(model_dir).is_file():
+        includes = [model_dir, *includes]
+        model_dir = None
     if model_dir is not None and not includes:
-        return pack(Path(model_dir), upload_filter(Path(model_dir)))
+        return _pack_folder(Path(model_dir))
     with tempfile.TemporaryDirectory(prefix="detcloud-code-") as name:
         staged = Path(name) / "code"
         if model_dir is None:
@@ -39,7 +44,8 @@ def pack_model_code(model_dir: str | Path | None, includes: Sequence[str | Path]
             _copy_folder(Path(model_dir), staged)
         for include in map(Path, includes):
             _copy_include(include, staged)
-        return pack(staged)
+        shown = " and ".join(str(part) for part in (model_dir, *includes) if part is not None)
+        return pack(staged, shown_root=shown)
 
 
 def upload_archive(
@@ -48,7 +54,11 @@ def upload_archive(
     upload: dict[str, Any],
     on_progress: OnProgress | None = None,
 ) -> None:
-    """Send an archive where the cluster wants it (`upload` of `POST /model-code`)."""
+    """Send an archive with the request that the cluster chose: `upload` of `POST /model-code`.
+
+    `on_progress` is called with the bytes sent and the total bytes. Raises ApiError if the store
+    refuses, and Unreachable without an answer.
+    """
     tell = on_progress or (lambda done, total: None)
     with ProgressReader(archive.path, archive.size, tell) as file:
         transport.upload(
@@ -61,7 +71,7 @@ def upload_archive(
 
 
 def _copy_include(include: Path, staged: Path) -> None:
-    # Not `resolve`, which raises a RuntimeError where links lead to each other.
+    # `resolve` would raise a RuntimeError for links that lead to each other.
     place = staged / Path(os.path.realpath(include)).name
     if place.exists():
         raise DetcloudError(f"--include {include}: the code has a {place.name} already")
@@ -74,13 +84,27 @@ def _copy_include(include: Path, staged: Path) -> None:
 
 
 def _copy_folder(folder: Path, destination: Path) -> None:
-    """Copy what of a folder would be sent, checked and with links followed by the packer."""
-    with pack(folder, upload_filter(folder)) as archive:
+    """Copy the files of a folder that an upload would contain to a new folder.
+
+    The files are packed and unpacked: the packer checks names and follows links. Errors are those
+    of `pack_model_code`.
+    """
+    with _pack_folder(folder) as archive:
         extract(archive.path, destination)
 
 
+def _pack_folder(folder: Path) -> Archive:
+    keep = upload_filter(folder)
+    archive = pack(folder, keep)
+    keep.warn_of_noted()
+    return archive
+
+
 class ProgressReader(io.FileIO):
-    """A file that reports every read; a repeated request reads, and so counts, from the start."""
+    """A readable file that calls `on_progress` with the position and `total` after each read.
+
+    A repeated request reads from the start, and so reports small numbers again.
+    """
 
     def __init__(self, path: Path, total: int, on_progress: OnProgress) -> None:
         super().__init__(path, "rb")
@@ -94,7 +118,10 @@ class ProgressReader(io.FileIO):
 
 
 class PartReader(ProgressReader):
-    """A file from `start` on for so many bytes, which reports every read by its position."""
+    """The part of a file that begins at `start` and has `size` bytes. Reads end at its end.
+
+    `on_progress` is called with the position in the whole file and `size`.
+    """
 
     def __init__(self, path: Path, start: int, size: int, on_progress: OnProgress) -> None:
         super().__init__(path, size, on_progress)

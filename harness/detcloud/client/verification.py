@@ -1,4 +1,4 @@
-"""Verification of stored checkpoints: each file is read, nothing is kept of it but its digest."""
+"""Verification of stored checkpoints: each file is read, and only the digest is kept."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ def verify_files(
     on_progress: OnProgress,
     renew_addresses: RenewAddresses,
 ) -> list[FileFinding]:
-    """Read every file and compare it with its record; a finding for each, in the order of `files`.
+    """Read every file, compare it with the record, and return a finding per file.
 
-    A file that is missing, damaged or unreadable with these addresses does not end the
-    verification. S3 also calls a missing file unreadable if the caller may not list the bucket.
+    A missing, damaged or forbidden file becomes a finding, and the verification continues. A
+    store's answer 403 becomes DENIED, because S3 answers 403 for missing files if the caller may
+    not list the bucket.
+
+    Args:
+        on_progress: called with the bytes read and the total bytes.
+        renew_addresses: returns the files with new URLs, when the URLs are about to expire.
 
     Raises:
         DetcloudError: the store does not answer, or the cluster refuses to serve a file.
@@ -51,7 +56,11 @@ def verify_files(
 def _find_problem(
     transport: Transport, url: str, file: CheckpointFile, digest: _DigestWriter
 ) -> str:
-    """Read a file and return how it differs from its record; "" where it does not."""
+    """Read a file and return the difference from the record, or "" without a difference.
+
+    A missing file, or 403 from a store, is also returned as text. `digest.was_served` becomes True
+    if the file was read. Raises ApiError for other refusals and Unreachable without an answer.
+    """
     try:
         transport.download(url, digest)
     except ApiError as error:
@@ -69,12 +78,15 @@ def _find_problem(
 
 
 def _is_own(transport: Transport, url: str) -> bool:
-    """Whether the cluster itself answers at an address, and not the store."""
+    """Return whether the URL leads to the cluster and not to a store."""
     return url.startswith(("/", f"{transport.base_url}/"))
 
 
 class _DigestWriter(io.BytesIO):
-    """A file that keeps the digest of what is written; after a repeat it starts again."""
+    """A writable file that keeps only the SHA-256 and the size. Truncating restarts both.
+
+    Each write calls `on_progress` with `before` plus the size so far, and with `total`.
+    """
 
     def __init__(self, before: int, total: int, on_progress: OnProgress) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Determined's `common.check`: functions that raise DetcloudError where something does not hold."""
+"""Determined's `common.check`: functions that raise DetcloudError if a condition is false."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CheckFailedError = DetcloudError
 def _comparison(
     name: str, holds: Callable[[Any, Any], bool], first: str = "val", second: str = "expected"
 ) -> Check:
-    """A check of two values, which raises with both of them and the caller's reason.
+    """Return a check of two values. The check raises DetcloudError with both values and the reason.
 
-    `first` and `second` are their names, for calls that give them by name.
+    `first` and `second` are the parameters' names for callers that pass values by name.
     """
     renamed = ((first, "val"), (second, "expected"))
 
@@ -32,7 +32,9 @@ def _comparison(
 
 
 def _condition(name: str, holds: Callable[[Any], bool]) -> Check:
-    """A check of one value, which raises with it and the caller's reason."""
+    """Return a check of a single value. The check raises DetcloudError with the value and the
+    reason.
+    """
     compare = _comparison(name, lambda val, _: holds(val))
 
     def check(val: Any, reason: str | None = None) -> None:

@@ -1,24 +1,21 @@
-"""Determined's `experimental.client` over `detcloud.Client`, outside of trials.
+"""Determined's `experimental.client` over `detcloud.Client`, for scripts outside of trials.
 
-What the cluster of detcloud has is there; any other method says what to write instead. A trial
-holds no credential of the cluster, so that nothing of this works in one.
+Names that detcloud does not support raise an error with the replacement. A trial has no credentials
+of the cluster, so this module refuses to work in a trial.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
-from itertools import islice
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from detcloud.client import Client
-from detcloud.client import Experiment as ClusterExperiment
-from detcloud.client import Trial as ClusterTrial
+from detcloud.compatibility.checkpoints import Checkpoint
 from detcloud.compatibility.client_errors import raise_by_name
-from detcloud.compatibility.handles import Checkpoint, CheckpointSortBy, Handle, OrderBy
+from detcloud.compatibility.experiments import Experiment, ExperimentState
+from detcloud.compatibility.handles import OrderBy, missing_name_error
 from detcloud.compatibility.models import Model, ModelSortBy
 from detcloud.compatibility.projects import (
     ExperimentSortBy,
@@ -28,215 +25,34 @@ from detcloud.compatibility.projects import (
     read_workspaces,
     remember_workspace,
 )
-from detcloud.compatibility.trial_metrics import (
-    TRAINING,
-    VALIDATION,
-    TrialMetrics,
-    to_trial_metrics,
-)
+from detcloud.compatibility.trial_metrics import TRAINING, VALIDATION, TrialMetrics
+from detcloud.compatibility.trials import Trial, refuse_options
+from detcloud.compatibility.users import User, current_user, find_user, read_users
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import TrialDirectory
 
-Item = TypeVar("Item")
-
-
-class ExperimentState(Enum):
-    """The states of experiments."""
-
-    ACTIVE = "ACTIVE"
-    PAUSED = "PAUSED"
-    STOPPING_COMPLETED = "STOPPING_COMPLETED"
-    STOPPING_CANCELED = "STOPPING_CANCELED"
-    STOPPING_KILLED = "STOPPING_KILLED"
-    STOPPING_ERROR = "STOPPING_ERROR"
-    COMPLETED = "COMPLETED"
-    CANCELED = "CANCELED"
-    ERROR = "ERROR"
-    DELETING = "DELETING"
-    DELETED = "DELETED"
-    # An ACTIVE experiment is in one of these too in Determined.
-    QUEUED = "QUEUED"
-    PULLING = "PULLING"
-    STARTING = "STARTING"
-    RUNNING = "RUNNING"
-    DELETE_FAILED = "DELETE_FAILED"
-
-
-class Trial(Handle):
-    """One setting of hyperparameters that is trained."""
-
-    _found: ClusterTrial
-
-    def kill(self) -> None:
-        self._found.kill()
-
-    def get_experiment(self) -> Experiment:
-        """The trial's experiment."""
-        experiment: Experiment = get_experiment(self._found.experiment_id)
-        return experiment
-
-    def iter_logs(self, follow: bool = False, **filters: object) -> Iterator[str]:
-        """The lines of the log; DetcloudError for a filter."""
-        _refuse_filters("Trial.iter_logs", filters, "detcloud.Client().trial(ID).log_lines")
-        return _lines(self._found.logs(follow=follow))
-
-    logs = iter_logs
-
-    def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """The reports of metrics, by group and then oldest first."""
-        for report in self._found.metrics(group):
-            yield to_trial_metrics(self._found.id, report)
-
-    stream_metrics = iter_metrics
-
-    def stream_training_metrics(self) -> Iterator[TrialMetrics]:
-        """`iter_metrics` of training."""
-        return self.iter_metrics(TRAINING)
-
-    def stream_validation_metrics(self) -> Iterator[TrialMetrics]:
-        """`iter_metrics` of validation."""
-        return self.iter_metrics(VALIDATION)
-
-    def list_checkpoints(
-        self,
-        sort_by: str | CheckpointSortBy | None = None,
-        order_by: OrderBy | None = None,
-        max_results: int | None = None,
-    ) -> list[Checkpoint]:
-        """The trial's checkpoints, as those of its experiment are listed."""
-        experiment = get_experiment(self._found.experiment_id)
-        ranked = experiment.list_checkpoints(sort_by, order_by)
-        ours = (one for one in ranked if one.trial_id == self._found.id)
-        return list(islice(ours, max_results))
-
-    get_checkpoints = list_checkpoints
-
-    def top_checkpoint(
-        self, sort_by: str | None = None, smaller_is_better: bool | None = None
-    ) -> Checkpoint:
-        """The best of `list_checkpoints`."""
-        found = self.list_checkpoints(sort_by, _order(smaller_is_better))
-        return _first_item(found, f"trial {self._found.id} has no checkpoint with a validation")
-
-    def select_checkpoint(
-        self,
-        latest: bool = False,
-        best: bool = False,
-        uuid: str | None = None,
-        sort_by: str | None = None,
-        smaller_is_better: bool | None = None,
-    ) -> Checkpoint:
-        """The latest checkpoint, the best one, or that of a UUID: exactly one of them is given."""
-        if (latest, best, uuid is not None).count(True) != 1:
-            raise DetcloudError("select_checkpoint needs exactly one of latest, best and uuid")
-        if uuid is not None:
-            named: Checkpoint = get_checkpoint(uuid)
-            return named
-        if best:
-            return self.top_checkpoint(sort_by, smaller_is_better)
-        stored = [Checkpoint(one) for one in self._found.checkpoints() if one.state == "COMPLETED"]
-        return _first_item(stored[::-1], f"trial {self._found.id} has no checkpoint")
-
-
-class Experiment(Handle):
-    """A configuration and the search over its hyperparameters."""
-
-    _found: ClusterExperiment
-
-    @property
-    def state(self) -> ExperimentState:
-        return ExperimentState(self._found.state)
-
-    def wait(self, interval: float = 5.0) -> ExperimentState:
-        """Wait until the experiment has ended; the state in which it did."""
-        return ExperimentState(self._found.wait(interval))
-
-    def set_name(self, name: str) -> None:
-        self._found.set(name=name)
-
-    def set_description(self, description: str) -> None:
-        self._found.set(description=description)
-
-    def set_labels(self, labels: Iterable[str]) -> None:
-        self._found.set(labels=sorted(set(labels)))
-
-    def add_label(self, label: str) -> None:
-        self.set_labels([*self._found.labels, label])
-
-    def remove_label(self, label: str) -> None:
-        self.set_labels(one for one in self._found.labels if one != label)
-
-    def list_trials(self, **order: object) -> list[Trial]:
-        """The trials; DetcloudError for an order."""
-        return list(self.iter_trials(**order))
-
-    def iter_trials(self, **order: object) -> Iterator[Trial]:
-        _refuse_filters("Experiment.iter_trials", order, "sorted(...) over the trials")
-        return map(Trial, self._found.trials())
-
-    get_trials = list_trials
-
-    def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Wait until there is a trial; the first one."""
-        import time
-
-        while not (trials := list(self._found.trials(1))):
-            time.sleep(interval)
-        return Trial(trials[0])
-
-    def list_checkpoints(
-        self,
-        sort_by: str | CheckpointSortBy | None = None,
-        order_by: OrderBy | None = None,
-        max_results: int | None = None,
-    ) -> list[Checkpoint]:
-        """Checkpoints with a validation, by the searcher's metric or that of the name `sort_by`,
-        the best first; of another field, all of them.
-        """
-        smaller = None if order_by is None else order_by.value == OrderBy.ASC.value
-        if sort_by is CheckpointSortBy.SEARCHER_METRIC:
-            sort_by = None
-        if isinstance(sort_by, CheckpointSortBy):
-            found = sorted(
-                self._found.checkpoints(),
-                key=attrgetter(sort_by.value),
-                reverse=smaller is False,
-            )
-            return [Checkpoint(one) for one in found[:max_results]]
-        ranked = self._found.best_checkpoints(sort_by, smaller)
-        return [Checkpoint(one) for one in ranked[:max_results]]
-
-    def top_checkpoint(
-        self, sort_by: str | None = None, smaller_is_better: bool | None = None
-    ) -> Checkpoint:
-        """The best of `list_checkpoints`."""
-        found = self.list_checkpoints(sort_by, _order(smaller_is_better))
-        return _first_item(
-            found, f"experiment {self._found.id} has no checkpoint with a validation"
-        )
-
-    def top_n_checkpoints(
-        self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
-    ) -> list[Checkpoint]:
-        """The best checkpoint of each of the `limit` best trials."""
-        ranked = self.list_checkpoints(sort_by, _order(smaller_is_better))
-        best: dict[int, Checkpoint] = {}
-        for checkpoint in ranked:
-            best.setdefault(checkpoint.trial_id, checkpoint)
-        return list(best.values())[:limit]
-
-    def download_code(self, output_dir: str | None = None) -> str:
-        """Unpack the model code into a new folder; its path."""
-        folder = Path(output_dir or ".") / f"experiment_{self._found.id}_model_def"
-        return str(self._found.download_model_def(folder))
-
-
-ExperimentReference, TrialReference = Experiment, Trial
+_NO_OAUTH = "use `detcloud token create USER`; detcloud has tokens and no OAuth clients"
+INSTEAD = {
+    "create_user": "use `detcloud token create USER`, which makes the name a user",
+    "get_user_by_id": "use get_user_by_name(NAME); a user's name is also the id",
+    "logout": "use `detcloud token logout`",
+    "get_model_by_id": "use get_model(NAME); a model's name is also the id",
+    "delete_workspace": "use detcloud.Client().experiment(ID).move(WORKSPACE, PROJECT) for each "
+    "experiment; a workspace without experiments does not exist",
+    "list_oauth_clients": _NO_OAUTH,
+    "add_oauth_client": _NO_OAUTH,
+    "remove_oauth_client": _NO_OAUTH,
+}
 
 
 class Cluster:
-    """A cluster. `master` is its address; the credentials are those of `detcloud token login`."""
+    """A cluster, by the name `Determined` in scripts.
+
+    Methods that send a request raise detcloud.shared.http.ApiError if the cluster refuses, and
+    Unreachable without an answer. Methods `get_...` of a single object raise ApiErrors with status
+    401, 403 and 404 as UnauthenticatedException, ForbiddenException and NotFoundException.
+    """
 
     def __init__(
         self,
@@ -246,7 +62,12 @@ class Cluster:
         *_certificate: object,
         **_options: object,
     ) -> None:
-        """Raises DetcloudError in a trial, and for a password: clusters have tokens."""
+        """Connect to the cluster at address `master`, or by default to the commands' cluster.
+
+        The token is that of `detcloud token login` or DETCLOUD_TOKEN. `user` and further arguments
+        change nothing. Raises DetcloudError in a trial, for a password, and without a cluster or
+        token.
+        """
         _check_outside_of_trials()
         if password is not None:
             raise DetcloudError(
@@ -263,9 +84,10 @@ class Cluster:
         project_id: ProjectId | None = None,
         template: str | None = None,
     ) -> Experiment:
-        """Submit an experiment, into the project with `project_id`, which is a `Project.id`.
+        """Submit an experiment, and return the handle. Arguments as `Client.create_experiment`.
 
-        Raises DetcloudError for a number, since projects have names.
+        `project_id` is the `id` of a Project. Raises DetcloudError for a number, because projects
+        have only names, and for files that cannot be read or packed.
         """
         names = _project_names(project_id)
         created = self._client.create_experiment(
@@ -286,18 +108,32 @@ class Cluster:
         *,
         sort_by: ExperimentSortBy = ExperimentSortBy.ID,
         order_by: OrderBy = OrderBy.DESC,
+        experiment_ids: Sequence[int] | None = None,
         labels: Sequence[str] | None = None,
         users: Sequence[str] | None = None,
         states: Sequence[ExperimentState] | None = None,
         name: str | None = None,
         **others: Any,
     ) -> list[Experiment]:
-        """The experiments of one of the users and with one of the labels, newest first or sorted;
-        also those of a `workspace` and a `project`, by their names, or of a `project_id`.
+        """Return the experiments that match all filters, by default the newest first.
+
+        Archived experiments are left out.
+
+        Args:
+            sort_by: the field of the order.
+            order_by: the direction of the order.
+            experiment_ids: only experiments with one of these ids.
+            labels: only experiments with one of these labels.
+            users: only experiments of one of these users.
+            states: only experiments in one of these states.
+            name: only experiments with this text in the name.
+            others: `workspace` and `project`, by name, or `project_id`.
+
+        Raises DetcloudError for other options, and for a `project_id` that is a number.
         """
         names = _project_names(others.pop("project_id", None))
         groups = {kind: others.pop(kind, names.get(kind)) for kind in ("workspace", "project")}
-        _refuse_filters("list_experiments", others, "detcloud.Client().experiments")
+        refuse_options("list_experiments", others, "detcloud.Client().experiments")
         found = self._client.experiments(
             states=[one.value for one in states or ()],
             name=name,
@@ -309,7 +145,9 @@ class Cluster:
         return [
             Experiment(one)
             for one in found
-            if (not users or one.user in users) and (not labels or set(labels) & set(one.labels))
+            if (not users or one.user in users)
+            and (not labels or set(labels) & set(one.labels))
+            and (experiment_ids is None or one.id in experiment_ids)
         ]
 
     @raise_by_name
@@ -321,7 +159,7 @@ class Cluster:
         return Checkpoint(self._client.checkpoint(uuid))
 
     def iter_trials_metrics(self, trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
-        """The reports of a group of several trials, trial by trial."""
+        """Yield the reports of a group of metrics, trial by trial in the given order."""
         for trial_id in trial_ids:
             yield from self.get_trial(trial_id).iter_metrics(group)
 
@@ -341,7 +179,10 @@ class Cluster:
         labels: list[str] | None = None,
         workspace_name: str | None = None,
     ) -> Model:
-        """Make a model without versions."""
+        """Create a model without versions, and return the model.
+
+        An existing name is a `conflict`.
+        """
         texts = {"description": description, "workspace": workspace_name}
         fields = {**texts, "metadata": metadata, "labels": labels}
         given = {key: value for key, value in fields.items() if value is not None}
@@ -350,7 +191,10 @@ class Cluster:
     @raise_by_name
     @accept_names(name="identifier")
     def get_model(self, identifier: str) -> Model:
-        """The model of that name; DetcloudError for a number, since models have names alone."""
+        """Return the model with this name.
+
+        Raises DetcloudError for a number: models have no ids.
+        """
         if not isinstance(identifier, str):
             raise DetcloudError(
                 f"models have no ids in detcloud; use the name instead of {identifier!r}"
@@ -365,8 +209,12 @@ class Cluster:
         workspace_names: list[str] | None = None,
         **others: object,
     ) -> list[Model]:
-        """The models that are not archived, with `name` in their names."""
-        _refuse_filters("list_models", others, "detcloud.Client().models")
+        """Return the models that are not archived and match all filters.
+
+        `name` is a part of the name, `workspace_names` the allowed workspaces. Raises DetcloudError
+        for further options, and for the orders NUM_VERSIONS and WORKSPACE.
+        """
+        refuse_options("list_models", others, "detcloud.Client().models")
         found = self._client.models(
             name=name,
             workspaces=workspace_names or (),
@@ -378,26 +226,60 @@ class Cluster:
     get_models = list_models
 
     def list_workspaces(self) -> list[Workspace]:
-        """The workspaces that experiments are in."""
+        """Return the workspaces that have experiments, and those that this process created."""
         return read_workspaces(self._client)
 
     @raise_by_name
     def get_workspace(self, name: str) -> Workspace:
-        """The workspace of that name; DetcloudError where no experiment is in one."""
+        """Return the workspace with this name.
+
+        Raises NotFoundException if it is not in the list.
+        """
         return find_workspace(self._client, name)
 
     def create_workspace(self, name: str) -> Workspace:
-        """The workspace of that name, which the cluster knows once an experiment is in it."""
+        """Return a workspace with this name, and list it in this process.
+
+        The cluster has the workspace once an experiment is in it.
+        """
         return remember_workspace(self._client, name)
+
+    def get_model_labels(self) -> list[str]:
+        """Return the labels of all models that are not archived, the most frequent first, then by
+        name.
+        """
+        counts: dict[str, int] = {}
+        for model in self._client.models():
+            for label in model.labels:
+                counts[label] = counts.get(label, 0) + 1
+        return sorted(counts, key=lambda label: (-counts[label], label))
 
     def get_session_username(self) -> str:
         return str(self._client.whoami()["user"])
 
+    def whoami(self) -> User:
+        """Return the user of the token in use."""
+        return current_user(self._client)
+
+    @raise_by_name
+    def get_user_by_name(self, user_name: str) -> User:
+        """Return the user with this name. Raises NotFoundException if no visible token is that
+        user's.
+
+        An admin sees all tokens, another user only own tokens.
+        """
+        return find_user(self._client, user_name)
+
+    def list_users(self, active: bool | None = None) -> list[User]:
+        """Return the users of all tokens that the caller may see: for an admin all, else the
+        caller.
+
+        With `active` True or False, return only users with, or without, a valid token.
+        """
+        return [one for one in read_users(self._client) if active in (None, one.active)]
+
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"Determined.{name} is not supported by detcloud: detcloud "
-            "has no passwords; use detcloud.Client or the detcloud command"
-        )
+        raise missing_name_error("Determined", name, INSTEAD)
 
 
 _cluster: Cluster | None = None
@@ -410,13 +292,20 @@ def login(
     *_certificate: object,
     **_options: object,
 ) -> None:
-    """Choose the cluster of this module's functions; without it they take the commands' own."""
+    """Choose the cluster for this module's functions. Arguments and errors are those of Cluster.
+
+    Without a call, the functions use the commands' cluster.
+    """
     global _cluster
     _cluster = Cluster(master, user, password)
 
 
 def _on_cluster(name: str) -> Callable[..., Any]:
-    """The method of that name, of the cluster that `login` chose or that the commands have."""
+    """Return a function that calls this method of the cluster that `login` chose, or of the
+    default.
+
+    The default cluster is connected at the first call.
+    """
 
     def call(*arguments: Any, **options: Any) -> Any:
         if _cluster is None:
@@ -440,7 +329,11 @@ list_models = _on_cluster("list_models")
 list_workspaces = _on_cluster("list_workspaces")
 get_workspace = _on_cluster("get_workspace")
 create_workspace = _on_cluster("create_workspace")
+get_model_labels = _on_cluster("get_model_labels")
 get_session_username = _on_cluster("get_session_username")
+get_user_by_name = _on_cluster("get_user_by_name")
+list_users = _on_cluster("list_users")
+whoami = _on_cluster("whoami")
 iter_trials_metrics = _on_cluster("iter_trials_metrics")
 stream_trials_metrics = _on_cluster("stream_trials_metrics")
 stream_trials_training_metrics = _on_cluster("stream_trials_training_metrics")
@@ -448,7 +341,10 @@ stream_trials_validation_metrics = _on_cluster("stream_trials_validation_metrics
 
 
 def _project_names(project_id: object) -> dict[str, str]:
-    """The names of a project by its id, none without one; DetcloudError for what is no id."""
+    """Return the names of workspace and project of an id, or an empty dict for None.
+
+    Raises DetcloudError for anything else.
+    """
     if project_id is None:
         return {}
     if not isinstance(project_id, ProjectId):
@@ -466,30 +362,3 @@ def _check_outside_of_trials() -> None:
             " be used in one: give it a checkpoint with searcher.source_checkpoint_uuid, which"
             " core_context.checkpoint restores, or run the script outside of a trial"
         )
-
-
-def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    """The lines in pieces of a text, with their ends."""
-    rest = ""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split("\n")
-        yield from (f"{line}\n" for line in lines)
-    if rest:
-        yield rest
-
-
-def _refuse_filters(place: str, filters: dict[str, object], instead: str) -> None:
-    if given := ", ".join(sorted(name for name, value in filters.items() if value is not None)):
-        raise DetcloudError(f"{place} takes no {given} here: use {instead}")
-
-
-def _order(smaller_is_better: bool | None) -> OrderBy | None:
-    if smaller_is_better is None:
-        return None
-    return OrderBy.ASC if smaller_is_better else OrderBy.DESC
-
-
-def _first_item(found: Sequence[Item], missing: str) -> Item:
-    if not found:
-        raise DetcloudError(missing)
-    return found[0]

@@ -1,4 +1,4 @@
-"""The exceptions of Determined's client that scripts catch by name."""
+"""The exceptions of Determined's client, which scripts catch by name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class NotFoundException(ApiError):
 
 
 class ForbiddenException(ApiError):
-    """The token's user may not do that."""
+    """The token's user may not make this request."""
 
 
 class UnauthenticatedException(ApiError):
-    """There is no token, or it is not valid."""
+    """The request had no token, or an invalid token."""
 
 
 _OF_STATUS = {404: NotFoundException, 403: ForbiddenException, 401: UnauthenticatedException}
 
 
 def raise_by_name(method: Method) -> Method:
-    """Decorate a method that asks the cluster: its refusals are raised as Determined's."""
+    """Decorate a method so that an ApiError with status 401, 403 or 404 has Determined's class."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:

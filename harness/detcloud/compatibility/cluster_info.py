@@ -1,4 +1,4 @@
-"""The facts about a trial and its cluster, under Determined's names."""
+"""Facts about a trial and its cluster, under Determined's names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from detcloud.shared.trial_directory import TrialDirectory, TrialSpec
 
 @dataclass(frozen=True)
 class TrialInfo:
-    """The trial: its ids, seed, hyperparameters, configuration and progress in batches.
+    """Facts about a trial: ids, seed, hyperparameters, configuration and progress.
 
-    Scripts written for Determined read the fields with an underscore too.
+    Scripts written for Determined also read the fields with an underscore.
     """
 
     trial_id: int
@@ -33,17 +33,20 @@ class TrialInfo:
 
     @property
     def steps_completed(self) -> int:
-        """The batches that were completed at the checkpoint to go on from."""
+        """The batches completed at the checkpoint from which the trial resumes."""
         return self._steps_completed
 
 
 @dataclass(frozen=True)
 class RendezvousInfo:
-    """The nodes of the trial: their addresses and slots by rank, and which of them this is."""
+    """The nodes of a trial."""
 
     container_addrs: list[str]
+    """The addresses of the nodes, by rank of the node."""
     container_rank: int
+    """The rank of this node."""
     container_slot_counts: list[int]
+    """The number of slots of each node."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class ResourcesInfo:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """The cluster as a trial sees it. `session_token` and `master_url` are empty: a trial holds no
-    credential and calls nobody.
+    """Facts about the cluster, for a trial.
+
+    `session_token` and `master_url` are empty, because a trial has no credentials and makes no
+    requests.
     """
 
     cluster_id: str
@@ -80,12 +85,12 @@ class ClusterInfo:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The UUID of the checkpoint to go on from, or to begin with."""
+        """The UUID of the checkpoint to resume or start from, or None."""
         return self._latest_checkpoint
 
     @property
     def user_data(self) -> dict[str, Any]:
-        """The configuration's section `data`."""
+        """A copy of the configuration's section `data`, or an empty dict."""
         return dict(self._trial_info.experiment_config.get("data") or {})
 
     @property
@@ -102,12 +107,12 @@ class ClusterInfo:
 
     @property
     def gpu_uuids(self) -> list[str]:
-        """The devices of this node as CUDA was told to see them; none on a CPU."""
+        """The devices in CUDA_VISIBLE_DEVICES, or an empty list."""
         return self._resources_info.gpu_uuids
 
 
 def get_cluster_info() -> ClusterInfo | None:
-    """The facts about this trial and its cluster; None for code that runs by itself."""
+    """Return facts about this trial and the cluster. Return None outside of a trial."""
     directory = TrialDirectory.from_environment()
     return None if directory is None else _read_cluster_info(directory.spec)
 

@@ -1,8 +1,8 @@
-"""The loop that has a controller of the user's train as the searcher says.
+"""The loop that calls a user's controller for the searcher's operations.
 
-It is used through its methods `train_for_step`, `compute_validation_metrics`, `save` and `load`,
-which all that loop over workloads have; a loop of its own (`run`) is not called. `init` and
-`Trainer` are those that the launcher of trial classes looks for.
+The loop uses the controller's methods `train_for_step`, `compute_validation_metrics`, `save` and
+`load`. A controller's own loop, `run`, is not called. The launcher of trial classes uses `init` and
+`Trainer`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _METHODS = ("train_for_step", "compute_validation_metrics", "save", "load")
 
 @contextmanager
 def init() -> Iterator[TrialContext]:
-    """A trial's context; the generators are seeded."""
+    """Yield the context of a trial, with seeded generators. Close the context at the end."""
     with core.init() as core_context:
         seed_all(core_context.info.trial_seed)
         context = TrialContext(core_context)
@@ -55,10 +55,15 @@ UNKNOWN_EPOCHS = (
 
 
 class Trainer:
-    """Has a controller train as the searcher says."""
+    """Trains a trial by its controller, as the searcher requires."""
 
     def __init__(self, trial: Any, context: TrialContext) -> None:
-        """Raises DetcloudError for a trial without a controller that has the methods."""
+        """Call the controller class's `pre_execute_hook`, and create the controller.
+
+        Raises DetcloudError if `trial_controller_class` lacks `train_for_step`,
+        `compute_validation_metrics`, `save` or `load`, or if the configuration has periods in
+        epochs.
+        """
         self._core, kind = context.core, type(trial).trial_controller_class
         missing = [name for name in _METHODS if not callable(getattr(kind, name, None))]
         if missing:
@@ -86,7 +91,11 @@ class Trainer:
         self._position = Position()
 
     def fit(self) -> None:
-        """Train until nothing is left to do here, then checkpoint unsaved work."""
+        """Train until the searcher is done or the trial must stop, then store unsaved work.
+
+        Raises DetcloudError for lengths in epochs, and for a validation without the searcher's
+        metric.
+        """
         self._core.train.allow_repeats()
         self._restore()
         info = self._core.info
@@ -151,7 +160,11 @@ class Trainer:
         self._position = self._position.after_validation(self._schedule, metric, wanted)
 
     def _answer(self, response: Any) -> dict[str, Any]:
-        """The metrics of a workload's response, which may ask for the trial's end, too."""
+        """Return the metrics of a workload's response.
+
+        If the response of any process requests the end of the trial, the trial stops after the
+        workload.
+        """
         is_asked = bool(response.get("stop_requested")) or self._context.get_stop_requested()
         self._stop_requested = self._from_any(self._stop_requested or is_asked)
         return dict(response.get("metrics", response))
@@ -172,7 +185,7 @@ class Trainer:
             try:
                 self._controller.save(place)
             except FileExistsError:
-                # The first releases had controllers make the folder.
+                # Controllers of the first releases create the folder themselves.
                 place = Path(folder) / "made"
                 self._controller.save(place)
             self._core.checkpoint.upload(place, metadata)
@@ -192,7 +205,7 @@ class Trainer:
 
 
 def _make_controller(kind: Any, trial: Any, context: Any) -> Any:
-    """The controller, which gets of `from_trial`'s parameters those that it names."""
+    """Create the controller by `from_trial`, with the trial and the parameters that it names."""
     known = {"context": context, "env": context.env, "workloads": ()}
     parameters = inspect.signature(kind.from_trial).parameters.values()
     named = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]

@@ -1,4 +1,4 @@
-"""Names that code with a trial controller imports, for its annotations and its own loop."""
+"""Names that code with a trial controller imports, for annotations and for loops."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from detcloud.shared.errors import DetcloudError
 
 
 class SkipWorkloadException(DetcloudError):
-    """An error with which a controller's own loop skips a workload."""
+    """An error with which the loop of a controller skips a workload."""
 
 
 class SkipAnswer:
-    """The answer to a workload that was skipped."""
+    """The answer to a skipped workload."""
 
 
 class Workload:
-    """A stretch of what a trial does; only its kinds are used."""
+    """A part of a trial's work. Only `Kind` is used."""
 
     class Kind(Enum):
         RUN_STEP = 1
@@ -34,7 +34,7 @@ Metrics = dict[str, Any]
 
 
 class _Annotation:
-    """A type for annotations only; no code gets an instance of it."""
+    """A type for annotations. Creating an instance raises DetcloudError."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
         raise DetcloudError(
@@ -52,18 +52,3 @@ class HorovodContext(_Annotation):
 
 class DistributedBackend(_Annotation):
     """Determined's choice of a backend, in the signatures of controllers."""
-
-
-class BatchMetricWriter:
-    """A writer of event files with nothing to do, since every reported number is in them."""
-
-    def on_train_step_end(self, *_arguments: object, **_options: object) -> None:
-        """Do nothing."""
-
-    def on_validation_step_end(self, *_arguments: object, **_options: object) -> None:
-        """Do nothing."""
-
-
-def get_metric_writer() -> BatchMetricWriter:
-    """The writer for a controller."""
-    return BatchMetricWriter()

@@ -1,7 +1,7 @@
 """Determined's `core`: the Core API with lengths in the configuration's unit.
 
-A script for Determined compares `op.length` with the epochs, records or batches it has trained, as
-`searcher.max_length` counts them; detcloud's own Core API counts batches.
+A script for Determined compares `op.length` with the epochs, records or batches trained, in the
+unit of `searcher.max_length`. detcloud's own Core API counts batches.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ _MISSING_PARTS = {
 
 
 class NoChief(DetcloudError, AssertionError):
-    """Processes on several nodes do not know where the first of them is."""
+    """The processes on several nodes were not given the address of the first node."""
 
 
 class DistributedContext(core.DistributedContext):
-    """One process of several, which exchange values also without a launcher.
+    """A process among several that exchange values, with or without a launcher.
 
-    On one node they find each other; on several each needs `chief_ip`, without which NoChief is
-    raised.
+    Processes on a single node find each other. Raises NoChief if processes on several nodes
+    (`local_size` differs from `size`) get no `chief_ip`. `pub_port`, `pull_port`, `port_offset` and
+    `force_tcp` change nothing.
     """
 
     def __init__(  # noqa: PLR0913 - Determined's arguments.
@@ -67,7 +68,7 @@ class DistributedContext(core.DistributedContext):
 
 
 class Unit(Enum):
-    """The unit that the searcher's lengths count in."""
+    """The unit of the searcher's lengths."""
 
     EPOCHS = "EPOCHS"
     RECORDS = "RECORDS"
@@ -75,19 +76,20 @@ class Unit(Enum):
 
 
 class SearcherOperation:
-    """An operation whose `length` is in the configuration's unit."""
+    """An operation of the searcher, with `length` in the configuration's unit."""
 
     def __init__(self, operation: core.SearcherOperation, *, is_chief: bool = True) -> None:
         self._operation, self._is_chief = operation, is_chief
 
     @property
     def length(self) -> int:
-        """The whole training that is wanted, counted from the trial's start."""
+        """The length to train to, in the configuration's unit since the trial's start."""
         return self._operation.length_units
 
     def report_progress(self, length: float) -> None:
-        """Report how much of `length` is done, in its unit; InvalidCall for another share than the
-        whole once the operation is completed.
+        """Report how much of `length` is done, in the same unit.
+
+        Raises InvalidCall after `report_completed`, unless the whole length is reported.
         """
         operation = self._operation
         if operation.completed and length != self.length:
@@ -95,9 +97,10 @@ class SearcherOperation:
         operation.report_progress(operation.length * (length / max(1, self.length)))
 
     def report_completed(self, searcher_metric: Any) -> None:
-        """Give the searcher its metric, once, after the report of the validation; a custom search
-        takes any value that JSON can hold. Of several processes the chief calls it alone, and
-        InvalidCall is raised in others.
+        """Send the searcher's metric, once, after the validation was reported.
+
+        A custom search accepts any value that JSON can contain. Only the chief may call this
+        method; other processes get InvalidCall.
         """
         if not self._is_chief:
             raise InvalidCall("report_completed was called by a process that is not the chief")
@@ -108,7 +111,10 @@ class SearcherOperation:
 
 
 class SearcherContext:
-    """Yields one operation after the other, with lengths in the configuration's unit."""
+    """The searcher's operations, with lengths in the configuration's unit.
+
+    `in_batches` is detcloud's own searcher context.
+    """
 
     def __init__(
         self, searcher: core.SearcherContext, config: Mapping[str, Any], *, is_chief: bool = True
@@ -121,22 +127,25 @@ class SearcherContext:
         searcher_mode: core.SearcherMode = core.SearcherMode.WorkersAskChief,
         auto_ack: bool = True,
     ) -> Iterator[SearcherOperation]:
-        """Yield operations until nothing is left to do here; see detcloud's own.
+        """Yield operations until no work is left for this process.
 
-        The end of the loop needs no acknowledgement, so `auto_ack` changes nothing.
+        `searcher_mode` is that of detcloud's own `operations`. `auto_ack` changes nothing, because
+        the end of the loop needs no acknowledgement.
         """
         for operation in self.in_batches.operations(searcher_mode=searcher_mode):
             yield SearcherOperation(operation, is_chief=self._is_chief)
 
     def ops(self, auto_ack: bool = True) -> Iterator[SearcherOperation]:
-        """The name of `operations` in 0.17."""
+        """Call `operations`, as scripts for 0.17 do."""
         return self.operations(auto_ack=auto_ack)
 
     def acknowledge_out_of_ops(self) -> None:
-        """Do nothing: the exit of the code is the acknowledgement."""
+        """Do nothing: the end of the process is the acknowledgement."""
 
     def get_configured_units(self) -> Unit | None:
-        """The unit of the searcher's lengths; None where they are plain numbers or missing."""
+        """Return the unit of the searcher's lengths, or None if lengths are plain numbers or
+        missing.
+        """
         options = self._config.get("searcher") or {}
         length = options.get("max_length") or options.get("length_per_round")
         unit = options.get("unit") or (
@@ -146,7 +155,7 @@ class SearcherContext:
 
 
 class ContextInfo:
-    """The facts that a context has: a TrialSpec's fields, and those of ClusterInfo."""
+    """Facts about a trial: the fields of a TrialSpec, and all other fields of ClusterInfo."""
 
     def __init__(self, spec: TrialSpec, info: ClusterInfo) -> None:
         self._spec, self._info = spec, info
@@ -156,17 +165,20 @@ class ContextInfo:
 
 
 class Context(core.Context):
-    """The parts of the Core API, which are open from `init` on.
+    """The Core API for a script of Determined, open from `init` on.
 
-    Scripts may leave its `with` block, call `close`, or do neither: then the process's exit code
-    says how the trial ended.
+    Scripts may leave the `with` block, call `close`, or do neither. Without both, the exit code of
+    the process decides how the trial ended.
     """
 
-    # What `close` ends; without it here its generator would end with the call of `init`.
+    # The block that `close` ends. Without this reference, its generator would end with `init`.
     _block: ExitStack | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """A part under its name in 0.17; of others the error says what to write instead."""
+        """Return a part by the name in 0.17.
+
+        Raises AttributeError, with the replacement if known.
+        """
         if name in _FORMER_PARTS:
             return getattr(self, _FORMER_PARTS[name])
         sentence = _MISSING_PARTS.get(name)
@@ -181,7 +193,7 @@ class Context(core.Context):
         return own
 
     def start(self) -> None:
-        """Do nothing: a context is open from the beginning."""
+        """Do nothing: a context is already open."""
 
     def __enter__(self) -> Context:
         return self
@@ -193,7 +205,7 @@ class Context(core.Context):
         traceback: TracebackType | None,
     ) -> bool:
         if kind is None and getattr(sys, "last_value", None) is not None:
-            # Ended by what a script runs at its exit, after the exception that ends it.
+            # Called by an exit handler of the script after an uncaught exception.
             self.abandon()
             return False
         block = self._block
@@ -206,11 +218,11 @@ class Context(core.Context):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """End the context; the trial has ended well unless an exception is given."""
+        """End the context. The trial has succeeded unless an exception is given."""
         self.__exit__(exc_type, exc_val, exc_tb)
 
     def abandon(self) -> None:
-        """Close the files of a process that ends without `close`."""
+        """Close the files in a process that ends without `close`. Do nothing after `close`."""
         if self._block is not None:
             core.Context.close(self)
 
@@ -222,11 +234,18 @@ def init(
     preempt_mode: core.PreemptMode = core.PreemptMode.WorkersAskChief,
     tensorboard_mode: core.TensorboardMode = core.TensorboardMode.AUTO,
 ) -> Context:
-    """The Core API as Determined's scripts know it, for a `with` block or without one.
+    """Open the Core API for a script of Determined, with or without a `with` block.
 
-    Without a cluster checkpoints go to the folder `checkpoint_storage`; on one, where the
-    configuration says. Raises InvalidValue for a storage that is none of them, and for a trial of
-    several slots whose processes do not know each other.
+    Args:
+        distributed: the group of processes; None for a single process or a launcher's workers.
+        checkpoint_storage: without a cluster, the folder for checkpoints: a path, a `file://`
+            address or a section as in the configuration. None for the user's data folder. On a
+            cluster, it is ignored with a printed notice, because the configuration decides.
+        preempt_mode: see `detcloud.core`.
+        tensorboard_mode: see `detcloud.core`.
+
+    Raises InvalidType or InvalidValue if `checkpoint_storage` is no folder, and InvalidValue if a
+    trial with several slots has neither a launcher nor `distributed`.
     """
     info = get_cluster_info()
     distributed = distributed or detect_distributed()
@@ -261,10 +280,10 @@ def dummy_init(
     tensorboard_mode: core.TensorboardMode = core.TensorboardMode.AUTO,
     tensorboard_path: str | Path | None = None,
 ) -> Context:
-    """`init` outside of a cluster, which Determined's scripts call `core._dummy_init`.
+    """Call `init` outside of a cluster, as `core._dummy_init` of Determined's scripts.
 
-    Event files lie beside the checkpoints, whatever `tensorboard_path` is, as a line says. Raises
-    InvalidCall in a trial, where `init` is to be called.
+    `tensorboard_path` is ignored with a printed notice: event files are written next to the
+    checkpoints. Raises InvalidCall in a trial, which must call `init`, and errors of `init`.
     """
     if get_cluster_info() is not None:
         raise InvalidCall("core._dummy_init was called in a trial: call core.init() instead")
@@ -283,12 +302,16 @@ def dummy_init(
 
 
 def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Context:
-    """The context with Determined's searcher and, on a cluster, with Determined's facts too."""
+    """Return a Context with the parts of `context` and Determined's searcher.
+
+    With `info`, the context also has Determined's facts. `context.train` gets the attribute
+    `_report_trial_metrics`.
+    """
     parts: dict[str, Any] = {one.name: getattr(context, one.name) for one in fields(core.Context)}
     parts["searcher"] = SearcherContext(
         context.searcher, context.info.config, is_chief=context.is_chief
     )
-    # What examples reported metrics of any group by before that had a public name.
+    # Examples reported metrics by this name before the function was public.
     vars(context.train)["_report_trial_metrics"] = partial(_report_trial_metrics, context.train)
     if info is not None:
         parts["info"] = ContextInfo(context.info, info)

@@ -24,7 +24,7 @@ _NAMES = ("train", "checkpoint", "distributed", "preempt", "searcher", "info")
 
 @dataclass
 class Config:
-    """The making of an experiment outside of a cluster; in a trial there is one already."""
+    """The configuration of an experiment outside of a cluster. In a trial it is ignored."""
 
     name: str | None = None
     hparams: dict[str, Any] | None = None
@@ -40,15 +40,15 @@ class Config:
 
 
 class DefaultConfig(Config):
-    """The former name of Config."""
+    """Config by a former name."""
 
 
 class UnmanagedConfig(Config):
-    """The former name of Config."""
+    """Config by a former name."""
 
 
 class _Session:
-    """The context between `init` and `close`, and what ends its block."""
+    """The open context between `init` and `close`."""
 
     def __init__(self, block: AbstractContextManager[core.Context]) -> None:
         self.block = block
@@ -59,9 +59,10 @@ _session: _Session | None = None
 
 
 def init(**options: Any) -> None:
-    """Set this module's `train`, `checkpoint` and so on, until `close`.
+    """Set this module's `train`, `checkpoint`, `distributed` and so on, until `close`.
 
-    Takes the arguments of `init_context`.
+    `options` are the arguments of `init_context`. An earlier context is closed first. Raises
+    DetcloudError outside of a cluster.
     """
     global _session
     close()
@@ -83,10 +84,11 @@ def init_context(
     preempt_mode: core.PreemptMode = core.PreemptMode.WorkersAskChief,
     tensorboard_mode: core.TensorboardMode = core.TensorboardMode.AUTO,
 ) -> AbstractContextManager[core.Context]:
-    """The Core API of this trial, for a `with` block.
+    """Return the Core API of this trial, for a `with` block.
 
-    The configuration is the experiment's, so that `config`, `defaults` and `unmanaged` are not
-    used, as a line says; nor is `client`. Raises DetcloudError outside of a cluster.
+    `config`, `defaults` and `unmanaged` are ignored with a printed notice, because the experiment
+    has a configuration. `client` is ignored, too. The other arguments are those of `core.init`.
+    Raises DetcloudError outside of a cluster.
     """
     if get_cluster_info() is None:
         raise DetcloudError(
@@ -107,21 +109,24 @@ def init_context(
 
 
 def alert(title: str = "", description: str = "", level: str = "info") -> None:
-    """Write an alert to the trial's log."""
+    """Write an alert to the trial's log. Raises DetcloudError before `init`."""
     if _session is None:
         raise DetcloudError("core_v2.alert was called before core_v2.init")
     _session.context.alert(title, description, level)
 
 
 def url_reverse_webui_exp_view() -> str:
-    """The command that shows the experiment, since there is no page of it."""
+    """Return the command that shows the experiment. Raises DetcloudError before `init`."""
     if _session is None:
         raise DetcloudError("core_v2.url_reverse_webui_exp_view was called before core_v2.init")
     return f"detcloud describe {_session.context.info.experiment_id}"
 
 
 def close() -> None:
-    """End what `init` began; the trial has ended well."""
+    """Close the context of `init` as successful, and reset this module's objects to None.
+
+    Do nothing without a context.
+    """
     global _session
     if _session is not None:
         _session.block.__exit__(None, None, None)
@@ -131,6 +136,6 @@ def close() -> None:
 
 
 def _abandon() -> None:
-    """Close the files of a process that ends without `close`: its exit code says how it ended."""
+    """Close the files in a process that ends without `close`. The exit code decides the outcome."""
     if _session is not None:
         core.Context.close(_session.context)

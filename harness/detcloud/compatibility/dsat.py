@@ -1,4 +1,4 @@
-"""The functions of Determined's `pytorch.dsat` that scripts call in every run, tuned or not."""
+"""The functions of Determined's `pytorch.dsat` that scripts call even without autotuning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detcloud.compatibility.util_functions import merge_dicts
 from detcloud.shared.errors import DetcloudError
 
 OVERWRITES = "overwrite_deepspeed_args"
-# What the Hugging Face Trainer is told besides, by the names in DeepSpeed's configuration.
+# Flags of the Hugging Face Trainer that must agree with fields of DeepSpeed's configuration.
 _TRAINER_FLAGS = {
     "train_micro_batch_size_per_gpu": "--per_device_train_batch_size",
     "gradient_accumulation_steps": "--gradient_accumulation_steps",
@@ -24,15 +24,18 @@ _TRAINER_FLAGS = {
 def dsat_reporting_context(
     core_context: object, op: object = None, steps_completed: int | None = None
 ) -> Iterator[None]:
-    """A block that reports nothing: only autotuning, which detcloud has not, ends within it."""
+    """Run the block, and do nothing else. Only autotuning, which detcloud lacks, would report."""
     yield
 
 
 def get_ds_config_from_hparams(
     hparams: Mapping[str, Any], base_dir: str | Path = "."
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration: the file that the hyperparameter `deepspeed_config` names, with
-    the values of `overwrite_deepspeed_args` laid over it.
+    """Return the configuration of DeepSpeed with the hyperparameters' overwrites.
+
+    The hyperparameter `deepspeed_config` names a JSON file, relative to `base_dir`. Values of
+    `overwrite_deepspeed_args` replace values of the file. The file is not changed. Raises
+    DetcloudError without `deepspeed_config`, and OSError or ValueError if the file cannot be read.
     """
     if "deepspeed_config" not in hparams:
         known = ", ".join(sorted(hparams)) or "none"
@@ -44,8 +47,11 @@ def get_ds_config_from_hparams(
 
 
 def get_hf_args_with_overwrites(args: Sequence[str], hparams: Mapping[str, Any]) -> list[str]:
-    """The arguments of a script with the Hugging Face Trainer that fit the hyperparameter
-    `overwrite_deepspeed_args`, whose values are written into the file of `--deepspeed`.
+    """Return a script's arguments, adapted to the hyperparameter `overwrite_deepspeed_args`.
+
+    The values are written into the file that follows `--deepspeed` in `args`, and arguments of the
+    Hugging Face Trainer are set to fit. Without the hyperparameter, return a copy of `args`. Raises
+    DetcloudError if `--deepspeed FILE` is missing, OSError or ValueError for the file.
     """
     changed = list(args)
     if not hparams.get(OVERWRITES):
@@ -54,7 +60,7 @@ def get_hf_args_with_overwrites(args: Sequence[str], hparams: Mapping[str, Any])
         raise DetcloudError(f"hyperparameter {OVERWRITES} is set, but there is no --deepspeed FILE")
     place = Path(changed[changed.index("--deepspeed") + 1])
     config = merge_dicts(json.loads(place.read_text(encoding="utf-8")), hparams[OVERWRITES])
-    # Every process of a node writes the same.
+    # Every process of a node writes equal content, so an atomic replacement is safe.
     written = place.with_name(f"{place.name}.{os.getpid()}")
     written.write_text(json.dumps(config), encoding="utf-8")
     written.replace(place)

@@ -1,6 +1,6 @@
 """The exceptions of `determined.errors`, which training code raises and catches.
 
-Only that code raises them: detcloud's own errors are DetcloudError alone.
+Only training code raises them. detcloud's own errors are plain DetcloudErrors.
 """
 
 from __future__ import annotations
@@ -11,61 +11,61 @@ from detcloud.shared.errors import DetcloudError
 
 
 class InternalException(DetcloudError):
-    """An error that Determined's code raised of itself."""
+    """An error of Determined's own code."""
 
 
 class InvalidExperimentException(DetcloudError):
-    """An experiment cannot work."""
+    """An experiment that cannot work."""
 
 
 class InvalidDataTypeException(InvalidExperimentException):
-    """Data have a type with which training cannot work."""
+    """Data of type `kind` that cannot be used for training."""
 
     def __init__(self, kind: type, message: str) -> None:
         super().__init__(f"invalid data type {kind.__name__}: {message}")
 
 
 class InvalidConfigurationException(InvalidExperimentException):
-    """A configuration cannot work."""
+    """A configuration that cannot work. `config` is not part of the message."""
 
     def __init__(self, config: dict[str, Any], message: str) -> None:
         super().__init__(f"invalid configuration: {message}")
 
 
 class InvalidModelException(InvalidExperimentException):
-    """A model cannot be trained."""
+    """A model that cannot be trained."""
 
 
 class InvalidCheckpointException(DetcloudError):
-    """A checkpoint cannot be loaded."""
+    """A checkpoint that cannot be loaded."""
 
 
 class CheckpointStateException(DetcloudError):
-    """A checkpoint is not complete."""
+    """A checkpoint that is not complete."""
 
 
 class CheckpointNotFound(DetcloudError):
-    """There is no such checkpoint."""
+    """A checkpoint that does not exist."""
 
 
 class MultipleDownloadsFailed(DetcloudError):
-    """A checkpoint could be downloaded in no way."""
+    """A checkpoint that could not be downloaded in any way."""
 
 
 class NoDirectStorageAccess(DetcloudError):
-    """The storage of a checkpoint cannot be reached from here."""
+    """A checkpoint storage that cannot be reached from here."""
 
 
 class ProxiedDownloadFailed(DetcloudError):
-    """A checkpoint could not be downloaded through the cluster."""
+    """A checkpoint that could not be downloaded through the cluster."""
 
 
 class EnterpriseOnlyError(DetcloudError):
-    """Only the edition for companies has this."""
+    """A feature that only the enterprise edition has."""
 
 
 class StopLoadingImplementation(DetcloudError):
-    """The code of a trial need not be read on."""
+    """The rest of the trial's code need not be read."""
 
 
 class WorkerError(DetcloudError):
@@ -73,4 +73,4 @@ class WorkerError(DetcloudError):
 
 
 class WorkerFinishedGracefully(DetcloudError):
-    """A process of a trial has ended by itself."""
+    """A process of a trial has ended without being stopped."""

@@ -1,4 +1,4 @@
-"""Small functions of Determined that training code uses and that have no home else."""
+"""Small functions of Determined that training code uses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 VERSION = "0.38.1"
-"""The last release of Determined, whose names are offered."""
+"""The latest release of Determined with supported names."""
 
 
 def set_logger(debug_enabled: bool) -> None:
-    """Log with Determined's format, and with DEBUG or INFO as the lowest level."""
+    """Configure logging with Determined's format, at level DEBUG or INFO.
+
+    Do nothing if logging is configured already.
+    """
     level = logging.DEBUG if debug_enabled else logging.INFO
     logging.basicConfig(level=level, format=LOG_FORMAT)
 
@@ -23,7 +26,7 @@ def set_logger(debug_enabled: bool) -> None:
 def import_from_path(path: str | Path) -> Iterator[None]:
     """Make the modules of a folder, such as a checkpoint's `code`, importable within the block.
 
-    At the end of the block, the modules that it imported from there are removed again.
+    At the end of the block, modules that the block imported from the folder are forgotten.
     """
     folder = str(Path(path).resolve())
     known = set(sys.modules)

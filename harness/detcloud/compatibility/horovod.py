@@ -1,6 +1,6 @@
-"""`determined.horovod.hvd`: Horovod, imported when a name of it is used.
+"""`determined.horovod.hvd`: Horovod, imported at the first use of an attribute.
 
-Determined's examples import `hvd` at the top of a module and use it only where there is Horovod.
+Determined's examples import `hvd` at the top of a module, but use it only with Horovod.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ FRAMEWORKS = ("torch", "tensorflow", "tensorflow.keras")
 
 
 class Horovod:
-    """Horovod for one framework, by default torch."""
+    """The functions of Horovod for a framework, by default torch.
+
+    Attributes are those of `horovod.FRAMEWORK`. Raises ImportError if Horovod is not installed.
+    """
 
     def __init__(self) -> None:
         self._framework = "torch"
 
     def require_horovod_type(self, horovod_type: str, reason: str = "") -> None:
-        """Choose the framework whose functions the other names are."""
+        """Choose the framework. Raises ValueError for another word than those in FRAMEWORKS.
+
+        `reason` changes nothing.
+        """
         if horovod_type not in FRAMEWORKS:
             known = ", ".join(FRAMEWORKS)
             raise ValueError(f"Horovod type {horovod_type!r:.80}: expected one of {known}")

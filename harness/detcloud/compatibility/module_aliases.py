@@ -1,10 +1,10 @@
-"""Determined's private, internal and client modules, which code imports public names from."""
+"""Determined's private, internal and client modules from which code imports public names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Below a module, the modules whose names are its own too.
+# Private modules, by the module in which their names are public.
 PRIVATE_MODULES: Mapping[str, str] = {
     "": "_env_context _execution _experiment_config _hparam _import _info _native"
     " _rendezvous_info _train_context _trial _trial_context _trial_controller",
@@ -27,10 +27,9 @@ PRIVATE_MODULES: Mapping[str, str] = {
 INTERNAL_MODULES = (
     "common.constants common.context common.requests common.storage common.types common._logging"
     " constants exec.launch exec.prep_container exec.worker_process_wrapper gpu hooks ipc"
-    " monkey_patch tensorboard.base tensorboard.build tensorboard.util"
-    " tensorboard.metric_writers.callback tensorboard.metric_writers.tensorflow _generic _execution"
+    " monkey_patch tensorboard.base tensorboard.util _generic _execution"
 )
-# Modules of its client.
+# Modules of Determined's client.
 CLIENT_MODULES = (
     "cli deploy common.api._session common.api.authentication common.api.bindings"
     " common.api.logs common.api.metric common.api.request"

@@ -1,4 +1,4 @@
-"""Modules of Determined's names: `determined` and what is below it, made from `names.py`."""
+"""The modules `determined` and `determined.*`, built from the tables in `names.py`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,28 @@ else:
 
 
 class UnsupportedName(ImportError):
-    """A name of Determined that detcloud does not have; the message says what to write instead."""
+    """A name of Determined that detcloud does not support. The message names the replacement."""
 
 
 def install_modules() -> None:
-    """Install the import hook that provides the modules of `names.py`, once in a process."""
+    """Install the import hook that provides the modules of `names.py`, if not yet installed."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def module_namespace(module: str) -> Mapping[str, object]:
-    """The globals of one of these modules: names are looked up when they are used, since most of
-    them need torch or more.
+    """Return the globals of a module: `__all__` and a `__getattr__`.
+
+    Objects are imported when they are used, because most need torch or other large packages.
     """
     return {"__getattr__": _name_finder(module), "__all__": sorted(MODULES[module].offered)}
 
 
 def run_program(module: str) -> None:
-    """Run detcloud's program in the place of Determined's, for `python -m determined.launch.x`."""
+    """Run detcloud's program in place of Determined's, for example `determined.launch.horovod`.
+
+    Raises SystemExit if the module has no program.
+    """
     import runpy
 
     program = MODULES[module].program
@@ -50,7 +54,7 @@ def run_program(module: str) -> None:
 
 
 class _Finder(MetaPathFinder, InspectLoader):
-    """Finds and loads the modules of `names.py` below the root."""
+    """The finder and loader of the modules in `names.py`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -78,14 +82,18 @@ def _name_finder(module: str) -> Callable[[str], Any]:
     names = MODULES[module]
 
     def find_name(name: str) -> Any:
-        """The object of a name; ImportError with a sentence for one that is not supported."""
+        """Return the object or module with this name.
+
+        Raises UnsupportedName with the replacement if the name is not supported, and AttributeError
+        for an unknown name.
+        """
         if f"{module}.{name}" in MODULES:
             return importlib.import_module(f"{module}.{name}")
         if name in names.offered:
             place, _, attribute = names.offered[name].partition(":")
             found = importlib.import_module(place)
             return getattr(found, attribute) if attribute else found
-        # Tools look for names with an underscore in any module.
+        # Tools ask every module for names with an underscore, which must be an AttributeError.
         otherwise = None if name.startswith("_") else names.otherwise
         sentence = names.missing.get(name, otherwise)
         if sentence is not None:

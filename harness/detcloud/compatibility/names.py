@@ -1,49 +1,18 @@
-"""The public names of Determined 0.12 to 0.38.1: what each is here, or what to write instead."""
+"""The public names of Determined 0.12 to 0.38.1, with objects of detcloud or replacements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from detcloud.compatibility.client_names import CLIENT, NO_CLIENT
 from detcloud.compatibility.module_aliases import CLIENT_MODULES, INTERNAL_MODULES, PRIVATE_MODULES
+from detcloud.compatibility.name_tables import Module, all_missing, same_names
 
 ROOT = "determined"
 FORMER_ROOT = "determined_common"
 
 
-@dataclass(frozen=True)
-class Module:
-    """The names of one of Determined's modules.
-
-    `offered` maps a name to `module:attribute` of detcloud, or to a module; `missing` maps a name
-    to the sentence that says what to write instead, and `otherwise` is that of any other name.
-    `program` is detcloud's module that is run for `python -m`.
-    """
-
-    offered: Mapping[str, str] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
-    program: str | None = None
-    otherwise: str | None = None
-
-
-def _same_names(place: str, names: str) -> dict[str, str]:
-    return {name: f"{place}:{name}" for name in names.split()}
-
-
-def _all_missing(names: str, sentence: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), sentence)
-
-
 _INTERNAL = "it belonged to Determined's own machinery; code that trains does not need it."
-_NO_CLIENT = (
-    "a trial holds no credential of the cluster; outside of trials, use detcloud.Client or the"
-    " detcloud command."
-)
-_NO_MODEL_IDS = "models have names and no ids: use get_model(NAME)."
-_NAMED_WORKSPACES = (
-    "a workspace is there while experiments are in it: write its name into their configurations."
-)
-_SORTED = "lists have one order; sort what they give."
 _LOCAL = (
     "core.init() and pytorch.init(hparams=...) work outside of a trial too, and"
     " PyTorchTrialContext.from_config(config) makes a context to try a trial with."
@@ -70,7 +39,7 @@ _NO_UNMANAGED = (
     "create the experiment with detcloud.Client; its trials run on the cluster's agents."
 )
 
-_CHECKS = _same_names(
+_CHECKS = same_names(
     "detcloud.compatibility.checks",
     "CheckFailedError check_eq check_eq_len check_false check_gt check_gt_eq check_in"
     " check_isinstance check_issubclass check_len check_lt check_lt_eq check_none"
@@ -79,14 +48,14 @@ _CHECKS = _same_names(
     " is_subclass is_type len_eq lt lt_eq not_eq not_in true",
 )
 _BATCH_PROCESS = {
-    **_same_names(
+    **same_names(
         "detcloud.pytorch.batch_process",
         "TorchBatchProcessor TorchBatchProcessorContext torch_batch_process",
     ),
     "get_default_device": "detcloud.pytorch.batch_process:default_device",
 }
 
-_DSAT = _same_names(
+_DSAT = same_names(
     "detcloud.compatibility.dsat",
     "dsat_reporting_context get_ds_config_from_hparams get_hf_args_with_overwrites",
 )
@@ -96,59 +65,39 @@ _TRANSFORMERS = Module(
         "get_hf_args_with_overwrites": _DSAT["get_hf_args_with_overwrites"],
     }
 )
-_CLIENT = Module(
-    offered=_same_names(
-        "detcloud.compatibility.client",
-        "Experiment ExperimentReference ExperimentState Trial TrialReference create_experiment"
-        " create_model create_workspace get_checkpoint get_experiment get_model get_models"
-        " get_session_username get_trial get_workspace iter_trials_metrics list_experiments"
-        " list_models list_workspaces login stream_trials_metrics stream_trials_training_metrics"
-        " stream_trials_validation_metrics",
-    )
-    | _same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion")
-    | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
-    | _same_names(
-        "detcloud.compatibility.handles",
-        "Checkpoint CheckpointSortBy CheckpointTrainingMetadata DownloadMode OrderBy",
-    )
-    | _same_names(
-        "detcloud.compatibility.trial_metrics", "TrainingMetrics TrialMetrics ValidationMetrics"
-    )
-    | {"Determined": "detcloud.compatibility.client:Cluster"},
-    missing={
-        "get_model_by_id": _NO_MODEL_IDS,
-        **_all_missing("CheckpointOrderBy TrialOrderBy TrialSortBy", _SORTED),
-        **_all_missing("delete_workspace", _NAMED_WORKSPACES),
-        **_all_missing("User create_user get_user_by_name list_users logout whoami", _NO_CLIENT),
-        **_all_missing("Session _determined _require_singleton", _NO_CLIENT),
-    },
-    otherwise=_NO_CLIENT,
-)
 _EXPERIMENTAL = Module(
-    offered=_CLIENT.offered,
+    offered=CLIENT.offered,
     missing={
-        **_CLIENT.missing,
-        **_all_missing("Mode create init_native", _NATIVE),
-        **_all_missing(
+        **CLIENT.missing,
+        **all_missing("Mode create init_native", _NATIVE),
+        **all_missing(
             "create_trial_instance test_one_batch",
             "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
         ),
     },
 )
-# The modules of `common.experimental`, from which it took the same classes.
+_METRIC_WRITERS = Module(
+    offered=same_names("detcloud.compatibility.metric_writers", "BatchMetricWriter MetricWriter"),
+    otherwise=_INTERNAL,
+)
+_TORCH_WRITER_PLACE = "detcloud.pytorch.event_files:TorchWriter"
+_TORCH_WRITER = Module(
+    offered={"TorchWriter": _TORCH_WRITER_PLACE, "_TorchWriter": _TORCH_WRITER_PLACE}
+)
+# Modules of `common.experimental` that had the same classes.
 _CLIENT_PARTS = "checkpoint determined experiment metrics model project trial workspace"
 
 _MODULES: dict[str, Module] = {
     "": Module(
         offered={
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.cluster_info",
                 "ClusterInfo RendezvousInfo ResourcesInfo TrialInfo get_cluster_info",
             ),
-            **_same_names("detcloud.compatibility.functions", "LOG_FORMAT import_from_path"),
+            **same_names("detcloud.compatibility.functions", "LOG_FORMAT import_from_path"),
             "ExperimentConfig": "detcloud.shared.experiment_config:ExperimentConfig",
             "InvalidHP": "detcloud.shared.errors:InvalidHP",
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.trial_controller", "Trial TrialContext TrialController"
             ),
             "LegacyTrial": "detcloud.compatibility.trial_controller:Trial",
@@ -159,10 +108,10 @@ _MODULES: dict[str, Module] = {
         },
         missing={
             "metadata": _INTERNAL,
-            **_all_missing("NativeContext", _NATIVE),
-            **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
-            **_all_missing("LoopTrialController load", _CONTROLLER),
-            **_all_missing(
+            **all_missing("NativeContext", _NATIVE),
+            **all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
+            **all_missing("LoopTrialController load", _CONTROLLER),
+            **all_missing(
                 "_catch_sys_exit _get_gpus _load_trial_for_checkpoint_export"
                 " _local_execution_manager _make_local_execution_env"
                 " _make_local_execution_exp_config _make_test_experiment_config",
@@ -171,7 +120,7 @@ _MODULES: dict[str, Module] = {
         },
     ),
     "workload": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.compatibility.controller_types",
             "Metrics Response ResponseFunc Stream Workload",
         )
@@ -185,13 +134,13 @@ _MODULES: dict[str, Module] = {
     ),
     "core": Module(
         offered={
-            **_same_names(
+            **same_names(
                 "detcloud.core",
                 "CheckpointContext DownloadMode EarlyExitReason"
                 " PreemptContext PreemptMode ProfilerContext SearcherMode TensorboardMode"
                 " TrainContext",
             ),
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.core",
                 "Context DistributedContext SearcherContext SearcherOperation Unit init",
             ),
@@ -205,7 +154,7 @@ _MODULES: dict[str, Module] = {
             "DummyTrainContext": "detcloud.core:TrainContext",
         },
         missing={
-            **_all_missing(
+            **all_missing(
                 "DummyExperimentalCoreContext ExperimentalCoreContext MetricsContext"
                 " SearcherContextMissing _DummyMetricsContext _MetricsContext _PreemptionWatcher"
                 " _get_storage_manager _parse_searcher_max_length _parse_searcher_units"
@@ -219,7 +168,7 @@ _MODULES: dict[str, Module] = {
             "InvalidHP": "detcloud.shared.errors:InvalidHP",
             "SkipWorkloadException": "detcloud.compatibility.controller_types"
             ":SkipWorkloadException",
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.errors",
                 "CheckpointNotFound CheckpointStateException EnterpriseOnlyError InternalException"
                 " InvalidCheckpointException InvalidConfigurationException"
@@ -231,39 +180,49 @@ _MODULES: dict[str, Module] = {
     ),
     "pytorch": Module(
         offered={
-            **_same_names(
+            **same_names(
                 "detcloud.pytorch",
                 "Batch CheckpointLoadContext ClipGradsL2Norm ClipGradsL2Value DataLoader Epoch"
                 " LRScheduler MetricReducer PyTorchExperimentalContext PyTorchTrial"
                 " PyTorchTrialContext Reducer TorchData Trainer adapt_batch_sampler data_length"
                 " init load_trial_from_checkpoint_path reset_parameters",
             ),
-            **_same_names(
+            **same_names(
                 "detcloud.pytorch.samplers",
                 "DistributedBatchSampler RepeatBatchSampler SkipBatchSampler",
             ),
             "PyTorchCallback": "detcloud.pytorch.callback:FormerCallback",
             "TrainUnit": "detcloud.pytorch.periods:Period",
             "to_device": "detcloud.pytorch.batch_data:move_to_device",
-            # Private names that its examples import.
+            # Private names that Determined's examples import.
             "_Data": "detcloud.pytorch:TorchData",
             "_SimpleReducer": "detcloud.pytorch.reducers:FunctionReducer",
             "_simple_reduce_metrics": "detcloud.pytorch.metrics:reduce_values",
         },
-        missing=_all_missing("PyTorchTrialController _PyTorchTrialController", _CONTROLLER),
+        missing=all_missing("PyTorchTrialController _PyTorchTrialController", _CONTROLLER),
     ),
     "tensorboard": Module(
-        offered=_same_names(
-            "detcloud.compatibility.controller_types", "BatchMetricWriter get_metric_writer"
+        offered=same_names(
+            "detcloud.compatibility.metric_writers",
+            "BatchMetricWriter MetricWriter get_base_path get_metric_writer",
         ),
         otherwise=_INTERNAL,
     ),
-    "tensorboard.metric_writers": Module(),
-    "tensorboard.metric_writers.pytorch": Module(
-        offered={"TorchWriter": "detcloud.pytorch.event_files:TorchWriter"}
+    "tensorboard.metric_writers": _METRIC_WRITERS,
+    "tensorboard.metric_writers.base": _METRIC_WRITERS,
+    "tensorboard.metric_writers.callback": _METRIC_WRITERS,
+    "tensorboard.metric_writers.pytorch": _TORCH_WRITER,
+    "pytorch.tensorboard_writer": _TORCH_WRITER,
+    "tensorboard.metric_writers.tensorflow": Module(offered={"TFWriter": _TORCH_WRITER_PLACE}),
+    "tensorboard.metric_writers.util": Module(
+        offered=same_names("detcloud.compatibility.util_functions", "is_numerical_scalar")
+    ),
+    "tensorboard.build": Module(
+        offered=same_names("detcloud.compatibility.metric_writers", "get_base_path"),
+        otherwise=_INTERNAL,
     ),
     "pytorch.samplers": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.pytorch.samplers",
             "DistributedBatchSampler DistributedSampler RepeatBatchSampler RepeatSampler"
             " ReproducibleShuffleBatchSampler ReproducibleShuffleSampler SkipBatchSampler"
@@ -271,7 +230,7 @@ _MODULES: dict[str, Module] = {
         )
     ),
     "pytorch.deepspeed": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.deepspeed",
             "DeepSpeedTrial DeepSpeedTrialContext ModelParallelUnit Trainer init"
             " make_data_parallel_mpu make_deepspeed_mpu overwrite_deepspeed_config",
@@ -280,7 +239,7 @@ _MODULES: dict[str, Module] = {
     ),
     "pytorch.dsat": Module(
         offered=_DSAT,
-        missing=_all_missing(
+        missing=all_missing(
             "ASHADSATSearchData ASHADSATSearchMethod BaseDSATSearchMethod"
             " BinarySearchDSATSearchMethod DSATModelProfileInfoTrial DSATSearchData DSATTrial"
             " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod"
@@ -293,79 +252,78 @@ _MODULES: dict[str, Module] = {
     ),
     "pytorch.experimental": Module(offered=_BATCH_PROCESS),
     "experimental.inference": Module(offered=_BATCH_PROCESS),
-    "pytorch.lightning": Module(missing=_all_missing("LightningAdapter", _NO_LIGHTNING)),
+    "pytorch.lightning": Module(missing=all_missing("LightningAdapter", _NO_LIGHTNING)),
     "keras": Module(
         offered={"DeterminedCallback": "detcloud.keras:DeterminedCallback"},
         missing={
-            **_all_missing(
+            **all_missing(
                 "ArrayLike InputData SequenceAdapter TFKerasContext TFKerasExperimentalContext"
                 " TFKerasNativeContext TFKerasTrainConfig TFKerasTrial TFKerasTrialContext"
                 " TFKerasTrialController get_rng_state set_rng_state",
                 _NO_KERAS_TRIAL,
             ),
-            **_all_missing("TFKerasTensorBoard TensorBoard", _NO_KERAS_EVENTS),
+            **all_missing("TFKerasTensorBoard TensorBoard", _NO_KERAS_EVENTS),
             "load_model_from_checkpoint_path": _NO_KERAS_WEIGHTS,
         },
     ),
     "keras.callbacks": Module(
         missing={
-            **_all_missing("Callback EarlyStopping ReduceLROnPlateau", _NO_KERAS_CALLBACK),
+            **all_missing("Callback EarlyStopping ReduceLROnPlateau", _NO_KERAS_CALLBACK),
             "TensorBoard": _NO_KERAS_EVENTS,
         }
     ),
     "transformers": _TRANSFORMERS,
-    # Its place in the releases around 0.23.
+    # The name of the module in the releases around 0.23.
     "integrations": Module(),
     "integrations.huggingface": _TRANSFORMERS,
     "lightning": Module(),
     "lightning.experimental": Module(offered={"DetLogger": "detcloud.lightning:DetLogger"}),
     "estimator": Module(
-        missing=_all_missing(
-            "EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR
-        ),
+        missing=all_missing("EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR),
         otherwise=_NO_ESTIMATOR,
     ),
     "searcher": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.searcher",
             "Close Create ExitedReason LocalSearchRunner Operation Progress SearchMethod"
             " SearchRunner SearcherState Shutdown ValidateAfter",
         ),
-        missing=_all_missing(
+        missing=all_missing(
             "CoreSearchRunner RemoteSearchRunner", "run a LocalSearchRunner beside the cluster."
         ),
     ),
     "experimental": _EXPERIMENTAL,
-    "experimental.client": _CLIENT,
+    "experimental.client": CLIENT,
+    **{f"experimental.{name}": CLIENT for name in ("checkpoint", "metrics", "model")},
     "experimental.core_v2": Module(
         offered={
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.core_v2",
                 "Config DefaultConfig UnmanagedConfig alert checkpoint close distributed info init"
                 " init_context preempt searcher train url_reverse_webui_exp_view",
             ),
             "DistributedContext": "detcloud.compatibility.core:DistributedContext",
-            **_same_names("detcloud.core", "PreemptMode TensorboardMode"),
+            **same_names("detcloud.core", "PreemptMode TensorboardMode"),
         },
     ),
     "experimental.unmanaged": Module(
-        missing=_all_missing(
+        missing=all_missing(
             "build_unmanaged_trial_cluster_info create_unmanaged_cluster_info"
             " create_unmanaged_experiment create_unmanaged_trial"
             " create_unmanaged_trial_cluster_info init url_reverse_webui_exp_view",
             _NO_UNMANAGED,
         )
     ),
-    "experimental.keras": Module(missing=_all_missing("init", _NATIVE)),
+    "experimental.keras": Module(missing=all_missing("init", _NATIVE)),
     "common": Module(
         offered={"set_logger": "detcloud.compatibility.functions:set_logger"},
     ),
     "common.check": Module(offered=_CHECKS),
     "common.experimental": _EXPERIMENTAL,
-    **{f"common.experimental.{name}": _CLIENT for name in _CLIENT_PARTS.split()},
+    **{f"common.experimental.{name}": CLIENT for name in _CLIENT_PARTS.split()},
     "common.util": Module(
         offered={
-            **_same_names(
+            **same_names(
                 "detcloud.compatibility.util_functions",
                 "chunks preserve_random_state safe_load_yaml_with_exceptions strtobool"
                 " yaml_safe_dump",
@@ -376,7 +334,7 @@ _MODULES: dict[str, Module] = {
             "_LEGACY_VALIDATION": "detcloud.compatibility.util_functions:VALIDATION_GROUP",
             "_INFERENCE": "detcloud.compatibility.util_functions:INFERENCE_GROUP",
         },
-        missing=_all_missing(
+        missing=all_missing(
             "debug_mode deprecated get_config_path get_default_master_address"
             " get_max_retries_config is_protobuf_timestamp parse_protobuf_timestamp sizeof_fmt"
             " wait_for",
@@ -384,27 +342,27 @@ _MODULES: dict[str, Module] = {
         ),
     ),
     "common.api": Module(
-        missing=_all_missing("Session UnauthSession", _NO_CLIENT), otherwise=_NO_CLIENT
+        missing=all_missing("Session UnauthSession", NO_CLIENT), otherwise=NO_CLIENT
     ),
     "common.api.errors": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.compatibility.client_errors",
             "APIException BadRequestException ForbiddenException MasterNotFoundException"
             " NotFoundException UnauthenticatedException",
         ),
-        otherwise=_NO_CLIENT,
+        otherwise=NO_CLIENT,
     ),
     "common.api.certs": Module(
-        missing=_all_missing("Cert cli_cert", _NO_CLIENT), otherwise=_NO_CLIENT
+        missing=all_missing("Cert cli_cert", NO_CLIENT), otherwise=NO_CLIENT
     ),
     "util": Module(
-        offered=_same_names(
+        offered=same_names(
             "detcloud.compatibility.util_functions",
             "calculate_batch_sizes download_gcs_blob_with_backoff filter_duplicates"
             " force_create_symlink get_member_func has_param is_numerical_scalar is_overridden"
             " make_metrics merge_dicts rmtree_nfs_safe wrap_metrics",
         ),
-        missing=_all_missing(
+        missing=all_missing(
             "check_sshd forward_signals humanize_float json_encode"
             " legacy_trial_entrypoint_to_script make_timing_log"
             " mask_checkpoint_storage mask_config_dict match_legacy_trial_class"
@@ -417,14 +375,14 @@ _MODULES: dict[str, Module] = {
             "HorovodContext": "detcloud.compatibility.controller_types:HorovodContext",
             "hvd": "detcloud.compatibility.horovod:hvd",
         },
-        missing=_all_missing(
+        missing=all_missing(
             "create_hostlist_arg create_network_interface_arg_if_specified"
             " create_performance_args create_run_command",
             _INTERNAL,
         ),
     ),
     "exec": Module(otherwise=_INTERNAL),
-    # One worker of a trial class, as scripts around a launcher start it.
+    # Scripts around a launcher run this module as a worker of a trial class.
     "exec.harness": Module(program="detcloud.launch.trial_worker", otherwise=_INTERNAL),
     "launch": Module(),
     **{
@@ -440,7 +398,7 @@ _MODULES: dict[str, Module] = {
     },
 }
 
-# The name of `core` before it was public, when its classes had other names.
+# The private predecessor of `core`. Some classes had other names.
 _CORE = _MODULES["core"].offered
 _FORMER_CORE = {
     "Checkpointing": "CheckpointContext",
@@ -464,11 +422,11 @@ for _parent, _names in PRIVATE_MODULES.items():
 for _name in INTERNAL_MODULES.split():
     _MODULES.setdefault(_name, Module(otherwise=_INTERNAL))
 for _name in CLIENT_MODULES.split():
-    _MODULES.setdefault(_name, Module(otherwise=_NO_CLIENT))
+    _MODULES.setdefault(_name, Module(otherwise=NO_CLIENT))
 
 MODULES: Mapping[str, Module] = {
     **{f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()},
-    # A package beside it until 0.13.
+    # Until 0.13, `common` was also a package of its own.
     **{
         f"{FORMER_ROOT}{name.removeprefix('common')}": module
         for name, module in _MODULES.items()

@@ -1,4 +1,4 @@
-"""Putting the package `determined` of detcloud first on a trial's path."""
+"""Putting detcloud's package `determined` first on a trial's path."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ SETTING = "determined_compatibility"
 
 
 def offer_determined(config: Mapping[str, Any]) -> str | None:
-    """Make `import determined` import detcloud's package in this process and its children, unless
-    the configuration turns it off with `environment.determined_compatibility`.
+    """Make `import determined` import detcloud's package, in this process and its children.
 
-    Returns a notice for the log if this hides another package of that name.
+    Change sys.path and the environment's path. Do nothing if `environment.determined_compatibility`
+    of the configuration is false. Return a notice for the log if this hides an installed package
+    `determined`, otherwise None.
     """
     if (config.get("environment") or {}).get(SETTING, True) is False:
         return None

@@ -1,4 +1,4 @@
-"""Determined's reports of metrics, as its client gives them for a trial and for several."""
+"""Reports of metrics in the form of Determined's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TRAINING, VALIDATION = "training", "validation"
 
 @dataclass(frozen=True)
 class TrialMetrics:
-    """One report of a trial's metrics; those of single batches are not kept."""
+    """A report of a trial's metrics. Metrics of single batches are not kept.
+
+    `trial_run_id` is always 0, because detcloud does not number the runs of a trial in reports.
+    """
 
     trial_id: int
     steps_completed: int
@@ -21,6 +24,7 @@ class TrialMetrics:
     metrics: dict[str, Any]
     group: str
     batch_metrics: None = None
+    trial_run_id: int = 0
 
     @property
     def total_batches(self) -> int:
@@ -32,7 +36,7 @@ TrainingMetrics = ValidationMetrics = TrialMetrics
 
 
 def to_trial_metrics(trial_id: int, report: MetricReport) -> TrialMetrics:
-    """The report of a trial under Determined's names."""
+    """Convert a report of a trial into Determined's form."""
     end = datetime.fromtimestamp(report["time_ms"] / 1000, UTC)
     names = (report["steps_completed"], end, report["metrics"], report["group"])
     return TrialMetrics(trial_id, *names)

@@ -32,25 +32,31 @@ _FALSE_WORDS = frozenset({"", "n", "no", "f", "false", "off", "0"})
 
 
 def has_param(fn: Callable[..., Any], name: str, pos: int | None = None) -> bool:
-    """Whether a function has a parameter of that name, or one at position `pos`."""
+    """Return whether a function has a parameter `name`, or a parameter at position `pos`."""
     names = inspect.getfullargspec(fn).args
     return name in names or (pos is not None and pos < len(names))
 
 
 def is_overridden(full_method: Any, parent_class: type) -> bool:
-    """Whether a method is defined by another class than `parent_class`."""
+    """Return whether a method is defined by another class than `parent_class`.
+
+    Classes are compared by name. An object without a qualified name is not overridden.
+    """
     place = getattr(full_method, "__qualname__", None)
     return place is not None and place.partition(".")[0] != parent_class.__name__
 
 
 def get_member_func(obj: Any, func_name: str) -> Any:
-    """The method of that name, or None."""
+    """Return the callable attribute `func_name` of an object, or None."""
     member = getattr(obj, func_name, None)
     return member if callable(member) else None
 
 
 def merge_dicts(base_dict: Mapping[Any, Any], source_dict: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The first mapping with the second laid over it, inside maps too; both stay as they are."""
+    """Return a deep copy of `base_dict` in which values of `source_dict` replace or extend values.
+
+    Mappings in both are merged recursively.
+    """
     merged = copy.deepcopy(dict(base_dict))
     for key, value in source_dict.items():
         inner = base_dict.get(key)
@@ -60,7 +66,7 @@ def merge_dicts(base_dict: Mapping[Any, Any], source_dict: Mapping[Any, Any]) ->
 
 
 def is_numerical_scalar(n: Any) -> bool:
-    """Whether a value is one number, or an array of one."""
+    """Return whether a value is a number, or an array with a single element."""
     if isinstance(n, numbers.Number):
         return True
     return hasattr(n, "item") and getattr(n, "size", 0) == 1
@@ -69,7 +75,9 @@ def is_numerical_scalar(n: Any) -> bool:
 def filter_duplicates(
     in_list: Collection[Any], sorter: Callable[[Collection[Any]], Collection[Any]] = sorted
 ) -> set[Any]:
-    """The items that are more than once in a list."""
+    """Return the items that occur more than once in a list. `sorter` must bring equal items
+    together.
+    """
     items = list(sorter(in_list))
     return {after for before, after in itertools.pairwise(items) if before == after}
 
@@ -79,9 +87,10 @@ def rmtree_nfs_safe(
     ignore_errors: bool = False,
     onerror: Callable[..., Any] | None = None,
 ) -> None:
-    """Remove a folder; one that network storage still shows as filled is tried again.
+    """Remove a folder with its content. Try up to four times, for network file systems.
 
-    `onerror(function, path, error)` is called for what cannot be removed.
+    `ignore_errors` and `onerror(function, path, error)` are those of shutil.rmtree. Raises OSError
+    if the last attempt fails.
     """
     handler: dict[str, Any] = {} if onerror is None else {"onerror": onerror}
     for attempt in range(4):
@@ -96,7 +105,10 @@ def rmtree_nfs_safe(
 
 
 def force_create_symlink(src: str, dst: str) -> None:
-    """Make `dst` a link to `src`, in the place of what was there."""
+    """Make `dst` a symbolic link to `src`.
+
+    Delete an existing file, link or folder at `dst` first.
+    """
     target = Path(dst)
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
@@ -106,7 +118,7 @@ def force_create_symlink(src: str, dst: str) -> None:
 
 
 def preserve_random_state(fn: Callable[..., Returned]) -> Callable[..., Returned]:
-    """The function, which leaves Python's generator of random numbers as it was."""
+    """Decorate a function so that Python's random generator has the same state after a call."""
 
     @functools.wraps(fn)
     def call(*arguments: Any, **options: Any) -> Returned:
@@ -121,7 +133,11 @@ def preserve_random_state(fn: Callable[..., Returned]) -> Callable[..., Returned
 
 @preserve_random_state
 def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: int = 32) -> Any:
-    """The bytes of an object in a bucket of Google's, after as many tries as it takes."""
+    """Return the bytes of an object in a bucket of Google Cloud Storage.
+
+    Try up to `n_retries` times, with growing pauses of at most `max_backoff` seconds. Raises
+    DetcloudError if all attempts fail.
+    """
     for attempt in range(n_retries):
         try:
             return blob.download_as_string()
@@ -134,8 +150,12 @@ def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: 
 def make_metrics(
     num_inputs: int | None, batch_metrics: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The metrics of batches and the mean of each, None where it has none."""
-    # Imported here: it needs torch.
+    """Return `batch_metrics` and `avg_metrics`, with the mean of each metric or None without a
+    mean.
+
+    The result has `num_inputs`, too, unless None.
+    """
+    # This import loads torch.
     from detcloud.pytorch.metrics import MetricAverage
 
     average = MetricAverage()
@@ -148,14 +168,18 @@ def make_metrics(
 
 
 def wrap_metrics(metrics: Any, stop_requested: bool, **_others: bool) -> dict[str, Any]:
-    """The answer to a workload: its metrics, and whether the code asks for the trial's end."""
+    """Return a workload's answer, `{"metrics": ..., "stop_requested": ...}`. Others are ignored."""
     return {"metrics": metrics, "stop_requested": stop_requested}
 
 
 def calculate_batch_sizes(
     hparams: Mapping[str, Any], slots_per_trial: int, trialname: str
 ) -> tuple[int, int]:
-    """The records of a slot's share of a batch, and of the whole batch that comes of that."""
+    """Return the records of a slot's share of a batch, and of the whole batch without a remainder.
+
+    Raises DetcloudError, naming `trialname`, unless hyperparameter `global_batch_size` is an
+    integer of at least the number of slots.
+    """
     size, slots = hparams.get("global_batch_size"), max(1, slots_per_trial)
     if isinstance(size, bool) or not isinstance(size, int) or size < slots:
         raise DetcloudError(
@@ -172,13 +196,16 @@ def chunks(lst: Sequence[Item], chunk_size: int) -> Iterator[Sequence[Item]]:
 
 
 def strtobool(val: str) -> bool:
-    """Whether a word means yes: any but the usual ones for no."""
+    """Return False for "", n, no, f, false, off and 0 in any case, and True for other words."""
     return val.lower() not in _FALSE_WORDS
 
 
 @accept_names(f="yaml_file")
 def safe_load_yaml_with_exceptions(yaml_file: IO[Any] | str) -> Any:
-    """The document of a YAML text or open file, plain values only; `1e-3` is a number."""
+    """Return the document of a YAML text or open file, with plain values; `1e-3` is a number.
+
+    Raises yaml.YAMLError for an invalid document, and DetcloudError without PyYAML.
+    """
     yaml = _yaml()
     loader: Any = type("Loader", (yaml.SafeLoader,), {})
     loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, list("-+0123456789"))
@@ -188,7 +215,10 @@ def safe_load_yaml_with_exceptions(yaml_file: IO[Any] | str) -> Any:
 def yaml_safe_dump(
     data: Any, stream: IO[Any] | None = None, default_flow_style: bool | None = None
 ) -> str | None:
-    """The YAML text of plain values, or None where it is written to `stream`."""
+    """Return plain values as YAML text, or write the text to `stream` and return None.
+
+    Raises DetcloudError without PyYAML.
+    """
     text: str | None = _yaml().safe_dump(
         data, stream, sort_keys=False, default_flow_style=bool(default_flow_style)
     )

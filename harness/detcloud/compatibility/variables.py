@@ -1,4 +1,4 @@
-"""The environment variables by which code for Determined knows its trial."""
+"""The environment variables with facts about the trial, for code written for Determined."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from detcloud.compatibility.path import SETTING
 
-# The system takes no longer one: the start would fail.
+# The system refuses to start a process with a longer variable.
 VARIABLE_BYTES_MAX = 120 * 1024
 
 
 def determined_variables(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The variables for a trial with this specification, as JSON has it.
+    """Return the variables for a trial with this specification, which is in JSON form.
 
-    None where the configuration turns compatibility off. One that is too long is left out; nothing
-    in them is secret, as nothing in the specification's configuration is.
+    Return an empty dict if the configuration disables compatibility. A variable that is too long is
+    left out. No variable is secret, because the specification's configuration has no secrets.
     """
     return {name: value for name, value in _variables(spec).items() if not _is_too_long(value)}
 
 
 def overlong_variables(spec: Mapping[str, Any]) -> list[str]:
-    """The variables that are left out because the system takes none so long."""
+    """Return the sorted names of variables that `determined_variables` leaves out as too long."""
     return sorted(name for name, value in _variables(spec).items() if _is_too_long(value))
 
 

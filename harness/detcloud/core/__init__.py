@@ -1,4 +1,4 @@
-"""The Core API: reports, checkpoints, preemption and the searcher's operations for any script."""
+"""The Core API: reports, checkpoints, preemption and searcher operations for training scripts."""
 
 from detcloud.core.checkpoint import CheckpointContext, DownloadMode
 from detcloud.core.checkpoint_reader import CheckpointDamaged

@@ -1,4 +1,6 @@
-"""The memory that a process may still take: of its machine, and of the cgroups that it lies in."""
+"""The memory that a process may still allocate, within the limits of the machine and the
+cgroups.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ _UNLIMITED = 1 << 60
 
 
 def available_bytes(root: Path = ROOT) -> int | None:
-    """The bytes that this process may take before the machine or a limit of its container's is
-    exhausted; None where nothing tells. `root` has `proc` and `sys` below it.
+    """Return the number of bytes that this process can allocate before a memory limit is reached.
+
+    The limits are the machine's available memory and the limits of the process's cgroups. Return
+    None if no limit can be read. `root` is the folder that contains `proc` and `sys`.
     """
     free = [*_free_of_machine(root), *_free_of_cgroups(root)]
     return min(free, default=None)
@@ -24,7 +28,10 @@ def _free_of_machine(root: Path) -> list[int]:
 
 
 def _free_of_cgroups(root: Path) -> list[int]:
-    """The bytes left in each limited cgroup above the process; of both versions of cgroups."""
+    """Return the free bytes of each limited cgroup of this process, in versions 1 and 2 of cgroups.
+
+    The parents of a cgroup count as well. The list is empty if no cgroup has a limit.
+    """
     free = []
     for line in _read(root / "proc" / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -37,7 +44,8 @@ def _free_of_cgroups(root: Path) -> list[int]:
         else:
             continue
         place = base / path.strip("/")
-        # A container may see its own cgroup as the root of them all.
+        # In a container, the process's own cgroup may be mounted as the root, so `place` may not
+        # exist.
         while place.is_relative_to(base):
             free += _free_of_cgroup(place, *names)
             place = place.parent
@@ -45,10 +53,14 @@ def _free_of_cgroups(root: Path) -> list[int]:
 
 
 def _free_of_cgroup(place: Path, limit: str, usage: str, cache: str) -> list[int]:
+    """Return a list with the free bytes of a cgroup, or an empty list if the cgroup has no limit.
+
+    `limit` and `usage` name files in the folder `place`. `cache` names a field of `memory.stat`.
+    """
     most, used = _read(place / limit).strip(), _read(place / usage).strip()
     if not most.isdigit() or not used.isdigit() or int(most) >= _UNLIMITED:
         return []
-    # Pages of files that were not used for long are given up first.
+    # The kernel drops inactive pages of files before it refuses an allocation.
     statistics = dict(
         line.split(" ", 1) for line in _read(place / "memory.stat").splitlines() if " " in line
     )

@@ -1,7 +1,7 @@
-"""The saves of checkpoints: in the step or behind it, at most one at a time, each of them measured.
+"""Saves of checkpoints in the foreground or in a background thread, never two at a time.
 
-A thread behind the step is a daemon, so that a trial whose machine ends may leave an upload that
-cannot be done in time; a trial that ends in its own time waits for it.
+The background thread is a daemon. A trial whose machine is about to end can therefore exit during
+an upload. A trial that ends normally waits for the upload.
 """
 
 from __future__ import annotations
@@ -18,32 +18,42 @@ MEASURED_MAX = 3
 
 @dataclass
 class Save:
-    """A checkpoint on its way into the store; `bytes_total` is 0 while nobody knows its size.
-
-    Times are those of `time.monotonic`; `ended` is None until it is reported or has failed.
-    """
+    """A checkpoint that is being stored or was stored."""
 
     uuid: str
     bytes_total: int = 0
+    """The size of the checkpoint; 0 while the size is unknown."""
     began: float = field(default_factory=time.monotonic)
+    """The start of the save, in seconds of `time.monotonic`."""
     ended: float | None = None
+    """The end of the save, in seconds of `time.monotonic`; None until the save has succeeded or
+    failed.
+    """
     is_stored: bool = False
+    """Whether the save has succeeded: the checkpoint is stored and reported."""
 
     @property
     def bytes_per_second(self) -> float:
-        """The rate at which a stored one was written, from its begin to its report."""
+        """The rate of an ended save, from the start to the report."""
         assert self.ended is not None
         return self.bytes_total / max(1e-6, self.ended - self.began)
 
 
 def may_store_behind(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration lets a loop train on while its checkpoint is stored."""
+    """Return whether training may continue while a checkpoint is stored.
+
+    The result is False only if `optimizations.asynchronous_checkpoints` of the configuration is
+    False.
+    """
     options = config.get("optimizations") or {}
     return options.get("asynchronous_checkpoints") is not False
 
 
 class BackgroundSave:
-    """Runs one save after the other; the failure of one in the background is raised later."""
+    """Runs saves, each after the end of the previous save. A later call raises a background error.
+
+    `running` is the save in progress, or None.
+    """
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -54,16 +64,22 @@ class BackgroundSave:
 
     @property
     def latest(self) -> Save | None:
-        """The latest save that was stored and reported."""
+        """The latest successful save of a known size. None before the first."""
         return self._stored[-1] if self._stored else None
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The rate of the slowest of the last saves; None before the first."""
+        """The lowest rate among the last three successful saves of known size. None before the
+        first.
+        """
         return min((save.bytes_per_second for save in self._stored), default=None)
 
     def run(self, save: Save, task: Callable[[], None]) -> None:
-        """Run the task here and now."""
+        """Run `task`, which stores the checkpoint of `save`, in the calling thread.
+
+        Record in `save` the end, and the success if `task` returns. Pass on every exception of
+        `task`.
+        """
         self.running = save
         try:
             task()
@@ -72,7 +88,11 @@ class BackgroundSave:
             self._end(save)
 
     def start(self, save: Save, task: Callable[[], None]) -> None:
-        """Run the task in a thread, once the one before it is done."""
+        """Run `task`, which stores the checkpoint of `save`, in a new thread.
+
+        First wait for the previous background save and raise its error, as `wait` does. An
+        Exception of `task` is kept for `wait` and `raise_failure`.
+        """
         self.wait()
         self.running = save
         self._thread = threading.Thread(
@@ -81,7 +101,10 @@ class BackgroundSave:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the save in the background, if any, and raise what it has failed with."""
+        """Wait for the background save, if any, and raise the error of a failed save, once.
+
+        Do not wait after `abandon`.
+        """
         thread = self._thread
         if thread is not None and not self._is_abandoned:
             thread.join()
@@ -89,15 +112,16 @@ class BackgroundSave:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise, once, what a save in the background has failed with; cheap where none has."""
+        """Raise the error of a failed background save, once. Do nothing if no error is pending."""
         if self._failure is None:
             return
         failure, self._failure = self._failure, None
         raise failure
 
     def abandon(self) -> None:
-        """Wait no more for the save in the background, which goes on until the process ends; what
-        it fails with from now on is of no interest.
+        """Stop waiting for the background save, whose thread runs until the process ends.
+
+        Ignore every later error of the background save. An earlier error is still raised.
         """
         self._is_abandoned = True
 

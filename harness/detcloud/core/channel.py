@@ -1,7 +1,7 @@
 """Channels between the processes of a trial, each of which connects to the chief, rank 0.
 
-The connections are those of `multiprocessing`, over a socket file on one machine and over TCP
-between several. A process must know the trial's allocation to connect.
+The connections are those of `multiprocessing`: over a socket file on one machine, over TCP between
+machines. Only a process that knows the trial's allocation can authenticate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _SOCKET_BYTES_MAX = 100
 
 
 def local_address(name: str) -> str:
-    """The path of a socket file with that name, in a folder whose path is short enough for one."""
+    """Return the path of the socket file `name`, in DETCLOUD_GANG_FOLDER or the temporary folder.
+
+    Return a path in /tmp if that path is too long for a socket. Create nothing.
+    """
     folder = os.environ.get("DETCLOUD_GANG_FOLDER") or tempfile.gettempdir()
     path = f"{folder}/{name}.sock"
     if len(os.fsencode(path)) > _SOCKET_BYTES_MAX:
@@ -38,13 +41,17 @@ def local_address(name: str) -> str:
 
 
 def channel_key(*parts: object) -> bytes:
-    """The key by which processes of one trial know each other."""
+    """Return the authentication key of a trial's processes: the SHA-256 of `parts` joined by
+    slashes.
+    """
     return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
 
 
 class Channel:
-    """The connections between rank 0 and the other ranks: `workers` on rank 0, in the order of
-    their ranks, and `chief` on each of the others.
+    """The connections between rank 0 and each other rank.
+
+    On rank 0, `workers` are the connections to the other ranks in the order of the ranks. On every
+    other rank, `chief` is the connection to rank 0. A process alone has neither.
     """
 
     def __init__(
@@ -56,14 +63,21 @@ class Channel:
         self.chief = chief
 
     def gather(self, value: Any) -> list[Any] | None:
-        """The values of all ranks in their order, on rank 0; None on the others."""
+        """Return the values of all ranks, in the order of the ranks, on rank 0.
+
+        Return None on the other ranks. Every rank must call this. Raises DetcloudError if another
+        process has exited.
+        """
         if self.chief is not None:
             _send(self.chief, value)
             return None
         return [value, *(_receive(worker, rank + 1) for rank, worker in enumerate(self.workers))]
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value on every rank; ignore the argument elsewhere.
+
+        Every rank must call this. Raises DetcloudError if another process has exited.
+        """
         if self.chief is not None:
             return _receive(self.chief, 0)
         for worker in self.workers:
@@ -76,9 +90,14 @@ class Channel:
 
 
 def open_channels(rank: int, size: int, address: Address, key: bytes, count: int) -> list[Channel]:
-    """Open `count` channels between all ranks, which must all call this within 10 minutes.
+    """Open `count` channels between `size` ranks, all of which must call this within 10 minutes.
 
-    Raises DetcloudError if a rank does not connect in time.
+    Return the channels in the same order on every rank. Rank 0 listens at `address`; the other
+    ranks connect and authenticate with `key`. With a `size` of 1, return channels without
+    connections.
+
+    Raises DetcloudError if a rank does not connect in time or two processes claim a rank. Raises
+    DetcloudError if rank 0 cannot listen at the address.
     """
     if size == 1:
         return [Channel() for _ in range(count)]
@@ -91,11 +110,14 @@ def open_channels(rank: int, size: int, address: Address, key: bytes, count: int
 def _accept(
     size: int, address: Address, key: bytes, count: int
 ) -> dict[tuple[int, int], Connection[Any, Any]]:
-    """Wait for the other ranks; returns their connections by rank and index of the channel."""
+    """Return the connections of all ranks but 0, by rank and index of the channel.
+
+    Delete an old socket file at `address` first. Raises DetcloudError as `open_channels` does.
+    """
     if isinstance(address, str):
         if _is_listening(address):
             raise DetcloudError(_rank_conflict(0, size))
-        # A process of an earlier try may have left it.
+        # A killed process of an earlier attempt leaves a socket file.
         Path(address).unlink(missing_ok=True)
     found: dict[tuple[int, int], Connection[Any, Any]] = {}
     listener = _listen(address, size, count, key)
@@ -119,7 +141,10 @@ def _accept(
 
 
 def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
-    """Listen at the address, or on all interfaces if no interface of this machine has it."""
+    """Listen at the address, or on all interfaces if no interface of this machine has the address.
+
+    Raises DetcloudError if neither is possible.
+    """
     backlog = size * count
     try:
         return Listener(address, backlog=backlog, authkey=key)
@@ -139,13 +164,13 @@ def _rank_conflict(rank: int, size: int) -> str:
 
 
 def _is_listening(path: str) -> bool:
-    """Whether a process listens at a socket file; nothing is sent to it."""
+    """Return whether a process listens at the socket file `path`. Send nothing to the process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(path) == 0
 
 
 def _is_gone(connection: Connection[Any, Any]) -> bool:
-    """Whether the other end is closed; what it has sent stays unread."""
+    """Return whether the remote end was closed and no data is left. Read no data."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
         try:
             return end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
@@ -156,12 +181,17 @@ def _is_gone(connection: Connection[Any, Any]) -> bool:
 
 
 def _limit_waiting(listener: Listener) -> None:
-    """Give `accept` a timeout, for which the standard library has no argument."""
+    """Make `accept` time out after 5 s; `multiprocessing` has no argument for a timeout."""
     inner: Any = getattr(listener, "_listener", None)
     inner._socket.settimeout(5.0)
 
 
 def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[Any, Any]:
+    """Connect to the chief, retrying for JOIN_SECONDS_MAX, and send the rank and the channel's
+    index.
+
+    Raises DetcloudError if the chief cannot be reached in this time.
+    """
     give_up_at = time.monotonic() + JOIN_SECONDS_MAX
     while True:
         try:
@@ -178,14 +208,18 @@ def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[
 
 
 def _send(connection: Connection[Any, Any], value: Any) -> None:
+    """Send a pickled value. Raises DetcloudError if the other process has exited."""
     try:
-        # Not `send`: it would pass tensors on in memory that only one machine has.
+        # `send` would pass tensors in shared memory, which other machines cannot read.
         connection.send_bytes(pickle.dumps(value))
     except OSError as error:
         raise DetcloudError(f"another process of the trial has exited: {error}") from None
 
 
 def _receive(connection: Connection[Any, Any], rank: int) -> Any:
+    """Wait for a value. Raises DetcloudError if the process of `rank`, at the other end, has
+    exited.
+    """
     try:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""Checkpoints: written in two phases, fenced by the epoch in their path, verified when restored."""
+"""Checkpoints: written in two phases, fenced by the epoch in the path, verified when restored."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.core.background_save import BackgroundSave, Save
+from detcloud.core.checkpoint_loading import LoadWatch
 from detcloud.core.checkpoint_reader import CheckpointDamaged, CheckpointReader, report_damage
 from detcloud.core.checkpoint_selection import SelectionAnswer, common_selector
 from detcloud.core.checkpoint_sources import (
@@ -34,25 +35,31 @@ from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_me
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError, InvalidCall
+from detcloud.shared.json_values import to_json_value
 from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import (
     CheckpointReference,
     Reporter,
     TrialSpec,
-    to_json_value,
 )
 from detcloud.storage import CheckpointStore, KeyExists
 
 
 class DownloadMode(Enum):
-    """The ranks that fetch a checkpoint: the first of each node for all there, or each its own."""
+    """The ranks that download a checkpoint: each node's first rank for the node, or every rank."""
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
 class CheckpointContext:
-    """Writes and reads checkpoints of one trial; `store` None means that storage is off."""
+    """Stores and restores the checkpoints of a trial.
+
+    On a cluster, a UUID must name the checkpoint from which the run began, or one that the run
+    stored. A CheckpointReference may name any checkpoint. If checkpoint storage is disabled, new
+    checkpoints are discarded with a warning in the log, and reading a checkpoint raises
+    DetcloudError.
+    """
 
     def __init__(
         self,
@@ -64,7 +71,7 @@ class CheckpointContext:
         distributed: DistributedContext | None = None,
         metric_at: MetricAt = lambda _: None,
     ) -> None:
-        """`distributed`: the trial's processes; the chief alone stores what is not sharded."""
+        """Create the context. A `store` of None disables checkpoint storage."""
         self._distributed = distributed or DistributedContext()
         self._spec = spec
         self._store = store
@@ -72,6 +79,10 @@ class CheckpointContext:
         self._on_cluster = on_cluster
         self._metric_at = metric_at
         self.saves = BackgroundSave()
+        is_chief = self._distributed.rank == 0
+        self.loading = LoadWatch(
+            spec.latest_checkpoint, report, is_reporting=on_cluster and is_chief
+        )
         self._known: dict[str, CheckpointReference] = {}
         if spec.latest_checkpoint is not None:
             self._known[spec.latest_checkpoint.uuid] = spec.latest_checkpoint
@@ -84,17 +95,19 @@ class CheckpointContext:
         shard: bool = False,
         asynchronous: bool = False,
     ) -> Iterator[tuple[Path, str]]:
-        """Yield an empty folder to fill and the new checkpoint's UUID; store it afterwards.
+        """Yield an empty folder and the new checkpoint's UUID; store the files at the block's end.
 
-        `metadata` is plain JSON data; on a cluster it must have `steps_completed`, a count of
-        batches. With `shard` every rank calls this, fills a folder of its own and gives metadata,
-        which are merged: all files become one checkpoint. Nothing is stored or reported where a
-        block raises; what fails afterwards, a full disk for one, raises DetcloudError on every rank
-        and leaves the checkpoints before it as they are.
+        `metadata` is plain JSON data. On a cluster it must contain `steps_completed`, the number of
+        completed batches. Without `shard` only the chief may call this. With `shard` every rank
+        calls this and fills its own folder; files and metadata of all ranks become one checkpoint.
 
-        With `asynchronous` the files are stored behind the code that follows, and what fails is
-        raised by the next call that stores, reports or waits, at the latest by the end of
-        `core.init`. The next checkpoint waits for this one, and so does `operation.complete`.
+        With `asynchronous`, a thread stores the files after the block. The next call that stores,
+        reports or waits, or the end of `core.init`, then raises an error of the save. Saves run one
+        at a time. `operation.complete` waits for the save. If the block raises, nothing is stored.
+
+        Raises InvalidCall on a rank that may not store, and InvalidValue for invalid
+        `steps_completed` or too large metadata. Raises DetcloudError if storing fails, with `shard`
+        on every rank. Earlier checkpoints stay valid.
         """
         self.wait()
         if shard and self._distributed.size > 1:
@@ -113,10 +126,10 @@ class CheckpointContext:
     def store_behind(
         self, write: Callable[[Path], None], metadata: dict[str, Any], bytes_expected: int = 0
     ) -> str:
-        """Fill a folder by `write` and store its files, both in a background thread.
+        """Fill an empty folder by `write` and store the files, both in a background thread.
 
-        `write` must use nothing that the caller changes meanwhile. Returns the checkpoint's UUID;
-        everything else is as for `store_path` with `asynchronous`.
+        Return the new checkpoint's UUID at once. `write` must not use data that the caller changes
+        later. `bytes_expected` is the expected size. Otherwise as `store_path` with `asynchronous`.
         """
         self.wait()
         checked = self._checked_metadata(metadata)
@@ -131,11 +144,13 @@ class CheckpointContext:
         return save.uuid
 
     def wait(self) -> None:
-        """Wait for the checkpoint that is stored in the background; raises what it failed with."""
+        """Wait for the checkpoint that is stored in the background, if any. Raise its
+        error, once.
+        """
         self.saves.wait()
 
     def finish(self) -> Exception | None:
-        """Wait as `wait` does; a failure is printed and returned."""
+        """Wait as `wait` does. Print and return the error, or return None without an error."""
         try:
             self.saves.wait()
         except Exception as error:
@@ -154,14 +169,18 @@ class CheckpointContext:
         asynchronous: bool = False,
         growing: Selector | None = None,
     ) -> str:
-        """Store the files of `directory`, all or those that `selector` takes, as a checkpoint.
+        """Store the files of `directory` as a checkpoint and return the checkpoint's UUID.
 
-        Returns its UUID; `metadata`, `shard`, `asynchronous` and errors as for `store_path`. A rank
-        that has no file of a sharded checkpoint gives None.
+        Store all files, or only those that `selector` accepts by relative path. Links count as
+        their targets. `metadata`, `shard`, `asynchronous` and errors are as for `store_path`. A
+        rank without files of a sharded checkpoint passes None as `directory`.
 
-        With `asynchronous` files may be deleted and replaced as soon as this returns. One that is
-        written on in its place fails the checkpoint, unless `growing` takes it: such files, logs
-        for one, are copied first.
+        With `asynchronous`, files may be deleted or replaced after the return. A file that is
+        modified in place fails the checkpoint, unless `growing` accepts the file, such as a log: it
+        is then copied.
+
+        Raises InvalidCall if `directory` is None without `shard`, with a `selector`, or on all
+        ranks. Raises DetcloudError if `directory` is no directory or contains a special file.
         """
         if directory is None and selector is not None:
             raise InvalidCall("upload got a selector and no directory to select from")
@@ -197,18 +216,21 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Yield a folder with the verified files of a checkpoint; remove it afterwards.
+        """Yield a folder with a checkpoint's verified files; delete the folder at the block's end.
 
-        The ranks of a node share one, which the first of them fetches and removes once all have
-        left the block: every rank calls this, and there is what the `selector` of one of them
-        takes. With `NoSharedDownload` each has its own.
+        Fetch all files, or only those that `selector` accepts by name. By default every rank of a
+        node must call this. The node's first rank then fetches the files that any of them selects,
+        and deletes the folder after all have left the block. With `NoSharedDownload` each rank has
+        its own folder. Errors are as for `download`. An exception that leaves the block on the
+        chief counts as a load failure of the checkpoint if the run began from it.
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
             with make_temporary_folder("detcloud-checkpoint-") as folder:
                 self._fetch(checkpoint, Path(folder), selector, ranks)
                 try:
-                    yield Path(folder)
+                    with self.loading.watch(checkpoint):
+                        yield Path(folder)
                 finally:
                     if ranks is not None:
                         ranks.allgather_local(None)
@@ -228,12 +250,13 @@ class CheckpointContext:
         *,
         selector: Selector | None = None,
     ) -> None:
-        """Copy a checkpoint's files, all or those that `selector` takes, into `directory`.
+        """Copy a checkpoint's files into `directory`, replacing existing files, and verify the
+        copies.
 
-        The first rank of a node does so for all, which call this too, into its own directory and
-        with the files that the `selector` of one of them takes; with `NoSharedDownload` each does
-        for itself. Raises DetcloudError where it is unknown, and CheckpointDamaged where its stored
-        files are not those that were written.
+        `selector` and `download_mode` are as for `restore_path`. If ranks share the download, only
+        the `directory` of the node's first rank is used. Raises DetcloudError if the checkpoint is
+        unknown or storage is disabled. Raises StorageError if the store fails, and
+        CheckpointDamaged if files are missing or differ.
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -242,7 +265,7 @@ class CheckpointContext:
             self._await_fetched(ranks, selector)
 
     def _sharing_ranks(self, mode: DownloadMode) -> DistributedContext | None:
-        """The ranks that share one download per node; None if this process downloads for itself."""
+        """Return the trial's processes if each node shares a download. Return None otherwise."""
         ranks = self._distributed
         shares = DownloadMode(mode) is DownloadMode.LocalWorkersShareDownload
         shares = shares and ranks.local_size > 1
@@ -255,7 +278,7 @@ class CheckpointContext:
         selector: Selector | None,
         ranks: DistributedContext | None,
     ) -> None:
-        """Copy the files, and tell the ranks that wait for them where they are, or what failed."""
+        """Copy the files, then send the waiting ranks of the node the folder or the error."""
         try:
             with self._open_reader(checkpoint) as reader:
                 if ranks is not None:
@@ -269,7 +292,7 @@ class CheckpointContext:
             ranks.broadcast_local(("fetched", str(root)))
 
     def _await_fetched(self, ranks: DistributedContext, selector: Selector | None) -> Path:
-        """Wait for the first rank of this node, and tell it which files are wanted here."""
+        """Answer the node's first rank until the files are fetched, and return the folder."""
         selection = SelectionAnswer(ranks, selector)
         while True:
             message: tuple[str, Any] = ranks.broadcast_local(("", None))
@@ -283,10 +306,10 @@ class CheckpointContext:
 
     @accept_names(storage_id="checkpoint")
     def delete(self, checkpoint: str | CheckpointReference) -> None:
-        """Delete a checkpoint's files, without a cluster.
+        """Delete a checkpoint's files without a cluster. An unknown checkpoint is no error.
 
-        On a cluster it raises DetcloudError: there `checkpoint_storage.save_*` and `detcloud
-        checkpoint delete` say what is kept, so that no record outlives its files.
+        Raises DetcloudError on a cluster, where `checkpoint_storage.save_*` and `detcloud
+        checkpoint delete` decide, so that the cluster's record is deleted too.
         """
         reference = self._resolve_checkpoint(checkpoint)
         if self._on_cluster:
@@ -295,17 +318,17 @@ class CheckpointContext:
                 "checkpoint delete`, or save_trial_latest and its like in the configuration"
             )
         store = self._open_store()
-        # Without its manifest it does not exist, whatever becomes of the rest.
+        # A checkpoint without a manifest does not exist, even if a later deletion fails.
         store.delete(f"{reference.path}/{MANIFEST}")
         for key in store.list(reference.path):
             store.delete(key)
         self._known.pop(reference.uuid, None)
 
     def store_output(self, key: str, source: Path) -> bool:
-        """Store a file that belongs to no checkpoint; whether the key was free.
+        """Store a file that belongs to no checkpoint. Return False if a file exists under `key`.
 
-        Keys lie below `EXPERIMENT/TRIAL/RUN/outputs`, where only this run may write. Such files
-        stay until somebody deletes them. Where storage is off they are thrown away.
+        `key` must be below `EXPERIMENT/TRIAL/RUN/outputs`, where only this run may write. The file
+        stays until a user deletes it. If storage is disabled, return True. Raises StorageError.
         """
         if self._store is None:
             return True
@@ -317,11 +340,11 @@ class CheckpointContext:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether checkpoints are stored in a folder of this machine, or thrown away."""
+        """Whether checkpoints are stored in a folder of this machine, or storage is disabled."""
         return self._store is None or self._store.root is not None
 
     def output_place(self, key: str) -> str:
-        """The place of stored outputs, for a line of the log."""
+        """Return a text for the log that names the place of the output stored under `key`."""
         if self._store is None:
             return "nowhere: checkpoint storage is disabled"
         root = self._store.root
@@ -329,7 +352,7 @@ class CheckpointContext:
 
     @accept_names(storage_id="checkpoint")
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
-        """The metadata a checkpoint was stored with."""
+        """Return the metadata of a checkpoint. Errors are as for `download`."""
         with self._open_reader(checkpoint) as reader:
             metadata: dict[str, Any] = reader.read_manifest()["metadata"]
         return metadata
@@ -339,7 +362,7 @@ class CheckpointContext:
         self, metadata: dict[str, Any] | None, asynchronous: bool
     ) -> Iterator[tuple[Path, str]]:
         save = Save(self._distributed.broadcast(str(uuid.uuid4())))
-        # The training goes on to exchange values of its own.
+        # Training exchanges values during the save, so the save needs separate connections.
         ranks = self._distributed.background_context() if asynchronous else self._distributed
         run = self.saves.start if asynchronous else self.saves.run
         own: dict[str, Any] = {}
@@ -351,12 +374,12 @@ class CheckpointContext:
         try:
             with self._filled_folder(save, store, asynchronous) as folder:
                 yield folder, save.uuid
-                # What is stored behind the caller must not change with it.
+                # The caller may change the metadata while the save runs in the background.
                 own["metadata"] = copy.deepcopy(metadata)
         except Exception as error:
             if "metadata" in own:
                 raise
-            # The others must not wait for a shard that will never come.
+            # Without this message every other rank would wait for this rank's shard.
             failure = Shard(failure=f"{type(error).__name__}: {error}")
 
             def tell() -> None:
@@ -369,7 +392,7 @@ class CheckpointContext:
     def _filled_folder(
         self, save: Save, store: Callable[[Path], None], asynchronous: bool
     ) -> Iterator[Path]:
-        """Yield a folder to fill; store and remove it afterwards, or behind the caller."""
+        """Yield a folder to fill. Store and delete it afterwards, in a thread if `asynchronous`."""
         folder = make_temporary_folder("detcloud-checkpoint-")
         with contextlib.ExitStack() as unless_filled:
             unless_filled.callback(folder.cleanup)
@@ -380,7 +403,7 @@ class CheckpointContext:
             with folder as place:
                 store(Path(place))
 
-        # The time in which the caller filled the folder is not the store's.
+        # The store's rate must not include the time of filling the folder.
         save.began = time.monotonic()
         (self.saves.start if asynchronous else self.saves.run)(save, task)
 
@@ -391,7 +414,7 @@ class CheckpointContext:
         metadata: dict[str, Any] | None,
         ranks: DistributedContext,
     ) -> None:
-        """Store this rank's part of a checkpoint, in step with all other ranks."""
+        """Store this rank's files of a checkpoint, together with all other ranks of `ranks`."""
         with contextlib.closing(sources):
             shards = ranks.allgather(describe_shard(sources, metadata))
             owners = assign_files(shards)
@@ -412,6 +435,7 @@ class CheckpointContext:
             )
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the metadata as JSON data. Raises InvalidCall on ranks other than the chief."""
         if self._distributed.rank and self._distributed.can_exchange:
             raise InvalidCall(
                 f"rank {self._distributed.rank} cannot store a checkpoint, only the chief "
@@ -441,9 +465,7 @@ class CheckpointContext:
 
     @contextmanager
     def _open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
-        """Yield a reader of the checkpoint. Damage of the one that this run began from is reported,
-        so that the next run begins from another.
-        """
+        """Yield a reader of the checkpoint. Report damage of the run's first checkpoint."""
         reader = CheckpointReader(self._open_store(), self._resolve_checkpoint(checkpoint))
         try:
             yield reader
@@ -455,6 +477,7 @@ class CheckpointContext:
             raise
 
     def _resolve_checkpoint(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
+        """Return the checkpoint's reference; wait for its save. Raises DetcloudError if unknown."""
         if isinstance(checkpoint, CheckpointReference):
             return checkpoint
         if (running := self.saves.running) is not None and running.uuid == checkpoint:

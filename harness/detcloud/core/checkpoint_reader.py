@@ -1,7 +1,7 @@
-"""The reader of a checkpoint: its files are verified, and damage is told from a store's failure.
+"""The reader of a checkpoint, which verifies the files and separates damage from store failures.
 
-Damage is what the store itself shows: it has no such file, or other bytes than were written. A
-store that does not answer or refuses says nothing about the checkpoint.
+A checkpoint is damaged if the store answers that a file is missing, or returns other bytes than
+were written. A store that does not answer or refuses the request proves no damage.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
 from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
 
-# The cluster keeps as much of it.
+# The cluster stores at most this many characters of a cause.
 CAUSE_CHARACTERS_MAX = 500
 
 
 class CheckpointDamaged(DetcloudError):
-    """The stored files of a checkpoint are not those that were written; `cause` says how."""
+    """The stored files of a checkpoint differ from the files that were written.
+
+    `cause` names the difference.
+    """
 
     def __init__(self, reference: CheckpointReference, cause: str) -> None:
         super().__init__(f"checkpoint {reference.uuid} is damaged: {cause}")
@@ -32,9 +35,10 @@ class CheckpointDamaged(DetcloudError):
 
 
 class CheckpointReader:
-    """Reads the checkpoint of a reference from a store.
+    """Reads the checkpoint of `reference` from a store.
 
-    Every method raises CheckpointDamaged, and StorageError where the store fails.
+    Every method reads the manifest from the store. Every method raises CheckpointDamaged if a file
+    is missing or differs, and StorageError if the store fails.
     """
 
     def __init__(self, store: CheckpointStore, reference: CheckpointReference) -> None:
@@ -42,25 +46,33 @@ class CheckpointReader:
         self._store = store
 
     def copy_files(self, root: Path, selector: Selector | None = None) -> None:
-        """Copy the files, all or those that `selector` takes, into a folder, and verify them."""
+        """Copy the checkpoint's files below the folder `root`, and verify size and SHA-256 of each
+        copy.
+
+        With a `selector`, copy only the files whose names the selector accepts. A copy that differs
+        is fetched once more. Folders are created, existing files replaced.
+        """
         for name, entry in self.read_manifest()["files"].items():
             if selector is None or selector(name):
-                # The store's own rule for keys also keeps a file within the folder.
+                # The rule for keys of a store also refuses names that lead out of the folder.
                 self._copy_file(name, entry, root / checked_key(name))
 
     def file_names(self) -> list[str]:
-        """The names of the files."""
+        """Return the names of the checkpoint's files, as listed in the manifest."""
         return list(self.read_manifest()["files"])
 
     def read_manifest(self) -> dict[str, Any]:
-        """The verified manifest."""
+        """Return the manifest, verified by the reference's SHA-256, if recorded.
+
+        A manifest that differs is fetched once more.
+        """
         with make_temporary_folder("detcloud-manifest-") as folder:
             place = Path(folder) / MANIFEST
             recorded = self.reference.manifest_sha256
             self._get(MANIFEST, place, "")
             digest = size_and_sha256(place)[1]
             if recorded not in (None, digest):
-                # The second look rules out what only this transfer did to it.
+                # A second transfer rules out an error of the first transfer.
                 self._get(MANIFEST, place, "")
                 digest = size_and_sha256(place)[1]
             if recorded not in (None, digest):
@@ -74,6 +86,11 @@ class CheckpointReader:
                 raise CheckpointDamaged(self.reference, str(error)) from None
 
     def _copy_file(self, name: str, entry: dict[str, Any], destination: Path) -> None:
+        """Copy a file to `destination`, twice if the first copy differs from the manifest's
+        `entry`.
+
+        Raises CheckpointDamaged if the file is missing or both copies differ.
+        """
         promised = f"; {MANIFEST} lists {entry['size']} bytes with SHA-256 {entry['sha256']}"
         destination.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -85,6 +102,10 @@ class CheckpointReader:
         raise CheckpointDamaged(self.reference, f"{text}{promised}")
 
     def _get(self, name: str, destination: Path, promised: str) -> None:
+        """Copy a file to `destination`. Raises CheckpointDamaged if the store has no such file.
+
+        Raises StorageError if the store fails. `promised` is appended to both messages.
+        """
         key = f"{self.reference.path}/{name}"
         try:
             self._store.get(key, destination)
@@ -97,14 +118,19 @@ class CheckpointReader:
             ) from error
 
     def _is_missing(self, key: str, error: StorageError) -> bool:
-        """Whether the store has no such file, rather than failed."""
+        """Return whether the store has no file under `key`. False means that the store itself
+        failed.
+
+        `error` is the error of the failed read.
+        """
         root = self._store.root
         if root is not None:
             of_trial = "/".join(self.reference.path.split("/")[:2])
-            # A mount that is missing looks like an empty folder.
+            # A missing mount looks like an empty folder, so the trial's folder must exist.
             return _is_there(root / of_trial) is True and _is_there(root / key) is False
-        # To a client that may list only one folder, S3 refuses what is not there: the list tells.
-        # It tells as well that a bucket is gone, which some stores call a missing file.
+        # S3 denies access to a missing key if the client may list only a folder, so the list
+        # decides. The list also fails for a missing bucket, which some stores report as a missing
+        # file.
         try:
             return key not in self._store.list(self.reference.path)
         except StorageError as refusal:
@@ -115,7 +141,10 @@ class CheckpointReader:
 def report_damage(
     damage: CheckpointDamaged, reference: CheckpointReference, report: Reporter
 ) -> None:
-    """Report the damage of the checkpoint that the run began from, and write it to the log."""
+    """Print the damage of the run's first checkpoint to the trial's log, and report the damage.
+
+    A failed report is only printed.
+    """
     text = f"[detcloud] {damage}; the trial restarts without it"
     print(text, file=sys.stderr, flush=True)
     try:
@@ -123,12 +152,12 @@ def report_damage(
             "checkpoint_damage", uuid=reference.uuid, message=damage.cause[:CAUSE_CHARACTERS_MAX]
         )
     except DetcloudError as error:
-        # The damage is what the run fails with; a full disk must not hide it.
+        # The run fails with the damage. A full disk must not replace that error.
         print(f"[detcloud] the damage was not reported: {error}", file=sys.stderr, flush=True)
 
 
 def _is_there(path: Path) -> bool | None:
-    """Whether a path leads to something; None where the file system does not tell."""
+    """Return whether `path` exists, links followed. Return None if the file system fails."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

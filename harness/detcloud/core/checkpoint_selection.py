@@ -1,4 +1,4 @@
-"""The choice of a checkpoint's files by the ranks of a node, which share one copy of them."""
+"""The common selection of a checkpoint's files by the ranks of a node, which share a copy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ HAS_SELECTOR, NAMES = "has_selector", "names"
 def common_selector(
     ranks: DistributedContext, selector: Selector | None, list_names: Callable[[], list[str]]
 ) -> Selector | None:
-    """The selector of the files that one of the node's ranks wants, on the first of them; None
-    where each wants all. The others answer through a SelectionAnswer.
+    """Return a selector of the files that at least one rank of this node wants.
 
-    Raises DetcloudError where the selector of another rank fails.
+    Return None if no rank has a selector, which means all files. Call this on the node's first
+    rank; the other ranks must answer with a SelectionAnswer. `list_names` returns the names of all
+    files and is called only if a rank has a selector.
+
+    Raises DetcloudError if the selector of another rank fails. An exception of the own selector
+    passes.
     """
     ranks.broadcast_local((HAS_SELECTOR, None))
     if not any(ranks.gather_local(selector is not None) or ()):
@@ -34,14 +38,22 @@ def common_selector(
 
 
 class SelectionAnswer:
-    """The answers of another rank to what `common_selector` asks; `error` is its selector's."""
+    """The answers of another rank of the node to the questions of `common_selector`.
+
+    `error` is the exception of this rank's selector, or None.
+    """
 
     def __init__(self, ranks: DistributedContext, selector: Selector | None) -> None:
         self._ranks, self._selector = ranks, selector
         self.error: Exception | None = None
 
     def answer(self, kind: str, names: list[str]) -> None:
-        """Answer one question of the first rank."""
+        """Answer a question of the node's first rank.
+
+        For the kind HAS_SELECTOR, send whether this rank has a selector. For NAMES, send the names
+        that the selector accepts, or the text of the selector's exception, which is kept in
+        `error`.
+        """
         selector = self._selector
         if kind == HAS_SELECTOR:
             self._ranks.gather_local(selector is not None)

@@ -1,9 +1,9 @@
-"""The files that a checkpoint is made of, as they lie on this machine until they are stored.
+"""The files of a checkpoint that is not stored yet.
 
-A framework deletes old checkpoints and writes new ones while one is uploaded behind the training.
-So the upload has links of its own: a link keeps a file that is deleted or replaced meanwhile, and
-takes no room. Of a file that is written on in its place it shows the change, which is an error: a
-checkpoint of two moments would be none.
+During an upload in the background, a framework may delete old checkpoints and write new ones. The
+upload therefore uses hard links. A link keeps a file that is deleted or replaced, and needs no
+space. A change within a file is visible through the link. Such a change is an error, because the
+checkpoint would mix two moments.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from detcloud.core.checkpoint_writer import (
 from detcloud.core.shards import Shard
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import TrialSpec, to_json_value
+from detcloud.shared.json_values import to_json_value
+from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import StorageError
 
-# No upload takes so long, whatever the clocks of machines that share a file system say.
+# Longer than any upload, even if the clocks of machines that share a file system differ.
 ABANDONED_SECONDS = 7 * 24 * 3600
 _PREFIX = "detcloud-upload-"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Files by their names in the checkpoint, or in `failure` why there are none.
-
-    `stamps` are the sizes and times of those that must not change; `folder` is ours, and goes.
-    With `is_none` the caller had no directory of files.
-    """
+    """The files of a checkpoint that is not stored yet."""
 
     files: Mapping[str, Path] = field(default_factory=dict)
+    """The paths of the files, by their names in the checkpoint."""
     failure: str = ""
+    """The reason why the files are missing; empty if they are present."""
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    """The stamps of the files that must not change, by name."""
     folder: tempfile.TemporaryDirectory[str] | None = None
+    """The temporary folder of links, which `close` deletes; None if the files were not linked."""
     is_none: bool = False
+    """Whether the caller gave no directory."""
 
     def check_unchanged(self) -> None:
-        """Raise StorageError for a file that was written on since it was linked."""
+        """Raise StorageError if a linked file has changed since the link was made."""
         for name, stamp in self.stamps.items():
             if file_stamp(self.files[name]) != stamp:
                 raise StorageError(
@@ -60,15 +62,15 @@ class Sources:
                 )
 
     def close(self) -> None:
-        """Remove the links, if any; the directory keeps its files."""
+        """Delete the folder of links, if any. The original directory stays unchanged."""
         if self.folder is not None:
             self.folder.cleanup()
 
 
 def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
-    """The wanted files where they lie.
+    """Return the files of `directory`, or only the files that `selector` accepts. Copy nothing.
 
-    Raises DetcloudError where there is no such directory, or it holds what cannot be stored.
+    Raises DetcloudError if `directory` is no directory, or as `files_to_store` does.
     """
     if not directory.is_dir():
         raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
@@ -78,10 +80,13 @@ def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
 def link_sources(
     directory: Path, selector: Selector | None, growing: Selector | None, spec: TrialSpec
 ) -> Sources:
-    """The wanted files as they are now, as links, and as copies those that `growing` takes.
+    """Link the files of `directory` into a temporary folder and return the links.
 
-    What earlier runs of the trial left beside the directory is removed, and after a week what any
-    left: a process that was killed by force could not do it. Errors as for `list_sources`.
+    With a `selector`, link only the files whose names the selector accepts. Files that `growing`
+    accepts are copied, as are files that cannot be linked. Delete the abandoned link folders beside
+    `directory`: of earlier runs of this trial, and of any trial after a week.
+
+    Raises DetcloudError as `list_sources` does, and if a file can be neither linked nor copied.
     """
     found = list_sources(directory, selector).files
     folder = _new_folder(directory, spec)
@@ -96,7 +101,11 @@ def link_sources(
 
 
 def try_to_take(take: Callable[[], Sources]) -> Sources:
-    """The sources that `take` returns, or why it has failed, for the other ranks to hear."""
+    """Return the result of `take`. If `take` raises DetcloudError or OSError, return the error's
+    text.
+
+    The error is returned as `failure` of empty Sources, so that it can be sent to the other ranks.
+    """
     try:
         return take()
     except (DetcloudError, OSError) as error:
@@ -104,7 +113,11 @@ def try_to_take(take: Callable[[], Sources]) -> Sources:
 
 
 def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
-    """A rank's part of a checkpoint, as the others need to know it; reads every file."""
+    """Return this rank's part of a checkpoint, with the size and SHA-256 of each file.
+
+    Read every file. If a file cannot be read or the metadata is no JSON data, return a Shard that
+    has only `failure`.
+    """
     if sources.failure:
         return Shard(failure=sources.failure)
     try:
@@ -116,7 +129,11 @@ def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
 
 
 def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory[str]:
-    """A folder on the directory's file system, beside it; where none can be, the machine's own."""
+    """Create and return a temporary folder next to `directory`, on that file system.
+
+    Delete abandoned link folders there first. If the place is not writable, create the folder among
+    the process's temporary folders.
+    """
     parent = directory.absolute().parent
     try:
         _remove_abandoned_folders(parent, spec)
@@ -127,9 +144,11 @@ def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory
 
 
 def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
-    """Remove the links of earlier runs of this trial, and those of any trial a week after they were
-    made: it may never run again. A run that has lost its trial and still lives fails to
-    store what it had there, which counts for nothing.
+    """Delete the link folders in `parent` of earlier runs of this trial, and of any trial after a
+    week.
+
+    A trial whose folder is a week old may never run again. A run that still lives, but has lost its
+    trial, then fails to store its checkpoint, which would not count.
     """
     with os.scandir(parent) as found:
         names = [entry.name for entry in found if entry.name.startswith(f".{_PREFIX}")]
@@ -148,18 +167,21 @@ def _is_abandoned(folder: Path) -> bool:
     try:
         return time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS
     except FileNotFoundError:
-        # Its own run has removed it.
+        # The run that made the folder has removed it in the meantime.
         return False
 
 
 def _owner_prefix(spec: TrialSpec) -> str:
-    """The beginning of the names of a trial's folders: several clusters may share a file system."""
+    """Return the first part of the names of a trial's link folders.
+
+    The prefix contains the cluster's digest, since several clusters may share a file system.
+    """
     cluster = hashlib.sha256(spec.cluster_id.encode()).hexdigest()[:8]
     return f"{_PREFIX}{cluster}-{spec.trial_id}."
 
 
 def _link(source: Path, link: Path, *, is_growing: bool) -> None:
-    """Link a file; copy one that is growing, or where the file system has no links."""
+    """Link `source` at `link`, or copy a file that is growing or cannot be linked."""
     link.parent.mkdir(parents=True, exist_ok=True)
     if is_growing or not _try_to_link(source, link):
         shutil.copyfile(source, link)

@@ -1,4 +1,4 @@
-"""The writing of checkpoints: announced, stored, completed by a manifest, then reported."""
+"""The writer of checkpoints: announce, store the files, complete by a manifest, report."""
 
 from __future__ import annotations
 
@@ -28,26 +28,29 @@ from detcloud.storage import CheckpointStore, StorageError, checked_key
 from detcloud.storage.store import translate_errors
 
 METADATA = "metadata.json"
-# Leaves room for the rest of the report line that carries them.
+# The report line that contains the metadata needs room for other fields.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
-# How often a file is stored that is written on meanwhile.
+# The number of attempts to store a file that changes during the transfer.
 PUTS_MAX = 3
 Entries = Mapping[str, Mapping[str, Any]]
 
 Stamp = tuple[int, int]
 
 Selector = Callable[[str], bool]
-"""A function that says of a file's path within the checkpoint whether it is wanted."""
+"""A function that returns whether a file is wanted, given the file's path within the checkpoint."""
 
 MetricAt = Callable[[int], float | None]
-"""The searcher's metric of this process's validation at so many batches; None where unknown."""
+"""A function that returns this process's searcher metric at a batch, or None if it is unknown."""
 
 Check = Callable[[], None]
-"""A function that raises StorageError where files have changed while they were stored."""
+"""A function that raises StorageError if files have changed while they were stored."""
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of one trial; reports count on the chief alone."""
+    """Writes the checkpoints of a trial into `store`, with reports.
+
+    `metric_at` returns the validation metric that is reported with a checkpoint.
+    """
 
     def __init__(
         self,
@@ -68,11 +71,14 @@ class CheckpointWriter:
         metadata: dict[str, Any],
         check: Check = lambda: None,
     ) -> CheckpointReference:
-        """Store files by their names in the checkpoint, and last the manifest, unless `check` says
-        that they changed meanwhile.
+        """Store `files` as a checkpoint with a manifest, and return the checkpoint's reference.
 
-        Files stored before a failure are deleted, since they may have filled the disk. Raises
-        DetcloudError.
+        `files` maps names in the checkpoint to paths. Report `checkpoint_intent` before and
+        `checkpoint` after the files are stored. Before the manifest is stored, `check` may raise
+        StorageError.
+
+        If a file cannot be stored, delete the stored files and raise DetcloudError. A failed report
+        also raises DetcloudError; a checkpoint whose last report fails keeps its files.
         """
         common, stored = self._new_place(checkpoint_uuid, metadata), list[str]()
         self._report("checkpoint_intent", **common)
@@ -97,14 +103,17 @@ class CheckpointWriter:
         metadata: dict[str, Any],
         check: Check = lambda: None,
     ) -> CheckpointReference:
-        """Store this rank's files of a checkpoint, in step with all other ranks; the chief stores
-        the manifest with everybody's `entries` once all are there. `check` as for `store_files`.
+        """Store this rank's `files` of a checkpoint, and return the checkpoint's reference.
 
-        Raises DetcloudError on every rank where one fails, and leaves nothing.
+        Every rank of `ranks` must call this. `entries` are the manifest entries of all ranks'
+        files. Rank 0 stores the manifest and reports the checkpoint after all ranks have stored
+        their files. Before that, `check` may raise StorageError.
+
+        If a rank fails, every rank deletes its stored files and raises DetcloudError.
         """
         common, stored = self._new_place(checkpoint_uuid, metadata), list[str]()
         self._report("checkpoint_intent", **common)
-        # No file lies there before the chief has announced it.
+        # No rank may store a file before the chief has announced the checkpoint.
         ranks.broadcast(None)
         failure, digest = "", ""
         try:
@@ -130,7 +139,9 @@ class CheckpointWriter:
         return self._reference(common, digest)
 
     def _new_place(self, checkpoint_uuid: str, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The fields that both reports of a checkpoint have: its UUID, steps and path."""
+        """Return the fields that both reports of a checkpoint share: UUID, completed batches and
+        path.
+        """
         spec = self._spec
         return {
             "uuid": checkpoint_uuid,
@@ -145,7 +156,8 @@ class CheckpointWriter:
         digest: str,
         metadata: dict[str, Any],
     ) -> None:
-        # Of a validation that came before: training may have had others since.
+        """Report a stored checkpoint, with the searcher metric at that batch if known."""
+        # A background save may end after later validations, so the metric is looked up by batch.
         metric = self._metric_at(common["steps_completed"])
         self._report(
             "checkpoint",
@@ -160,7 +172,9 @@ class CheckpointWriter:
     def _put_metadata(
         self, common: dict[str, Any], metadata: dict[str, Any], stored: list[str]
     ) -> dict[str, dict[str, Any]]:
-        """Store the metadata; their entry of the manifest."""
+        """Store the metadata as a file, add the key to `stored`, and return the manifest entry by
+        name.
+        """
         with make_temporary_folder("detcloud-document-") as folder:
             document = write_document(folder, METADATA, metadata)
             return {METADATA: self._put(common["path"], METADATA, document, stored)}
@@ -168,7 +182,11 @@ class CheckpointWriter:
     def _put_manifest(
         self, common: dict[str, Any], entries: Entries, metadata: dict[str, Any], stored: list[str]
     ) -> str:
-        """Store the manifest, which completes the checkpoint; its SHA-256."""
+        """Store the manifest, which completes the checkpoint, and return the manifest's SHA-256.
+
+        Add the manifest's key to `stored`. Raises StorageError if the manifest is too large or
+        cannot be stored.
+        """
         spec = self._spec
         manifest = manifest_content(
             common["uuid"],
@@ -184,9 +202,10 @@ class CheckpointWriter:
             return digest
 
     def _put(self, path: str, name: str, source: Path, stored: list[str]) -> dict[str, Any]:
-        """Store a file and add its key to `stored`; its entry of the manifest.
+        """Store a file, add the key to `stored`, and return the manifest entry.
 
-        A file that is written on meanwhile is stored again. Raises StorageError.
+        A file that changes during the transfer is deleted from the store and stored again. Raises
+        StorageError after PUTS_MAX such attempts, or if the store fails.
         """
         key = f"{path}/{name}"
         for _ in range(PUTS_MAX):
@@ -204,9 +223,10 @@ class CheckpointWriter:
         )
 
     def _discard(self, stored: list[str]) -> None:
-        """Delete what was stored of a checkpoint that is not to be, up to the first that cannot be
-        deleted: a store that does not answer would be asked for minutes for each. The collector
-        deletes what is left.
+        """Delete the stored files of a failed checkpoint, and stop at the first failed deletion.
+
+        A store that does not respond would delay each deletion by minutes. The collector deletes
+        the rest.
         """
         with suppress(StorageError):
             for key in stored:
@@ -221,11 +241,13 @@ class CheckpointWriter:
 def files_to_store(
     folder: Path, selector: Selector | None, *, follows_links: bool = False
 ) -> dict[str, Path]:
-    """The wanted files of a folder by their relative path; with `follows_links` of a link the file
-    that it leads to.
+    """Return the files below `folder` by relative path, or only the files that `selector` accepts.
 
-    Raises DetcloudError for another link or a special file among them, a folder that cannot be
-    read, or too many.
+    A file of the name `metadata.json` at the top is left out, since each checkpoint has its own.
+    With `follows_links`, a link counts as the file that it points to.
+
+    Raises DetcloudError for any other link or special file, a file with the manifest's name, an
+    unreadable folder, or too many files. Raises StorageError for an invalid name.
     """
     files = {}
     for path in sorted(_paths_below(folder)):
@@ -242,7 +264,7 @@ def files_to_store(
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
         if name != METADATA:
             files[checked_key(name)] = source
-    # The metadata are a file too.
+    # The metadata file counts as well.
     if len(files) + 1 > CHECKPOINT_FILES_MAX:
         raise DetcloudError(
             f"the checkpoint has {len(files)} files, the limit is {CHECKPOINT_FILES_MAX - 1}: "
@@ -252,7 +274,10 @@ def files_to_store(
 
 
 def _paths_below(folder: Path) -> Iterator[Path]:
-    """The paths in a folder, at any depth, that are no folders themselves; links are none."""
+    """Yield the paths of files and links below `folder`, at any depth. Links are not followed.
+
+    Raises DetcloudError for a folder that cannot be read.
+    """
 
     def refuse(error: OSError) -> None:
         raise DetcloudError(f"{error.filename} cannot be read: {error.strerror}") from error
@@ -263,10 +288,11 @@ def _paths_below(folder: Path) -> Iterator[Path]:
 
 
 def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
-    """The metadata, which have the number of batches, as is needed on a cluster, and are not too
-    large; InvalidValue where that is not so.
+    """Return the metadata. Add `steps_completed` if only the old name `latest_batch` is present.
 
-    Scripts for Determined up to 0.17 call it `latest_batch`.
+    Scripts for Determined up to 0.17 use the old name. Raises InvalidValue if `steps_completed` is
+    not a count of batches, or missing although `is_needed`. Raises InvalidValue if the metadata
+    exceeds METADATA_BYTES_MAX as JSON.
     """
     if "latest_batch" in metadata:
         metadata = {"steps_completed": metadata["latest_batch"], **metadata}
@@ -286,13 +312,13 @@ def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any
 
 
 def file_stamp(path: Path) -> Stamp:
-    """The size of a file and the time of its last change, by which a change is noticed."""
+    """Return the size of a file in bytes and the time of the last change in nanoseconds."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def size_and_sha256(path: Path) -> tuple[int, str]:
-    """The size of a file and the SHA-256 of its content."""
+    """Return the size of a file in bytes and the content's SHA-256 in hexadecimal digits."""
     with path.open("rb") as content:
         return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -312,7 +338,11 @@ def manifest_content(
     entries: Entries,
     metadata: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The manifest of a checkpoint, whose files are `entries`: sizes and digests by name."""
+    """Return the content of a checkpoint's manifest.
+
+    `entries` maps each file's name to its size and digest. `steps` is the number of completed
+    batches.
+    """
     return {
         "version": 1,
         "uuid": checkpoint_uuid,
@@ -325,8 +355,9 @@ def manifest_content(
 
 
 def write_document(folder: str, name: str, content: Mapping[str, Any]) -> Path:
-    """Write a checkpoint's manifest or metadata to a file of the folder. Raises StorageError for a
-    manifest that nobody would read.
+    """Write `content` as JSON to the file `name` of `folder`, and return the file's path.
+
+    Raises StorageError if the file cannot be written, or if a manifest exceeds MANIFEST_BYTES_MAX.
     """
     path = Path(folder) / name
     with translate_errors(f"writing {path}"):

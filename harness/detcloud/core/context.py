@@ -1,4 +1,4 @@
-"""The Core API's context, and `init`, which ties it to the trial directory or to the screen."""
+"""The Core API's context, and `init`, which connects the context to a cluster or to the screen."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from detcloud.core.event_upload import EventUploader
 from detcloud.core.notice_plan import Choice, Outcome, Situation, choose_action
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
+from detcloud.core.report_lines import print_report
 from detcloud.core.searcher import SearcherContext
-from detcloud.core.signals import print_stacks_on_sigusr1, stop_on_sigterm
+from detcloud.core.signals import SigtermHandler, print_stacks_on_sigusr1
 from detcloud.core.tensorboard import EventWriter
+from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.core.unread_settings import unread_settings_teller
 from detcloud.shared.clean_exit import ensure_clean_exit
@@ -39,9 +41,9 @@ from detcloud.storage import CheckpointStore, build_store
 from detcloud.storage.types.directory import DirectoryStore
 
 MESSAGE_CHARACTERS_MAX = 2000
-# A large code directory must not hold up a trial that has a deadline.
+# The time limit for hashing a large code directory at the end of a trial.
 DESCRIBE_SECONDS_MAX = 5.0
-# What processes that are not the chief report, and the kinds that it has then; the rest is dropped.
+# The kinds of reports that workers send, and the kinds under which they are stored.
 WORKER_KINDS = {
     "metrics": "rank_metrics",
     "trial_metadata": "trial_metadata",
@@ -49,12 +51,12 @@ WORKER_KINDS = {
 }
 
 
-# By the first of them an adapter, if there is one, has said whose loop trains.
+# An adapter declares which training loop runs before the first report of these kinds.
 KINDS_OF_LOOPS = ("metrics", "progress", "completed", "checkpoint")
 
 
 class AlertLevel(Enum):
-    """The weight of an alert."""
+    """The severity of an alert."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -64,7 +66,10 @@ class AlertLevel(Enum):
 
 @dataclass(frozen=True)
 class Context:
-    """The parts of the Core API for one trial; `read_directives` gives the newest directives."""
+    """The parts of the Core API for a trial.
+
+    `info` is the trial's specification. `read_directives` returns the cluster's newest directives.
+    """
 
     train: TrainContext
     checkpoint: CheckpointContext
@@ -79,12 +84,14 @@ class Context:
 
     @property
     def is_chief(self) -> bool:
-        """Whether what this process reports counts: it is rank 0, or one of several alone."""
+        """Whether this process's reports count: rank 0, or several ranks that exchange nothing."""
         return self.distributed.rank == 0 or not self.distributed.can_exchange
 
     @property
     def batch_searcher(self) -> SearcherContext:
-        """The searcher whose lengths are batches, also where `searcher` counts as Determined's."""
+        """The searcher context whose lengths are batches; `searcher` may use Determined's
+        lengths.
+        """
         return self.searcher
 
     def alert(
@@ -93,9 +100,9 @@ class Context:
         description: str | None = "",
         level: AlertLevel | str | None = AlertLevel.INFO,
     ) -> None:
-        """Write an alert to the trial's log; this cluster sends none to other services.
+        """Print an alert to the trial's log on stderr. The cluster does not forward alerts.
 
-        Raises InvalidValue for a level that is none.
+        A `level` of None means INFO. Raises InvalidValue for an unknown level.
         """
         try:
             level = AlertLevel(level or AlertLevel.INFO)
@@ -108,11 +115,12 @@ class Context:
         print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
     def plan_last_save(self, *, is_saved: bool = False) -> Choice:
-        """Choose what to do with the work before leaving, and tell it in the log: to save it,
-        unless a notice leaves no time for that. With `FINISH` and `KEEP` do not save, and leave.
+        """Return whether to save before leaving: SAVE, or without time for that FINISH or KEEP.
 
-        `is_saved`: the last checkpoint, stored or on its way, has all of it. Of several processes
-        the chief asks and tells the others.
+        On SAVE, store a checkpoint. On FINISH or KEEP, leave without another save. KEEP also
+        abandons the running save. Without a notice that has a deadline, return SAVE. With a notice,
+        print the choice. With several processes, call this on the chief and broadcast the choice.
+        `is_saved`: the latest checkpoint, stored or being stored, contains all of the work.
         """
         notice, saves = self.preempt.notice, self.checkpoint.saves
         if notice is None or notice.deadline_ms is None:
@@ -138,7 +146,11 @@ class Context:
 
     @property
     def notice_outcome(self) -> Outcome | None:
-        """How a notice that this process was told of has ended by now; None without one."""
+        """The outcome of the notice that the code has received. None without a notice.
+
+        KEPT: no checkpoint was stored since the notice. SAVED: the latest was begun after the
+        notice. FINISHED: the latest was begun before the notice and stored after it.
+        """
         noticed_at, latest = self.preempt.noticed_at, self.checkpoint.saves.latest
         if noticed_at is None:
             return None
@@ -147,9 +159,7 @@ class Context:
         return Outcome.SAVED if latest.began >= noticed_at else Outcome.FINISHED
 
     def close(self) -> None:
-        """Stop measuring; close the event file and the connections to the other processes, once a
-        checkpoint that is stored in the background is there.
-        """
+        """Wait for a background checkpoint, print an error, and release all resources."""
         self.checkpoint.finish()
         self.profiler.stop_measuring()
         self.train.close()
@@ -168,16 +178,17 @@ def init(
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Iterator[Context]:
-    """The Core API, on a cluster where DETCLOUD_TRIAL_DIR is set.
+    """Yield the Core API's context, on a cluster if DETCLOUD_TRIAL_DIR is set.
 
-    A worker of a launcher finds the others by itself, any other process of several needs
-    `distributed`. What a process reports counts where it is the chief, rank 0. With the `MANUAL`
-    mode no number is written for TensorBoard but by the code itself.
+    Without a cluster, metrics are printed and checkpoints go to `checkpoint_dir`, by default the
+    user's data folder. Only then are `hparams`, `config` and `seed` used.
 
-    The other arguments are for runs without a cluster, where metrics are printed and checkpoints go
-    to `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
-    line: InvalidHP ends the trial, and with or without one the process, with a good exit code; any
-    other exception is an error. SIGUSR1 prints where the process is.
+    A launcher's worker detects the other processes; other groups need `distributed`. In the MANUAL
+    `tensorboard_mode` only your code writes event files. On a cluster, SIGTERM is a preemption.
+
+    The block's end waits for a background checkpoint and raises its error. InvalidHP becomes
+    SystemExit(0); the trial ends without a restart. Other exceptions pass and count as failures.
+    Raises DetcloudError if another process has this rank.
     """
     print_stacks_on_sigusr1()
     directory = TrialDirectory.from_environment()
@@ -196,20 +207,18 @@ def init(
     context.train.tensorboard_mode = tensorboard_mode
     if (directory.spec.config.get("profiling") or {}).get("enabled"):
         context.profiler.start_measuring()
-    describing = threading.Thread(
-        target=_report_environment, args=(directory, Path.cwd()), daemon=True
-    )
-    describing.start()
-    restore_signal = stop_on_sigterm(context.preempt)
+    describing = _start_describing(directory)
+    sigterm = SigtermHandler(context.preempt)
     try:
         yield context
-        # A failure of it is the trial's, and the exit line comes after the checkpoint's.
+        # The exit line must follow the checkpoint's report.
         context.checkpoint.wait()
     except GeneratorExit:
-        # The process ends within the block: its exit code says how.
+        # The process ends within the block; the agent reads the exit code.
         raise
     except BaseException as error:
-        # At once: the others of a gang fail for want of this process, which may end it too.
+        context.checkpoint.loading.note_error(error)
+        # Report before waiting: other processes of a gang fail next, and may end this process too.
         _try_to_report_refusal(error, directory, context)
         failure = context.checkpoint.finish()
         describing.join(DESCRIBE_SECONDS_MAX)
@@ -224,9 +233,11 @@ def init(
         describing.join(DESCRIBE_SECONDS_MAX)
         _report_exit(directory, context, None)
     finally:
-        restore_signal()
+        sigterm.restore()
         context.close()
         directory.close()
+        watch_threads(float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS))
+    sigterm.raise_postponed()
 
 
 @contextmanager
@@ -263,20 +274,19 @@ def _context_on_cluster(
         elif kind in KINDS_OF_LOOPS:
             tell_of_unread_settings()
         directory.report.append(kind, **fields)
-        _print_report(kind, **fields)
+        print_report(kind, **fields)
 
     stored_at = store.root if store is not None else None
     events = _event_writer(spec, stored_at or directory.path / "out")
     distributed = distributed or DistributedContext(spec.rank, spec.size)
-    preempt = PreemptContext(directory.directives.read, distributed, mode)
-    made = _make_context(
-        spec, directory.directives.read, report, store, events, preempt, distributed, True
-    )
+    read, note_listener = directory.directives.read, directory.note_listener
+    preempt = PreemptContext(read, distributed, mode, note_listener)
+    made = _make_context(spec, read, report, store, events, preempt, distributed, True)
     return replace(made, loop=loop)
 
 
 def _progress_notice() -> Callable[[], None]:
-    """A function that says, the first time, that progress of other ranks is not used."""
+    """Return a function that prints, once, that this rank's progress is ignored."""
     is_told = False
 
     def tell() -> None:
@@ -307,23 +317,24 @@ def _context_without_cluster(
 
     def report(kind: str, **fields: object) -> None:
         if not distributed.rank:
-            _print_report(kind, **fields)
+            print_report(kind, **fields)
 
     preempt = PreemptContext(Directives, distributed, mode)
     return _make_context(spec, Directives, report, store, events, preempt, distributed, False)
 
 
 def context_without_cluster(spec: TrialSpec) -> Context:
-    """A context that prints what is reported, for code that asks for a trial's facts alone."""
+    """Return a context without a cluster, for code that only needs the trial's specification."""
     return _context_without_cluster(spec, None, DistributedContext(), PreemptMode.WorkersAskChief)
 
 
 def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
-    return EventWriter(root / _event_place(spec), f"{spec.allocation_id}.{spec.rank}")
+    name = f"{spec.allocation_id}.{spec.rank}"
+    return EventWriter(root / _event_place(spec), name, spec.discarded_from)
 
 
 def _event_place(spec: TrialSpec) -> str:
-    """The place of a trial's files for TensorBoard in every checkpoint store."""
+    """Return the key prefix of a trial's TensorBoard files in a checkpoint store."""
     return f"{TENSORBOARD_FOLDER}/{spec.experiment_id}/{spec.trial_id}"
 
 
@@ -374,7 +385,7 @@ def _make_context(
         distributed=distributed,
         profiler=ProfilerContext(
             report,
-            # One process measures its machine; nodes without a launcher have one trial's groups.
+            # A single process of each machine measures. Without a launcher, only rank 0 measures.
             is_active=on_cluster and (distributed.rank == 0 or _is_first_of_node(distributed)),
         ),
         info=spec,
@@ -392,26 +403,16 @@ def _user_data_folder() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "share") / "detcloud"
 
 
-def _print_report(kind: str, **fields: object) -> None:
-    """Print a report that is worth a line in the trial's log, or on the screen."""
-    if kind in ("metrics", "rank_metrics") and isinstance(metrics := fields["metrics"], dict):
-        values = " ".join(f"{name}={_short_text(value)}" for name, value in metrics.items())
-        text = f"{fields['group']} at batch {fields['steps_completed']}: {values}"
-    elif kind == "checkpoint":
-        text = f"checkpoint {fields['uuid']} at batch {fields['steps_completed']}"
-    else:
-        return
-    # A character that the terminal's encoding lacks must not end the training.
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(f"[detcloud] {text}".encode(encoding, "replace").decode(encoding), flush=True)
-
-
-def _short_text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else f"{value!s:.80}"
+def _start_describing(directory: TrialDirectory) -> threading.Thread:
+    """Start and return the daemon thread that reports the environment."""
+    arguments = (directory, Path.cwd())
+    describing = threading.Thread(target=_report_environment, args=arguments, daemon=True)
+    describing.start()
+    return describing
 
 
 def _report_environment(directory: TrialDirectory, code: Path) -> None:
-    """Report the environment; a trial must not fail because it cannot describe its machine."""
+    """Report the environment, except on workers. Print an error instead of raising it."""
     if directory.is_worker:
         return
     try:
@@ -421,7 +422,7 @@ def _report_environment(directory: TrialDirectory, code: Path) -> None:
 
 
 def _report_failed_exit(error: BaseException, directory: TrialDirectory, context: Context) -> None:
-    """Report the exit after an error, which a full disk must not hide by refusing the line."""
+    """Report the exit after `error`. Print a failed report instead of raising."""
     try:
         _report_exit(directory, context, error)
     except DetcloudError as failure:
@@ -430,12 +431,12 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
-    # The chief speaks for all that end well, but where an earlier try of this rank failed.
+    # The chief reports a good end for all. A rank with an earlier attempt's report reports too.
     is_own = reason in ("errored", "invalid_hp")
     speaks = is_own or not directory.is_worker or directory.has_report
     reports = [directory.report] if speaks else []
     if directory.is_worker and reason != "errored" and context.distributed.local_rank == 0:
-        # One worker tells its node's agent, which hears of no other node.
+        # An agent reads only the reports of the own node, so a worker of each node reports.
         reports.append(directory.open_node_report())
     if not reports:
         return
@@ -456,14 +457,14 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
 def _try_to_report_refusal(
     error: BaseException, directory: TrialDirectory, context: Context
 ) -> None:
-    """Report an InvalidHP; where that fails, the report of the exit tries it again."""
+    """Report an InvalidHP; ignore other errors. After a failure, `_report_exit` tries again."""
     if isinstance(error, InvalidHP):
         with suppress(DetcloudError):
             _report_refusal(directory, context, error)
 
 
 def _report_refusal(directory: TrialDirectory, context: Context, error: object) -> None:
-    """Report and say once that the hyperparameters make no sense; any rank may say so."""
+    """Report and print, once, that the hyperparameters are refused. Any rank may do this."""
     refusal = EarlyExitReason.INVALID_HP
     if context.train.early_exit is not refusal:
         why = str(error or "") or "no reason given"
@@ -474,10 +475,12 @@ def _report_refusal(directory: TrialDirectory, context: Context, error: object) 
 
 
 def _is_success(error: BaseException) -> bool:
+    """Return whether `error` is the SystemExit of a successful end."""
     return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def _exit_reason(context: Context, error: BaseException | None) -> str:
+    """Return the reason of the exit report, from `error` or else from the run's state."""
     if error is not None and _is_success(error):
         error = None
     if isinstance(error, InvalidHP):
@@ -491,5 +494,5 @@ def _exit_reason(context: Context, error: BaseException | None) -> str:
         return context.searcher.outcome.value
     if context.preempt.was_seen and context.preempt.is_acknowledged:
         return "preempted"
-    # The code returned by itself: completed if nothing was left to do, else on its own request.
+    # The code returned by itself: the trial is complete if no operation is left.
     return "completed" if context.searcher.is_finished() else "stop_requested"

@@ -1,4 +1,4 @@
-"""The exchange of values between the processes of one trial."""
+"""The exchange of values between the processes of a trial."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _HOROVOD_VARIABLES = (
 
 
 class NoLauncher(DetcloudError, KeyError):
-    """No launcher has set the variables of a process; scripts that run with and without one catch
-    it as the KeyError of a look into `os.environ`.
+    """Raised if no launcher has set the variables of this process.
+
+    Subclass of KeyError, because scripts catch the KeyError of `os.environ` to run without a
+    launcher.
     """
 
     def __str__(self) -> str:
@@ -37,14 +39,16 @@ class NoLauncher(DetcloudError, KeyError):
 
 
 class DistributedContext:
-    """One process of `size`: rank `local_rank` of `local_size` on node `cross_rank`.
+    """A process of a trial with `size` processes, rank `local_rank` of `local_size` on node
+    `cross_rank`.
 
-    With `chief_ip`, the address of the first node, values are exchanged over sockets, and the
-    constructor returns once every process has made its own. A process alone needs none. Without it
-    several processes exchange nothing: `gather` and its like raise DetcloudError.
+    With `chief_ip`, the address of the first node, the processes exchange values over sockets. The
+    constructor then returns after all processes have created their contexts. Raises DetcloudError
+    if a process does not connect within 10 minutes. A single process needs no `chief_ip`. Several
+    processes without `chief_ip` cannot exchange values: `gather` and the like raise DetcloudError.
 
-    `pub_port` and those after it are Determined's and not needed: the processes of an allocation
-    meet at a place that no other has.
+    By default `cross_rank` and `cross_size` follow from equally large nodes. `pub_port` and the
+    parameters after it are ignored; they exist for scripts written for Determined.
     """
 
     def __init__(  # noqa: PLR0913 - the last four are Determined's.
@@ -74,7 +78,13 @@ class DistributedContext:
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a worker that torch's launcher, or ours over it, has started."""
+        """Return the context of a worker of torch's launcher.
+
+        `detcloud.launch.torch_distributed` uses torch's launcher. `chief_ip` defaults to
+        MASTER_ADDR, then 127.0.0.1. `cross_rank` and `cross_size` are GROUP_RANK and
+        GROUP_WORLD_SIZE, if set. Raises NoLauncher unless RANK, WORLD_SIZE, LOCAL_RANK and
+        LOCAL_WORLD_SIZE are numbers. Otherwise as the constructor.
+        """
         rank, size, local_rank, local_size = _numbers(_TORCH_VARIABLES, "torch_distributed")
         chief = chief_ip or os.environ.get("MASTER_ADDR") or "127.0.0.1"
         cross: dict[str, Any] = {
@@ -86,7 +96,11 @@ class DistributedContext:
 
     @classmethod
     def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a worker of Horovod's; `hvd` is its module, after `hvd.init()`."""
+        """Return the context of a Horovod worker; `hvd` is Horovod's module after `hvd.init()`.
+
+        Without `hvd`, read Horovod's environment variables, and raise NoLauncher if one is missing.
+        `chief_ip` defaults to DET_CHIEF_IP, then 127.0.0.1.
+        """
         if hvd is not None:
             names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
             numbers = [int(getattr(hvd, name)()) for name in names]
@@ -98,8 +112,10 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a worker of DeepSpeed's launcher, which has names of its own for the sizes
-        of a node and of the nodes; torch's are taken too.
+        """Return the context of a worker of DeepSpeed's launcher.
+
+        The size of a node is LOCAL_WORLD_SIZE, else LOCAL_SIZE. `chief_ip` defaults to
+        DET_CHIEF_IP, then MASTER_ADDR, then 127.0.0.1. Raises NoLauncher if a variable is missing.
         """
         local_size = "LOCAL_WORLD_SIZE" if os.environ.get("LOCAL_WORLD_SIZE") else "LOCAL_SIZE"
         rank, size, local_rank, local = _numbers((*_TORCH_VARIABLES[:3], local_size), "deepspeed")
@@ -108,11 +124,12 @@ class DistributedContext:
 
     @classmethod
     def from_tf_config(cls) -> tuple[DistributedContext, Any]:
-        """The context of the worker that `TF_CONFIG` describes, and the strategy for TensorFlow.
+        """Return the context of the worker that TF_CONFIG describes, and TensorFlow's strategy.
 
-        That is MultiWorkerMirroredStrategy for several workers, MirroredStrategy for one with
-        several GPUs, else the default. Raises DetcloudError without TensorFlow, and for a task
-        that is no worker.
+        The strategy is MultiWorkerMirroredStrategy for several workers, MirroredStrategy for one
+        worker with several GPUs, and otherwise TensorFlow's default. Without TF_CONFIG, the process
+        is the only worker. Raises DetcloudError if TensorFlow is not installed or the task is no
+        worker.
         """
         try:
             strategies = importlib.import_module("tensorflow").distribute
@@ -138,51 +155,73 @@ class DistributedContext:
 
     @property
     def can_exchange(self) -> bool:
-        """Whether values can be exchanged: always for a process alone."""
+        """Whether the processes can exchange values; always true for a single process."""
         return self.size == 1 or self._channel is not None
 
     @accept_names(stuff="value")
     def gather(self, value: Value) -> list[Value] | None:
-        """The values of all ranks in their order, on rank 0; None on the others."""
+        """Return the values of all ranks, in the order of the ranks, on rank 0.
+
+        Return None on the other ranks. Every rank must call this. Values are pickled. Raises
+        DetcloudError if the processes cannot exchange values, or if another process has exited.
+        """
         return self._require_channel().gather(value)
 
     @accept_names(stuff="value")
     def allgather(self, value: Value) -> list[Value]:
-        """The values of all ranks in their order, on every rank."""
+        """Return the values of all ranks, in the order of the ranks, on every rank.
+
+        Calls and errors are as for `gather`.
+        """
         channel = self._require_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
 
     @accept_names(stuff="value")
     def broadcast(self, value: Value) -> Value:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value on every rank; the argument of other ranks is ignored.
+
+        Calls and errors are as for `gather`.
+        """
         return cast("Value", self._require_channel().broadcast(value))
 
     @accept_names(stuff="value")
     def gather_local(self, value: Value) -> list[Value] | None:
-        """The values of this node's ranks, on its first; None on the others."""
+        """Return the values of this node's ranks, in order, on the node's first rank.
+
+        Return None on the other ranks. Every rank of the node must call this. Errors are as for
+        `gather`.
+        """
         return self._require_local_channel().gather(value)
 
     @accept_names(stuff="value")
     def allgather_local(self, value: Value) -> list[Value]:
-        """The values of this node's ranks, on each of them."""
+        """Return the values of this node's ranks, in order, on each rank of the node.
+
+        Every rank of the node must call this. Errors are as for `gather`.
+        """
         channel = self._require_local_channel()
         return cast("list[Value]", channel.broadcast(channel.gather(value)))
 
     @accept_names(stuff="value")
     def broadcast_local(self, value: Value = None) -> Value:  # type: ignore[assignment]
-        """The value of this node's first rank, on all of its ranks."""
+        """Return the value of this node's first rank on all ranks of the node.
+
+        Every rank of the node must call this. Errors are as for `gather`.
+        """
         return cast("Value", self._require_local_channel().broadcast(value))
 
     def background_context(self) -> DistributedContext:
-        """A context of this process for a thread: it exchanges values with those of the other
-        processes over connections of its own, which end with this context's.
+        """Return a context of this process for use in another thread.
+
+        The context exchanges values with the background contexts of the other processes, over
+        separate connections. `close` of this context closes these connections too.
         """
         twin = copy.copy(self)
         twin._channel = self._background
         twin._local_channel = twin.control = twin._background = None
         return twin
 
-    # The names that Determined 0.12 had.
+    # Names of Determined 0.12.
 
     def get_rank(self) -> int:
         return self.rank
@@ -197,7 +236,7 @@ class DistributedContext:
         return self.cross_size
 
     def close(self) -> None:
-        """Close the connections; the other processes get an error where they still wait."""
+        """Close all connections. Other processes that wait for this process get a DetcloudError."""
         channels = (self._channel, self._local_channel, self.control, self._background)
         self._channel = self._local_channel = self.control = self._background = None
         for channel in channels:
@@ -205,6 +244,9 @@ class DistributedContext:
                 channel.close()
 
     def _connect(self, chief_ip: str) -> None:
+        """Open the channels between all ranks and, with several nodes, between the ranks of this
+        node.
+        """
         key = channel_key(_allocation_name())
         address = _address(chief_ip, alone=self.cross_size == 1)
         channels = open_channels(self.rank, self.size, address, key, count=3)
@@ -212,7 +254,7 @@ class DistributedContext:
         if self.cross_size == 1:
             self._local_channel = self._channel
             return
-        # Each node's first process makes a socket file, whose path its others hear this way.
+        # The first process of each node chooses a socket file and sends the path to all ranks.
         path = local_address(f"detcloud-{os.getpid()}") if self.local_rank == 0 else ""
         paths = self.allgather((self.cross_rank, path))
         local = next(path for node, path in paths if node == self.cross_rank and path)
@@ -221,6 +263,11 @@ class DistributedContext:
         )
 
     def _require_channel(self) -> Channel:
+        """Return the channel of all ranks. For a process alone, return a channel without
+        connections.
+
+        Raises DetcloudError if several processes have no channel.
+        """
         if self._channel is not None:
             return self._channel
         if self.size > 1:
@@ -232,6 +279,7 @@ class DistributedContext:
         return _ALONE
 
     def _require_local_channel(self) -> Channel:
+        """Return the channel of this node's ranks. Errors are as for `_require_channel`."""
         return self._local_channel or (self._require_channel() if self.local_size > 1 else _ALONE)
 
 
@@ -239,7 +287,12 @@ _ALONE = Channel()
 
 
 def detect_distributed(environment: Mapping[str, str] = os.environ) -> DistributedContext | None:
-    """The context of a worker of a launcher that is known by its variables; None without one."""
+    """Return the context of a launcher's worker.
+
+    Recognise torch's launcher, DeepSpeed, and Horovod with several processes, in this order, by the
+    variables of the environment. Return None without a launcher. Raises NoLauncher if other
+    variables of the launcher are missing.
+    """
     if "TORCHELASTIC_RUN_ID" in environment and "RANK" in environment:
         return DistributedContext.from_torch_distributed()
     if environment.get("USE_DEEPSPEED") and "RANK" in environment:
@@ -250,6 +303,10 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
 
 
 def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
+    """Return the values of the environment variables. Raises NoLauncher if any is no number.
+
+    `launcher` is the launcher that the error message recommends.
+    """
     missing = [name for name in variables if not os.environ.get(name, "").isdigit()]
     if missing:
         raise NoLauncher(
@@ -260,7 +317,9 @@ def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
 
 
 def _address(chief_ip: str, *, alone: bool) -> Address:
-    """The place where the processes meet: a socket file on one machine, a port on several."""
+    """Return the meeting place of the processes: a socket file if `alone` on a machine, else a
+    port.
+    """
     port = os.environ.get("MASTER_PORT", "0")
     if alone:
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -270,6 +329,8 @@ def _address(chief_ip: str, *, alone: bool) -> Address:
 
 
 def _allocation_name() -> str:
-    """The allocation's name, which the processes of one trial share; "" off a cluster."""
+    """Return the name of the allocation, which the processes of a trial share; "" without a
+    cluster.
+    """
     folder = os.environ.get("DETCLOUD_TRIAL_DIR", "").rstrip("/")
     return folder.rpartition("/")[2]

@@ -1,4 +1,6 @@
-"""The environment of this process, as it is reported: packages, devices, threads and code."""
+"""The description of this process's environment for a report: packages, devices, threads
+and code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ _CPU_FILE = Path("/proc/cpuinfo")
 
 
 def environment(code: Path, threads: int | None) -> dict[str, Any]:
-    """The fields of an `environment` report; neither imports torch nor touches a device."""
+    """Return the fields of an `environment` report, without importing torch or opening a device.
+
+    `code` is the folder of the training code, whose files are read. `threads` is the number of
+    threads that the trial may use; None means all of the machine.
+    """
     versions = dict(line.split("==", 1) for line in packages())
     return {
         "python": platform.python_version(),
@@ -29,10 +35,12 @@ def environment(code: Path, threads: int | None) -> dict[str, Any]:
 
 
 def code_digest(folder: Path) -> str:
-    """SHA-256 over the sorted lines `SHA-256 of the file, two spaces, path, newline`.
+    """Return the SHA-256 of the code in a folder, in hexadecimal digits.
 
-    Links, folders and files whose name starts with a dot and compiled Python are left out, so
-    running the code does not change its digest.
+    The digest covers one line for each file: `SHA-256 of the file, two spaces, path, newline`. The
+    files of a folder, sorted by name, precede the files of its sorted subfolders. Links, names that
+    start with a dot and compiled Python are skipped, so that running the code does not change the
+    digest.
     """
     whole = hashlib.sha256()
     for root, folders, names in os.walk(folder):
@@ -53,8 +61,11 @@ def _is_ignored(name: str) -> bool:
 
 @cache
 def packages() -> tuple[str, ...]:
-    """The installed packages as `name==version`; read once, since that takes a while."""
-    # The fork server reads it for its trials (docs/benchmarks.md, `starts`).
+    """Return the installed packages as `name==version`, sorted by name.
+
+    The result is cached for the life of the process, because reading the packages is slow.
+    """
+    # The fork server calls this before the first trial (docs/benchmarks.md, `starts`).
     from importlib import metadata
 
     installed = {

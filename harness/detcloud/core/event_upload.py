@@ -1,12 +1,13 @@
 """The upload of a trial's TensorBoard files to a store that is not a folder.
 
-A thread scans the trial's folder, often at first and every ten minutes later, and stores new
-content as parts (`detcloud.shared.event_parts`). A failed upload never ends the training: it is
-logged once and tried again.
+A thread scans the trial's folder every 30 s at first and every ten minutes later. The thread stores
+new content as parts (`detcloud.shared.event_parts`). A failed upload is logged once and repeated,
+and never ends the training.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -18,29 +19,37 @@ from detcloud.shared.event_parts import only_grows, part_key
 from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
 
 FILES_MAX = 1000
+# Keys in a store have at most 64 parts, and the uploader adds four parts.
+DEPTH_MAX = 60
 PART_BYTES_MAX = 16 << 20
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 30.0, 600.0
-# A file that is written whole is left alone for so long, since half of it shows nothing.
+# A rewritten file is uploaded after this time without a change, so that no half file is stored.
 SETTLED_SECONDS = 5.0
 CLOSE_SECONDS_MAX = 15.0
 
 
 @dataclass
 class _Upload:
-    """The state of a file's upload: its stored bytes, and the stamp of the file at that time."""
+    """The state of a file's upload."""
 
     version: int = 0
+    """The number of times that the upload began again from the first byte."""
     size: int = 0
+    """The number of stored bytes of this version."""
     stamp: tuple[int, int] | None = None
+    """The size and modification time of the file at its last upload; None before the first."""
 
     def start_over(self) -> None:
-        """Store the file from its first byte on, as its next version."""
+        """Start the next version of the file, which is stored again from the first byte."""
         self.version += 1
         self.size = 0
 
 
 class EventUploader:
-    """Stores the files of `folder` below `prefix`, as those of the trial's `epoch`."""
+    """Stores the files of `folder` as parts below the key `prefix`, for the trial's `epoch`.
+
+    The constructor starts the thread of the upload.
+    """
 
     def __init__(self, folder: Path, store: CheckpointStore, prefix: str, epoch: int) -> None:
         self._folder = folder
@@ -55,11 +64,13 @@ class EventUploader:
         self._thread.start()
 
     def upload_soon(self) -> None:
-        """Upload new content without waiting for the next scan."""
+        """Make the thread scan the folder now."""
         self._wanted.set()
 
     def close(self) -> None:
-        """Upload the rest, and give up after some seconds."""
+        """Make the thread upload all remaining content and end. Return after CLOSE_SECONDS_MAX at
+        the latest.
+        """
         self._is_closing = True
         self._wanted.set()
         self._thread.join(CLOSE_SECONDS_MAX)
@@ -70,23 +81,49 @@ class EventUploader:
             pause = (time.monotonic() - began) / 10
             self._wanted.wait(min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX))
             self._wanted.clear()
-            # Read before the files are: what is written before `close` is in the last look.
+            # Read the flag before the files, so that the last scan finds everything written before
+            # `close`.
             is_last = self._is_closing
             for path in self._find_files():
                 try:
                     self._upload(path)
-                except (OSError, StorageError) as error:
+                except (OSError, StorageError, ValueError) as error:
                     self._warn(error)
 
     def _find_files(self) -> list[Path]:
-        files = sorted(
-            path for path in self._folder.rglob("*") if path.is_file() and not path.is_symlink()
-        )
+        """Return at most FILES_MAX files of the folder, sorted by path; links are skipped.
+
+        Search DEPTH_MAX levels of folders. Warn about deeper folders, more files, and unreadable
+        folders.
+        """
+        files: list[Path] = []
+        waiting = [(self._folder, 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            try:
+                with os.scandir(folder) as found:
+                    entries = list(found)
+                files += [Path(one.path) for one in entries if one.is_file(follow_symlinks=False)]
+                below = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError):
+                    self._warn(error)
+                continue
+            if below and depth == DEPTH_MAX:
+                self._warn(f"{below[0]} is nested more than {DEPTH_MAX} levels deep")
+                continue
+            waiting += [(path, depth + 1) for path in below]
+        files.sort()
         if len(files) > FILES_MAX:
             self._warn(f"there are {len(files)} files, and only {FILES_MAX} are stored")
         return files[:FILES_MAX]
 
     def _upload(self, path: Path) -> None:
+        """Store the bytes of a file that are not stored yet, in parts of at most PART_BYTES_MAX.
+
+        Event files only grow. Any other file is stored again after each change, once it has not
+        changed for SETTLED_SECONDS. Raises OSError, StorageError or ValueError on failure.
+        """
         name = path.relative_to(self._folder).as_posix()
         state = path.stat()
         stamp = state.st_size, state.st_mtime_ns
@@ -105,13 +142,18 @@ class EventUploader:
             try:
                 self._store_part(path, name, upload, size)
             except KeyExists:
-                # Another process of this epoch stored it, or an answer was lost.
+                # Another process of this epoch stored the part, or the response to the upload was
+                # lost.
                 upload.start_over()
                 continue
             upload.size += size
         upload.stamp = stamp
 
     def _store_part(self, path: Path, name: str, upload: _Upload, size: int) -> None:
+        """Store `size` bytes of a file as the part that follows the stored bytes.
+
+        Raises KeyExists if the part is stored already, and OSError if the file became shorter.
+        """
         key = part_key(name, self._epoch, upload.version, upload.size)
         with path.open("rb") as file:
             file.seek(upload.size)

@@ -1,7 +1,7 @@
-"""The trial's side of a training loop that belongs to a framework, which calls back as it goes.
+"""The trial's side of a training loop that a framework runs and that reports through callbacks.
 
-The framework decides when it validates and saves, and how; its adapter tells a `FrameworkLoop`,
-which knows how far the searcher wants to train.
+The framework decides when and how to validate and save. The framework's adapter informs a
+FrameworkLoop, which follows the searcher's operations.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from detcloud.shared.training_settings import TrainingLoop
 
 
 class FrameworkLoop:
-    """Follows one loop over the searcher's operations; every rank makes one, and all call alike.
+    """Follows a framework's training loop through the searcher's operations.
 
-    `operation` is the one that is open. It is None where the code itself says how long to train,
-    and after the last one; then `has_ended` is true.
+    Every rank creates one FrameworkLoop, and all ranks make the same calls. `operation` is the open
+    operation. `operation` is None if the code itself decides how long to train, and after the last
+    operation; then `has_ended` is true.
     """
 
     def __init__(self, context: Context, *, saves_by_policy: bool = True) -> None:
-        """`saves_by_policy`: the adapter saves where `report_validation` says so."""
+        """Record that a framework's loop trains, and wait for the first operation.
+
+        `saves_by_policy`: the adapter saves a checkpoint whenever `report_validation` returns True.
+        """
         self._context = context
         context.loop.kind = TrainingLoop.FRAMEWORK
         if not saves_by_policy:
@@ -36,7 +40,7 @@ class FrameworkLoop:
         self._best: float | None = None
         self.operation: SearcherOperation | None = None
         self.has_ended = False
-        # Whether the searcher gives lengths in epochs, which then nobody converts.
+        # Whether the searcher gives lengths in epochs, which need no conversion.
         self._takes_epochs = False
         if context.batch_searcher.gives_lengths():
             self._operations = context.batch_searcher.operations()
@@ -44,7 +48,9 @@ class FrameworkLoop:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the trial leaves now and goes on later, preempted or for want of a length."""
+        """Whether the trial leaves now and resumes later, because of a preemption or for a new
+        length.
+        """
         outcome = self._context.batch_searcher.outcome
         if outcome is None:
             return self._context.preempt.was_seen
@@ -52,12 +58,16 @@ class FrameworkLoop:
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether the configuration's lengths are epochs, which end where the framework's do."""
+        """Whether the configuration counts lengths in epochs, which then end with the framework's
+        epochs.
+        """
         return self._takes_epochs or self._max_epochs() is not None
 
     def is_due(self, steps: int, epochs: float) -> bool:
-        """Whether the operation ends here: after so many batches, or epochs of the framework's own
-        where the configuration counts in those.
+        """Return whether the open operation ends after `steps` batches, which are `epochs` epochs.
+
+        If the configuration counts in epochs, only `epochs` decides. Return False if no operation
+        is open.
         """
         if self.operation is None:
             return False
@@ -67,9 +77,11 @@ class FrameworkLoop:
         return steps >= self.operation.length if due_epochs is None else epochs >= due_epochs
 
     def report_progress(self, steps: int, epochs: float, share: float) -> None:
-        """Report each percent of the operation, after so many batches and epochs of the framework,
-        or where the code says how long to train its `share`; the chief does so for all. After the
-        last operation there is none to report.
+        """Report the progress of the open operation whenever the whole percentage changes.
+
+        `steps` and `epochs` are the completed batches and epochs. If the code decides how long to
+        train, `share` is the completed part, from 0 to 1. Report nothing on ranks other than the
+        chief, or after the last operation.
         """
         if not self._context.is_chief or self.has_ended:
             return
@@ -82,7 +94,13 @@ class FrameworkLoop:
             self._context.train.report_progress(share)
 
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> bool:
-        """Report a validation; whether the configuration's checkpoint_policy wants it saved."""
+        """Report a validation at batch `steps`. Return whether to save a checkpoint of it.
+
+        Metrics that were already reported at this batch are skipped. The `checkpoint_policy`
+        decides: True for `all`, False for `none`. For `best`, True if the searcher metric is better
+        than every earlier one of the experiment and this loop, and False without the metric.
+        Without a cluster, always True.
+        """
         experiment_best = self._context.train.get_experiment_best_validation()
         if self._context.distributed.can_exchange:
             experiment_best = self._context.distributed.broadcast(experiment_best)
@@ -103,23 +121,28 @@ class FrameworkLoop:
     def store_path(
         self, metadata: dict[str, Any], *, shard: bool = False, is_last: bool = False
     ) -> AbstractContextManager[tuple[Path, str]]:
-        """Yield a folder to fill, which is stored in the background if that is allowed.
+        """Return the context manager of the Core API's `store_path`: a folder to fill and a UUID.
 
-        The last checkpoint is stored in the foreground; everything else is as for `store_path` of
-        the Core API.
+        The files are stored in the background, except if `is_last` or if the configuration forbids
+        that.
         """
         behind = self.stores_behind(is_last=is_last)
         return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)
 
     def stores_behind(self, *, is_last: bool = False) -> bool:
-        """Whether a checkpoint is stored behind the training, unless it `is_last`."""
+        """Return whether a checkpoint is stored in the background.
+
+        False if `is_last`, or if `optimizations.asynchronous_checkpoints` is false.
+        """
         return not is_last and may_store_behind(self._context.info.config)
 
     def complete(self, metrics: Mapping[str, Any]) -> bool:
-        """Answer the operation with the searcher's metric, after the checkpoint, and wait for the
-        next one; whether there is one.
+        """Complete the open operation with the searcher's metric of `metrics`; wait for the next
+        operation.
 
-        Raises DetcloudError where the metrics lack the searcher's, or it is no number.
+        Call this after the checkpoint is saved. Return whether a next operation is open. Return
+        False if none was open. Raises DetcloudError if the searcher's metric is missing, and
+        InvalidValue if it is no number.
         """
         if self.operation is None:
             return False
@@ -135,6 +158,7 @@ class FrameworkLoop:
         return self.operation is not None
 
     def _take_operation(self) -> None:
+        """Wait for the next operation and open the operation. At the end, set `has_ended`."""
         assert self._operations is not None
         self.operation = next(self._operations, None)
         self.has_ended = self.operation is None
@@ -142,17 +166,25 @@ class FrameworkLoop:
             self._takes_epochs = self.operation.counts_epochs
 
     def _epochs(self, length: int) -> int | None:
-        """The whole epochs in so many batches, rounded up; None where the search counts batches."""
+        """Return the epochs in `length` batches, rounded up and at most the maximum length in
+        epochs.
+
+        Return None if the search counts batches.
+        """
         info, max_epochs = self._context.info, self._max_epochs()
         if max_epochs is None:
             return None
-        # As the cluster counts: a batch without a size has one record, and nothing is shorter than
-        # a batch, however long that is.
+        # As on the cluster: a batch of unknown size has a single record, and a length is at least a
+        # batch, however many records that is.
         batch_size = max(1, int(_number(info.hparams.get("global_batch_size")) or 1))
         epochs = -(-length * batch_size // int(info.config["records_per_epoch"]))
         return max(1, min(epochs, max_epochs))
 
     def _max_epochs(self) -> int | None:
+        """Return the configured maximum length in epochs.
+
+        Return None if the configuration uses another unit or lacks `records_per_epoch`.
+        """
         config = self._context.info.config
         max_length = (config.get("searcher") or {}).get("max_length")
         if not isinstance(max_length, Mapping) or not config.get("records_per_epoch"):
@@ -162,6 +194,7 @@ class FrameworkLoop:
 
 
 def _number(value: Any) -> float | None:
+    """Return a number or a scalar tensor as a float. Return None for NaN and other values."""
     value = value.item() if hasattr(value, "item") else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and value == value else None

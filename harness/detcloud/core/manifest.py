@@ -10,7 +10,11 @@ from detcloud.shared.checkpoint_limits import MANIFEST
 
 
 def parse_manifest(place: Path) -> dict[str, Any]:
-    """Parse the manifest in a file. Raises ValueError if it lacks a field."""
+    """Return the content of a checkpoint's manifest, parsed from the file `place`.
+
+    Raises ValueError if the file is not JSON, lacks a field, or has another version than 1. Raises
+    OSError if the file cannot be read.
+    """
     try:
         manifest: dict[str, Any] = json.loads(place.read_bytes())
         entries = manifest["files"].values()

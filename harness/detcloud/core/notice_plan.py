@@ -1,6 +1,6 @@
-"""The choice of a trial whose machine is about to end: what of its work can still be stored.
+"""The choice of a trial whose machine is about to end: save, finish an upload, or leave.
 
-A choice follows from what is known at that moment alone, and each comes with its reason.
+The choice depends only on the facts at that moment, and includes its reason.
 """
 
 from __future__ import annotations
@@ -10,55 +10,59 @@ from enum import Enum
 
 # The end of the process and the agent's last report come after the checkpoint.
 RESERVE_SECONDS = 2.0
-# No upload is as fast as the ones before it were: it may take so much longer.
+# The factor by which an upload may take longer than at the rate of earlier uploads.
 SLOWNESS_MAX = 1.25
-# An upload that takes longer than expected is taken to need this share of that time still.
+# An upload that takes longer than expected is assumed to need this share of the expected time more.
 OVERDUE_SHARE = 0.1
 
 
 class Choice(Enum):
-    """The ways of a trial to use the time after a notice.
-
-    `SAVE`: store the state as it is now, after an upload that runs. `FINISH`: finish the upload
-    that runs, since there is no time for another one. `KEEP`: leave at once, with the last
-    checkpoint that is stored.
-    """
+    """The options of a trial after a notice."""
 
     SAVE = "save now"
+    """Store the present state, after a running upload."""
     FINISH = "finish the running upload"
+    """Finish the running upload, because the time does not suffice for another upload."""
     KEEP = "keep the last checkpoint"
+    """Leave at once, with the last stored checkpoint."""
 
 
 class Outcome(Enum):
-    """How a notice ended: in a checkpoint begun after it, in one begun before it, or in neither."""
+    """The result of a notice."""
 
     SAVED = "saved"
+    """A checkpoint that was begun after the notice was stored."""
     FINISHED = "finished"
+    """A checkpoint that was begun before the notice was stored after it."""
     KEPT = "kept"
+    """No checkpoint was stored after the notice."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The facts at a notice. Seconds, bytes, bytes per second; None where something is unknown.
-
-    `seconds_left` is negative where the deadline has passed. `state_bytes` is what a new checkpoint
-    would have, `is_saved` that it would have nothing new. `running_bytes` is None unless an upload
-    runs, which began `running_seconds` ago.
-    """
+    """The facts at a notice."""
 
     seconds_left: float
+    """The time until the deadline; negative if the deadline has passed."""
     is_saved: bool
+    """Whether the latest checkpoint, stored or being stored, contains all of the work."""
     state_bytes: int | None = None
+    """The expected size of a new checkpoint; None if unknown."""
     bytes_per_second: float | None = None
+    """The rate at which earlier checkpoints were stored; None if unknown."""
     running_bytes: int | None = None
+    """The size of the checkpoint that is being stored; None without a running upload."""
     running_seconds: float = 0.0
+    """The time since the running upload began."""
 
 
 def choose_action(now: Situation) -> tuple[Choice, str]:
-    """The choice and the reason for it, as a line of the log.
+    """Return the choice and the reason, a text for the log.
 
-    Where the rate or the time is unknown all is tried: who loses the race still has the checkpoint
-    before, as nothing half stored counts.
+    If the work is saved, return KEEP, or FINISH if the upload that contains it can end in time.
+    Otherwise return SAVE if the rate is unknown, the deadline has passed or a save can end in time.
+    If not, return FINISH if a running upload can end in time, else KEEP. An attempt that fails
+    loses nothing, because an incomplete checkpoint does not count.
     """
     runs = now.running_bytes is not None
     if now.is_saved:
@@ -84,7 +88,10 @@ def choose_action(now: Situation) -> tuple[Choice, str]:
 
 
 def _finish_in_time(now: Situation, text: str) -> tuple[Choice, str]:
-    """The choice to finish the running upload if there is the time, else to leave at once."""
+    """Return FINISH if the running upload can end in time, else KEEP. `text` begins the reason.
+
+    If the deadline has passed, return FINISH.
+    """
     seconds, have = _running_seconds(now), max(0.0, now.seconds_left - RESERVE_SECONDS)
     if now.seconds_left <= 0 or seconds <= have:
         return Choice.FINISH, f"{text} and needs {seconds:.1f} s more"
@@ -92,7 +99,7 @@ def _finish_in_time(now: Situation, text: str) -> tuple[Choice, str]:
 
 
 def _running_seconds(now: Situation) -> float:
-    """The seconds that the running upload needs still; 0 without one, or of unknown rate."""
+    """Return the time that the running upload still needs; 0 without an upload or a known rate."""
     if now.running_bytes is None or now.bytes_per_second is None:
         return 0.0
     expected = _seconds(now, now.running_bytes)

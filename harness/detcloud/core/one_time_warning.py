@@ -1,4 +1,4 @@
-"""A warning in a trial's log that is printed once, however often its cause recurs."""
+"""A warning in a trial's log that is printed once, even if the cause recurs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 
 class OneTimeWarning:
-    """Prints the first of its texts to stderr, and nothing after that."""
+    """Prints the first text to stderr and discards later texts."""
 
     def __init__(self) -> None:
         self._was_printed = False
 
     def show(self, text: str) -> None:
-        """Print the text, unless one was printed before."""
+        """Print the text to stderr, unless this object has printed a text before."""
         if not self._was_printed:
             self._was_printed = True
             print(f"[detcloud] {text}; this is said once", file=sys.stderr, flush=True)

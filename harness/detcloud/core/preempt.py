@@ -1,4 +1,4 @@
-"""Preemption: whether this trial should stop, and how soon."""
+"""Preemption: whether this trial should stop, and whether a deadline exists."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SIGTERM_REASON = "SIGTERM"
 
 
 class PreemptMode(Enum):
-    """The ranks that may ask whether to stop, and who answers.
-
-    `WorkersAskChief`: all ranks ask, each as often as the others, and all hear of it at the same
-    check. `ChiefOnly`: the chief asks and tells the others itself. `WorkersAskMaster`, also called
-    `WorkersAskSelf`: each rank reads its own directives, so that the answers may differ.
-    """
+    """The ranks that may ask whether to stop, and the source of the answer."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
+    """All ranks ask equally often, and all get the same answer at the same check."""
     ChiefOnly = "CHIEF_ONLY"
+    """Only the chief asks. Your code sends the answer to the other ranks."""
     WorkersAskMaster = "WORKERS_ASK_MASTER"
+    """Each rank reads its own directives, so the answers may differ between ranks."""
     WorkersAskSelf = WorkersAskMaster
+    """Another name of WorkersAskMaster."""
 
 
 class PreemptContext:
-    """Answers at once, so that it may be asked at every batch.
+    """Answers whether to stop, without delay, so that code may ask at every batch.
 
-    A process alone reads the directives at most every 100 ms; several agree on where to stop.
+    A single process reads the directives at most every 100 ms. Several processes agree on a common
+    check at which to stop.
     """
 
     def __init__(
@@ -40,15 +40,23 @@ class PreemptContext:
         read: Callable[[], Directives],
         distributed: DistributedContext | None = None,
         mode: PreemptMode = PreemptMode.WorkersAskChief,
+        on_first_check: Callable[[], None] | None = None,
     ) -> None:
+        """Create the context. `read` returns the newest directives.
+
+        `on_first_check` is called once, when the code first asks whether to stop.
+        """
         self._read = read
+        self._on_first_check = on_first_check
+        # Whether the code has asked whether to stop.
+        self.was_asked = False
         self._next_read = 0.0
         self._directed: Preemption | None = None
         self._requested: Preemption | None = None
         self.was_seen = False
-        # Whether the code means to stop for what it has seen, and to go on later.
+        # Whether the code stops because of the request, so that the trial resumes later.
         self.is_acknowledged = False
-        # When the code was told of a notice, of `time.monotonic`.
+        # The time at which the code learned of a notice, in seconds of `time.monotonic`.
         self.noticed_at: float | None = None
         mode = PreemptMode(mode)
         self._may_ask = mode is not PreemptMode.ChiefOnly or not (distributed and distributed.rank)
@@ -59,13 +67,16 @@ class PreemptContext:
             self._agreement = StopAgreement(control, self._read_request)
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
-        """Whether the cluster wants this trial to checkpoint and exit, with a deadline or not.
+        """Return whether the cluster asks this trial to save a checkpoint and exit.
 
-        Call it where stopping is convenient: the cluster waits for the end of a workload. Code that
-        was told so and then ends well goes on later. Without `auto_ack` it does so only where it
-        has called `acknowledge_preemption_signal`; else its end is that of the trial.
+        Call this where stopping is convenient, since requests without a deadline wait for it. If it
+        returned True and your code exits, the trial resumes later. With `auto_ack=False`, call
+        `acknowledge_preemption_signal` before the exit; otherwise the exit ends the trial.
+
+        Raises InvalidCall on ranks other than the chief in the mode ChiefOnly, and DetcloudError if
+        the directives are invalid.
         """
-        self._check_may_ask()
+        self._note_check()
         is_wanted = (
             self._agreement.should_stop(urgent=False)
             if self._agreement is not None
@@ -74,23 +85,37 @@ class PreemptContext:
         return self._see(is_wanted, is_acknowledged=auto_ack)
 
     def acknowledge_preemption_signal(self) -> None:
-        """Say that the code stops for what `should_preempt` has told it, and goes on later."""
+        """Declare that the code stops because of the preemption, so that the trial resumes
+        later.
+        """
         self.is_acknowledged = True
 
     def must_stop_at_next_batch(self) -> bool:
-        """Whether there is a deadline: an interruption notice or SIGTERM."""
-        self._check_may_ask()
+        """Return whether a request to stop has a deadline: an interruption notice, a kill or
+        SIGTERM.
+
+        If this returned True and your code exits, the trial resumes later. Errors are as for
+        `should_preempt`.
+        """
+        self._note_check()
         if self._agreement is not None:
             return self._see(self._agreement.should_stop(urgent=True))
         is_unasked = self._requested is None and self._directed is None
         if is_unasked and time.monotonic() < self._next_read:
-            # The answer at nearly every batch.
+            # Most calls return here, because the directives were read less than 100 ms ago.
             return False
         pending = self._pending() if self.is_requested() else None
         return self._see(pending is not None and pending.deadline_ms is not None)
 
     def is_requested(self) -> bool:
-        """Whether this process knows of a request; the others need not."""
+        """Return whether this process knows of a request to stop. Other processes may not know of
+        it yet.
+
+        The call does not count as a promise to stop. The first call runs `on_first_check`. Raises
+        DetcloudError if the directives are invalid.
+        """
+        if not self.was_asked:
+            self._note_first_check()
         if self._agreement is not None and self._agreement.request is not None:
             return True
         self._read_directives()
@@ -98,8 +123,10 @@ class PreemptContext:
 
     @property
     def notice(self) -> Preemption | None:
-        """The request to stop before a deadline that the code was told of, because its machine
-        ends; None without one. A SIGTERM does not say how much time is left.
+        """The request with a deadline that the code has received because the machine ends.
+
+        None without such a request. SIGTERM does not count, since it does not state the remaining
+        time.
         """
         agreed = self._agreement.request if self._agreement is not None else None
         for request in (agreed, self._requested, self._directed):
@@ -110,19 +137,20 @@ class PreemptContext:
         return None
 
     def request(self, preempt: Preemption) -> None:
-        """Note a preemption that reached this process itself, such as a signal."""
+        """Record a request that reached this process directly, for example a signal."""
         self._requested = preempt
 
     def note_stop(self) -> None:
-        """Note that the processes have agreed in another way to stop for the request."""
+        """Record that the processes have agreed by other means to stop for the request."""
         self._see(True)
 
     def close(self) -> None:
-        """End the agreement with the other processes."""
+        """End the agreement between the processes, if any."""
         if self._agreement is not None:
             self._agreement.close()
 
     def _see(self, is_seen: bool, *, is_acknowledged: bool = True) -> bool:
+        """If `is_seen`, record that the code learns of a request. Return `is_seen`."""
         if is_seen:
             self.was_seen = True
             self.is_acknowledged |= is_acknowledged
@@ -130,27 +158,43 @@ class PreemptContext:
                 self.noticed_at = time.monotonic()
         return is_seen
 
-    def _check_may_ask(self) -> None:
+    def _note_check(self) -> None:
+        """Record that the code asks whether to stop. Raises InvalidCall if this process may not
+        ask.
+        """
+        if not self.was_asked:
+            self._note_first_check()
         if not self._may_ask:
             raise InvalidCall(
                 "should_preempt was called by a process that is not the chief, but preempt_mode is "
                 "ChiefOnly: let the chief ask and broadcast its answer, or use WorkersAskChief"
             )
 
+    def _note_first_check(self) -> None:
+        self.was_asked = True
+        if self._on_first_check is not None:
+            self._on_first_check()
+
     def _pending(self) -> Preemption | None:
+        """Return the request that reached this process directly, or else that of the directives."""
         return self._requested or self._directed
 
     def _read_request(self) -> Preemption | None:
-        """Read the most urgent request that this process sees, in the agreement's thread."""
+        """Return the request of this process, preferably with a deadline. Return None without a
+        request.
+
+        Runs in the agreement's thread. Invalid directives count as no request.
+        """
         try:
             directed = self._read().preempt
         except DetcloudError:
-            # The next operation reads them too, and says what is wrong.
+            # The next operation reads the directives as well and raises the error.
             directed = None
         requests = [one for one in (self._requested, directed) if one is not None]
         return max(requests, key=lambda one: one.deadline_ms is not None, default=None)
 
     def _read_directives(self) -> None:
+        """Read the directives, unless the last read was less than 100 ms ago."""
         now = time.monotonic()
         if now >= self._next_read:
             self._next_read = now + READ_SECONDS_MIN

@@ -1,8 +1,9 @@
-"""Measurements of the machine that a trial runs on: processors, memory, disks, network and GPUs.
+"""Measurements of a trial's machine: processors, memory, disks, network and GPUs.
 
-A thread samples what Linux counts in /proc and, where NVIDIA's library is installed, the GPUs.
-Averages over some samples are reported as metrics of the groups cpu, memory, disk, network and gpu,
-whose steps are seconds since 1970. Nothing here stops a training: what cannot be read is left out.
+A thread samples Linux's counters in /proc and, if NVIDIA's library is installed, the GPUs. Averages
+over several samples are reported as metrics of the groups cpu, memory, disk, network and gpu. The
+steps of these metrics are seconds since 1970. Values that cannot be read are omitted. No failure
+here ends the training.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ _GIBIBYTE = 1 << 30
 
 
 class ProfilerContext:
-    """Measures the machine, `on` demand until `off`; of several, each by its first process."""
+    """Measures this machine from `on` to `off`.
+
+    Only the first process of each node measures; the calls have no effect elsewhere.
+    """
 
     def __init__(self, report: Reporter, *, is_active: bool, proc: Path = Path("/proc")) -> None:
-        """Without `is_active`, as in another process than a node's first, nothing is measured."""
+        """Create the context. Without `is_active`, this process measures nothing."""
         self._report = report
         self._is_active = is_active
         self._proc = proc
@@ -37,10 +41,13 @@ class ProfilerContext:
         self._thread: threading.Thread | None = None
 
     def start_measuring(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
-        """Measure every `sampling_interval` seconds, and report the mean of so many samples.
+        """Start a thread that samples the machine and reports means. Do nothing if the thread runs.
 
-        Raises InvalidValue for an interval below 0.1, and unless a report has a whole number of
-        samples, at least one.
+        Args:
+            sampling_interval: the seconds between two samples, at least 0.1.
+            samples_per_report: the number of samples in each mean, an int of at least 1.
+
+        Raises InvalidValue for other arguments, also in processes that measure nothing.
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise InvalidValue(
@@ -60,7 +67,10 @@ class ProfilerContext:
         self._thread.start()
 
     def stop_measuring(self) -> None:
-        """Stop measuring, and report the mean of the samples since the last report."""
+        """Report the mean of the samples since the last report, and end the thread.
+
+        Do nothing if nothing is measured.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stopping.set()
@@ -78,7 +88,7 @@ class ProfilerContext:
                 if len(samples) == samples_per_report:
                     self._report_mean(samples)
                     samples = []
-            # All that there is of a short trial.
+            # A trial that ends before the first report gets the mean of fewer samples.
             if samples:
                 self._report_mean(samples)
         except Exception as error:
@@ -91,7 +101,7 @@ class ProfilerContext:
 
 
 class Sampler:
-    """Reads the counters of a machine; rates are those since the sample before."""
+    """Reads the counters of a machine. Rates are averages since the previous sample."""
 
     def __init__(
         self, proc: Path, read_gpus: Callable[[], Metrics] = dict, start: float | None = None
@@ -102,7 +112,11 @@ class Sampler:
         self._before_at = time.monotonic() if start is None else start
 
     def sample(self, now: float) -> dict[str, Metrics]:
-        """The metrics by group at monotonic time `now`, in percent, GiB and bytes per second."""
+        """Return the metrics of each group at the monotonic time `now`, in seconds.
+
+        Units are percent, GiB, and operations or bytes per second. Groups without values are
+        omitted.
+        """
         counters, seconds = self._counters(), max(now - self._before_at, 1e-3)
         grown = {name: counters[name] - self._before.get(name, 0.0) for name in counters}
         self._before, self._before_at = counters, now
@@ -136,7 +150,9 @@ class Sampler:
 
 
 def mean_of_samples(samples: list[dict[str, Metrics]]) -> dict[str, Metrics]:
-    """The mean of each metric over the samples that have it, by group."""
+    """Return the mean of each metric, by group and name, over the samples that contain the
+    metric.
+    """
     values: dict[str, dict[str, list[float]]] = {}
     for sample in samples:
         for group, metrics in sample.items():
@@ -149,7 +165,10 @@ def mean_of_samples(samples: list[dict[str, Metrics]]) -> dict[str, Metrics]:
 
 
 def gpu_reader() -> Callable[[], Metrics]:
-    """A function that reads the GPUs through NVIDIA's library, or one that finds none."""
+    """Return a function that reads the metrics of the GPUs through NVIDIA's library.
+
+    Without the library, its driver or a GPU, return a function that returns an empty dict.
+    """
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -163,29 +182,34 @@ def gpu_reader() -> Callable[[], Metrics]:
 
 
 def _gpu_metrics(library: Any, handles: list[Any]) -> Iterator[tuple[str, float]]:
+    """Yield the name and value of each GPU's use in percent and free memory in GiB."""
     for index, handle in enumerate(handles):
         try:
             used = library.nvmlDeviceGetUtilizationRates(handle).gpu
             free = library.nvmlDeviceGetMemoryInfo(handle).free
         except Exception:
-            # One that fell off the bus must not hide the others.
+            # A GPU that fails must not hide the metrics of the healthy GPUs.
             continue
         yield f"gpu_util_{index}", float(used)
         yield f"gpu_free_memory_{index}", free / _GIBIBYTE
 
 
 def _processor_counters(lines: list[str]) -> Metrics:
-    """The total and idle time of all processors in the kernel's ticks (proc_stat(5))."""
+    """Return the total and idle time of all processors in the kernel's ticks (proc_stat(5)).
+
+    Return an empty dict if the lines contain no such counters.
+    """
     for line in lines:
         fields = line.split()
         if fields[:1] == ["cpu"] and len(fields) >= 6:
-            # What guests take is counted as the time of a user's process already.
+            # The later fields, the time of guests, are part of the user time already.
             ticks = [float(field) for field in fields[1:9]]
             return {"cpu_ticks": sum(ticks), "cpu_idle_ticks": ticks[3] + ticks[4]}
     return {}
 
 
 def _processor_metrics(grown: Metrics) -> Metrics:
+    """Return the use of all processors in percent, or nothing if no time has passed."""
     ticks = grown.get("cpu_ticks", 0.0)
     if ticks <= 0:
         return {}
@@ -193,11 +217,14 @@ def _processor_metrics(grown: Metrics) -> Metrics:
 
 
 def _disk_counters(lines: list[str]) -> Metrics:
-    """Transfers and bytes of all disks (the kernel's admin-guide/iostats)."""
+    """Return the sums of transfers and bytes over all disks (the kernel's admin-guide/iostats).
+
+    Return an empty dict without lines.
+    """
     found = {"disk_iops": 0.0, "disk_throughput_read": 0.0, "disk_throughput_write": 0.0}
     for line in lines:
         fields = line.split()
-        # Partitions and what is layered over disks would count twice.
+        # Partitions and devices on top of disks would count twice.
         if len(fields) < 11 or not _is_disk(fields[2]):
             continue
         found["disk_iops"] += float(fields[3]) + float(fields[7])
@@ -207,13 +234,17 @@ def _disk_counters(lines: list[str]) -> Metrics:
 
 
 def _is_disk(name: str) -> bool:
+    """Return whether a block device is a whole disk, by the naming of the kernel."""
     if name.startswith("nvme") or name.startswith("mmcblk"):
         return "p" not in name.removeprefix("mmcblk").removeprefix("nvme")
     return name.startswith(("sd", "vd", "xvd", "hd")) and not name[-1].isdigit()
 
 
 def _network_counters(lines: list[str]) -> Metrics:
-    """Bytes of all network interfaces but the loopback (proc_pid_net(5))."""
+    """Return the bytes of all network interfaces except the loopback (proc_pid_net(5)).
+
+    Return an empty dict without lines.
+    """
     found = {"net_throughput_recv": 0.0, "net_throughput_sent": 0.0}
     for line in lines:
         name, colon, rest = line.partition(":")
@@ -225,6 +256,7 @@ def _network_counters(lines: list[str]) -> Metrics:
 
 
 def _rates(grown: Metrics, seconds: float, prefix: str) -> Metrics:
+    """Return the growth per second of the counters whose names start with `prefix`, at least 0."""
     return {
         name: max(value, 0.0) / seconds for name, value in grown.items() if name.startswith(prefix)
     }

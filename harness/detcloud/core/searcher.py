@@ -1,8 +1,9 @@
-"""The searcher's operations: how far to train before the next validation."""
+"""The searcher's operations, each of which says how far to train before the next validation."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,8 @@ from typing import Any
 
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
-from detcloud.shared.errors import InvalidCall, InvalidValue
+from detcloud.shared.errors import DetcloudError, InvalidCall, InvalidValue
+from detcloud.shared.json_values import to_float, to_json_value, to_python_value
 from detcloud.shared.search_values import VALUE_BYTES_MAX
 from detcloud.shared.trial_directory import (
     BATCHES,
@@ -19,27 +21,28 @@ from detcloud.shared.trial_directory import (
     EPOCHS,
     Directives,
     Reporter,
-    to_json_value,
 )
 
 POLL_SECONDS = 0.02
 
 
 class Outcome(Enum):
-    """The reason why there are no more operations; the value is the exit line's reason."""
+    """The reason why the operations have ended; the value is the reason of the exit report."""
 
     COMPLETED = "completed"
+    """The search needs nothing more from the trial."""
     IDLE = "idle"
+    """The trial has reached its length and may get a longer one later."""
     PREEMPTED = "preempted"
+    """The cluster has asked the trial to stop and resume later."""
 
 
 class SearcherOperation:
-    """An instruction: train to `length` batches since the trial's start, validate, `complete`.
+    """A request: train until `length` batches since the trial's start, validate, call `complete`.
 
-    Where the `unit` is "epochs", `length` is the number of epochs: the configuration counts in them
-    and does not say how many records one has. `length_units` is that length as the configuration
-    counts, in epochs for one. One that `is_endless` has no real length: train as long as you like,
-    or until preempted, and report every validation.
+    If `unit` is "epochs", `length` counts epochs, because the configuration does not define the
+    records of an epoch. `length_units` is the length in the configuration's unit. If `is_endless`,
+    ignore `length`: train as long as you like or until a preemption, and report every validation.
     """
 
     def __init__(
@@ -62,36 +65,40 @@ class SearcherOperation:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the searcher measures training by a time metric and stops it by itself."""
+        """Whether the searcher stops the trial by a time metric, so that `length` is
+        meaningless.
+        """
         return self.length == ENDLESS
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether `length` is the number of epochs."""
+        """Whether `length` is a number of epochs."""
         return self.unit == EPOCHS
 
     @property
     def goal(self) -> str:
-        """The length in a sentence: `batch 100`, or `epoch 5`."""
+        """The length as text for messages: `batch 100` or `epoch 5`."""
         return f"{'epoch' if self.counts_epochs else 'batch'} {self.length}"
 
     def report_progress(self, completed: float) -> None:
-        """Report how many batches of `length` are done, or epochs where the `unit` is those; of
-        several processes the chief's counts.
+        """Report that `completed` batches of `length` are done, or epochs if `unit` is "epochs".
+
+        An endless operation reports nothing. Only the chief's reports count.
         """
         if self.is_endless:
             return
-        self._report("progress", value=max(0.0, min(1.0, completed / self.length)))
+        self._report("progress", value=max(0.0, min(1.0, to_float(completed) / self.length)))
 
     def complete(self, metric: Any) -> None:
-        """Give the searcher its metric at `length`, once, after the report of the metrics.
+        """Send the searcher the validation metric at `length`, once, after reporting the metrics.
 
-        An endless operation needs no metric: the call ends the training. It waits for a checkpoint
-        that is stored in the background, so that no search decides on what cannot be restored.
+        Wait for a background checkpoint first, and raise its error. An endless operation sends
+        nothing: the call ends the training. Custom searches accept any JSON value except None, such
+        as all metrics by name. For other searches, an integer too large for a float counts as
+        infinite.
 
-        A custom search takes any value that JSON can hold, for instance all metrics by name.
-        Raises InvalidCall for a second call, and InvalidValue for a metric that is no number in any
-        other search and for a value of more than 8 KiB.
+        Raises InvalidCall on a second call. Raises InvalidValue if the metric is no number, or for
+        custom searches if the value exceeds 8 KiB.
         """
         if self.completed:
             raise InvalidCall(f"the operation of length {self.length} was completed twice")
@@ -105,13 +112,21 @@ class SearcherOperation:
     report_completed = complete
 
     def report_missing_metric(self, message: str) -> None:
-        """Report why there is no metric at `length`, which ends a search that needs it."""
+        """Report that no metric exists at `length`, with the reason. A search that needs the metric
+        ends.
+        """
         self._report("completed", length=self.length, metric=None, message=message)
 
     def _metric_fields(self, metric: Any) -> dict[str, Any]:
-        """The fields of a report that say what the searcher gets: a number, or a value."""
+        """Return the report's fields with the metric as a number, or with the value for a custom
+        search.
+
+        Raises InvalidValue as `complete` does.
+        """
         number = _one_number(metric)
-        if number is not None:
+        # A custom search receives the exact integer instead of infinity.
+        is_huge = number is not None and math.isinf(number) and isinstance(metric, int)
+        if number is not None and not (is_huge and self._takes_values):
             return {"metric": number}
         if not self._takes_values or metric is None:
             raise InvalidValue(
@@ -129,18 +144,22 @@ class SearcherOperation:
 
 
 def _one_number(metric: Any) -> float | None:
-    """The number that a metric is, None where it is something else."""
+    """Return a metric as a float, infinite if an integer is too large for a float.
+
+    Return None for anything but one number.
+    """
     try:
         value = metric.item() if hasattr(metric, "item") else metric
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    except (ValueError, RuntimeError, OverflowError):
-        # Several elements, or an integer beyond what a float holds.
-        pass
-    return None
+        value = to_python_value(value, "metric")
+    except (ValueError, RuntimeError, DetcloudError):
+        # Several elements, or a tensor without values.
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return to_float(value) if is_number else None
 
 
 def _length_of_code(max_length: int | None) -> int:
+    """Return `max_length`. Raises InvalidValue if it is missing or ENDLESS."""
     if max_length is None or max_length == ENDLESS:
         raise InvalidValue(
             "nothing says how long to train: give searcher.max_length in the configuration, or "
@@ -150,19 +169,21 @@ def _length_of_code(max_length: int | None) -> int:
 
 
 class SearcherMode(Enum):
-    """The ranks that go through the operations: all of them, or the chief alone."""
+    """The ranks that iterate over the operations: all ranks, or only the chief."""
 
     WorkersAskChief = "WORKERS_ASK_CHIEF"
     ChiefOnly = "CHIEF_ONLY"
 
     @classmethod
     def _missing_(cls, value: object) -> SearcherMode | None:
-        """The mode of Determined's own value, which is misspelt there."""
+        """Return ChiefOnly for Determined's own value, which is misspelt. Return None for other
+        values.
+        """
         return cls.ChiefOnly if value == "CHEIF_ONLY" else None
 
 
 class SearcherContext:
-    """Yields one operation after the other; without a cluster, a single one."""
+    """Yields the searcher's operations in order; without a cluster, a single operation."""
 
     def __init__(
         self,
@@ -176,8 +197,10 @@ class SearcherContext:
         takes_values: bool = False,
         await_checkpoint: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_timed`: the search stops the trial by its time metric. `takes_values`: it takes any
-        value in the place of its metric.
+        """Create the context.
+
+        `is_timed`: the search stops the trial by a time metric. `takes_values`: the search accepts
+        any JSON value as its metric. `await_checkpoint` waits for a background checkpoint.
         """
         self._takes_values = takes_values
         self._await_checkpoint = await_checkpoint
@@ -195,14 +218,18 @@ class SearcherContext:
         max_length: int | None = None,
         searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
     ) -> Iterator[SearcherOperation]:
-        """Operations of growing length, waiting for each; ends when nothing is left to do here.
+        """Yield operations of growing length, waiting for each, until this run has nothing left to
+        do.
 
-        `outcome` then says why. Where the configuration has no searcher.max_length, and without a
-        cluster, there is one operation, of `max_length` (without a cluster 1 by default). Of
-        several processes all go through the same ones, which the chief reads, unless
-        `searcher_mode` has the chief go through them alone.
-        Raises InvalidCall where an operation is left neither completed nor preempted, and on other
-        ranks than the chief in that mode, and InvalidValue where nothing says how long to train.
+        Afterwards `outcome` is the reason. Without a cluster, or if the configuration has no
+        searcher.max_length, yield one operation of `max_length`; without a cluster the default is
+        1. All ranks must iterate alike and get the same operations, unless `searcher_mode` is
+        ChiefOnly.
+
+        Raises InvalidCall if your code asks for the next operation without completing the last one
+        or being preempted. Raises InvalidCall on other ranks than the chief in the mode ChiefOnly.
+        Raises InvalidValue on a cluster if neither the configuration nor `max_length` defines the
+        length.
         """
         if not self._on_cluster:
             self._current = None
@@ -237,8 +264,10 @@ class SearcherContext:
                 self._check_completed(operation)
 
     def _await_step(self, max_length: int | None) -> tuple[int, int | None, str] | Outcome:
-        """Wait for the next operation's length, that in the configuration's unit, and the length's
-        own unit; or for the reason why there is none.
+        """Wait for the next operation, or for the reason why the operations have ended.
+
+        Return the length, the length in the configuration's unit or None, and the unit of the
+        first. Or return an Outcome.
         """
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
@@ -253,10 +282,10 @@ class SearcherContext:
             time.sleep(POLL_SECONDS)
 
     def gives_lengths(self) -> bool:
-        """Whether the searcher says how long to train; without a cluster, in a search that stops
-        trials by time, and without searcher.max_length the code does.
+        """Return whether the searcher decides how long to train.
 
-        Waits for the cluster's first word, which of several processes the chief reads for all.
+        Return False without a cluster, for a search that stops trials by time, and without
+        searcher.max_length. Wait for the cluster's first directives. All ranks must call this.
         """
         if not self._on_cluster or self._is_timed:
             return False
@@ -267,7 +296,9 @@ class SearcherContext:
         return self._distributed.broadcast(gives)
 
     def _await_first_length(self) -> int | None:
-        """The length in the directives; None where the trial ends or leaves before it has one."""
+        """Wait for the first length and return the length. Return None if the trial must end
+        before.
+        """
         while True:
             directives = self._read()
             is_over = directives.closed or self._preempt.is_requested()
@@ -276,19 +307,26 @@ class SearcherContext:
             time.sleep(POLL_SECONDS)
 
     def is_finished(self) -> bool:
-        """Whether no operation is left and none will come."""
+        """Return whether no operation is open and the cluster will send no more.
+
+        For an endless training, return whether no preemption is requested.
+        """
         directives = self._read()
         if directives.length == ENDLESS:
             return directives.preempt is None
         return directives.closed and (directives.length or 0) <= self._completed_length(directives)
 
     def _completed_length(self, directives: Directives) -> int:
-        """The longest length that is done, also where the caller left the loop after it."""
+        """Return the longest completed length, including an operation completed in this run."""
         last = self._current
         done = last.length if last is not None and last.completed else 0
         return max(done, directives.answered)
 
     def _next_step(self, directives: Directives) -> int | Outcome | None:
+        """Return the length of the next operation, or the Outcome if the operations have ended.
+
+        Return None if the trial must wait.
+        """
         length, done = directives.length, self._completed_length(directives)
         if done == ENDLESS:
             return Outcome.COMPLETED
@@ -304,6 +342,7 @@ class SearcherContext:
         return None
 
     def _check_completed(self, operation: SearcherOperation) -> None:
+        """Raise InvalidCall if the operation has neither a metric nor a preemption."""
         if not operation.completed and not self._preempt.is_requested():
             raise InvalidCall(
                 f"the operation of length {operation.length} was left without its metric: call "

@@ -1,6 +1,7 @@
-"""Checkpoints that several processes store together: who stores which file, under which metadata.
+"""The contents of a checkpoint that several processes store: the storing rank of each file,
+metadata.
 
-Every rank decides from the same facts, so that all decide alike and fail together.
+Every rank computes both from the same facts, so that all ranks agree and fail together.
 """
 
 from __future__ import annotations
@@ -10,27 +11,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX
+from detcloud.shared.dotted_paths import join_names
 from detcloud.shared.errors import DetcloudError, InvalidCall
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One rank's part of a checkpoint: its files with size and SHA-256, and its metadata; or why it
-    has none, in `failure`. With `is_none` it gave no directory of files.
-    """
+    """The part of a checkpoint that a rank contributes."""
 
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """The size in bytes and the SHA-256 of each file, by name."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The metadata that the rank gave."""
     failure: str = ""
+    """The reason why the rank has no files; empty otherwise."""
     is_none: bool = False
+    """Whether the rank gave no directory."""
 
 
 def assign_files(shards: Sequence[Shard]) -> dict[str, int]:
-    """The rank that stores each file: the lowest of those that have it.
+    """Return the rank that stores each file, by name: the lowest rank that has the file.
 
-    Raises:
-        InvalidCall: no rank has given a directory, or two have different files of one name.
-        DetcloudError: a rank has failed, or there are too many files.
+    Raises InvalidCall if no rank has a directory, or if ranks have different files of one name.
+    Raises DetcloudError if a rank has failed, or if the checkpoint has too many files.
     """
     failures = [f"rank {rank}: {item.failure}" for rank, item in enumerate(shards) if item.failure]
     if failures:
@@ -59,14 +62,18 @@ def assign_files(shards: Sequence[Shard]) -> dict[str, int]:
 def manifest_entries(
     shards: Sequence[Shard], owners: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """The manifest's entries of the files that `assign_files` gave to their owners."""
+    """Return the manifest entries, size and SHA-256, of the files in `owners`, by name.
+
+    `owners` is the result of `assign_files`.
+    """
     contents = {name: shards[rank].files[name] for name, rank in owners.items()}
     return {name: {"size": size, "sha256": digest} for name, (size, digest) in contents.items()}
 
 
 def merge_metadata(shards: Sequence[Shard]) -> dict[str, Any]:
-    """The metadata of all ranks in one, maps within each other merged; InvalidCall where two ranks
-    disagree.
+    """Return the merged metadata of all ranks; dicts are merged key by key, at every depth.
+
+    Raises InvalidCall if two ranks have different values for one key.
     """
     merged: dict[str, Any] = {}
     for rank, shard in enumerate(shards):
@@ -77,6 +84,10 @@ def merge_metadata(shards: Sequence[Shard]) -> dict[str, Any]:
 def _merge(
     merged: dict[str, Any], more: Mapping[str, Any], rank: int, place: tuple[str, ...]
 ) -> None:
+    """Merge `more` into `merged`. `more` is the metadata of `rank` at the path `place`.
+
+    Raises InvalidCall if both have different values for a key.
+    """
     for name, value in more.items():
         if name not in merged:
             merged[name] = {} if isinstance(value, Mapping) else value
@@ -84,7 +95,7 @@ def _merge(
         if isinstance(before, dict) and isinstance(value, Mapping):
             _merge(before, value, rank, (*place, name))
         elif before != value:
-            path = ".".join((*place, name))
+            path = join_names((*place, name))
             raise InvalidCall(
                 f"rank {rank} stores the checkpoint with metadata {path} = {value!r:.80}, a rank "
                 f"below with {before!r:.80}: give it on one rank, or the same on all"

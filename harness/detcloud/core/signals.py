@@ -1,13 +1,13 @@
-"""The signals that a training process handles: SIGTERM to stop, SIGUSR1 to show where it is."""
+"""The signals that a training process handles: SIGTERM to stop, SIGUSR1 to print the stacks."""
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -15,30 +15,93 @@ from detcloud.core.preempt import SIGTERM_REASON, PreemptContext
 from detcloud.shared.trial_directory import Preemption
 
 
-def stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
-    """Turn SIGTERM into a preemption at the next batch; the function that undoes that."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
+class SigtermHandler:
+    """A handler that turns SIGTERM into a preemption with a deadline, until `restore`.
 
-    def request(_signal: int, _frame: FrameType | None) -> None:
-        preempt.request(Preemption(time.time_ns() // 1_000_000, SIGTERM_REASON))
+    The script's earlier handler is called after the preemption is recorded. If the code has asked
+    whether to stop, an exception of that handler is kept for `raise_postponed`. The code can then
+    save its work first. Nothing is installed in a thread other than the main thread, or over a
+    handler that is not Python's. Directives stop such a trial.
+    """
 
-    previous = signal.signal(signal.SIGTERM, request)
+    def __init__(self, preempt: PreemptContext) -> None:
+        self._preempt = preempt
+        self._postponed: BaseException | None = None
+        self._previous = signal.getsignal(signal.SIGTERM)
+        is_main = threading.current_thread() is threading.main_thread()
+        self._is_installed = is_main and self._previous is not None
+        if self._is_installed:
+            global _installed
+            _installed = self
+            signal.signal(signal.SIGTERM, self._handle)
 
-    def restore() -> None:
-        signal.signal(signal.SIGTERM, previous)
+    def restore(self) -> None:
+        """Reinstall the handler from before, unless the script has installed another since."""
+        # Bound methods are equal, not identical.
+        if self._is_installed and signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, self._previous)
 
-    return restore
+    def raise_postponed(self) -> None:
+        """Raise the exception of the script's own handler that was kept, if any, once."""
+        postponed, self._postponed = self._postponed, None
+        if postponed is not None:
+            raise postponed
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._preempt.request(Preemption(time.time_ns() // 1_000_000, SIGTERM_REASON))
+        if not callable(self._previous):
+            return
+        try:
+            self._previous(number, frame)
+        except BaseException as error:
+            if not self._preempt.was_asked:
+                raise
+            self._postponed = error
+
+
+class _ForkGuard(threading.local):
+    """Prevents forks from running the SIGTERM handler of the training process.
+
+    Python discards a signal that arrives in a fork before the fork is set up. SIGTERM is therefore
+    blocked during a fork, and delivered after the fork has restored the earlier handler.
+    """
+
+    def __init__(self) -> None:
+        self._mask: set[int] = set()
+
+    def block(self) -> None:
+        """Block SIGTERM in this thread before a fork, and remember the thread's signal mask."""
+        self._mask = {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)}
+
+    def unblock(self) -> None:
+        """Restore the signal mask from before the fork."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def set_up_fork(self) -> None:
+        """In the fork, reinstall the earlier SIGTERM handler and restore the signal mask."""
+        if _installed is not None:
+            _installed.restore()
+        self.unblock()
+
+
+_SIGTERM = (signal.SIGTERM,)
+_fork_guard = _ForkGuard()
+_installed: SigtermHandler | None = None
+os.register_at_fork(
+    before=_fork_guard.block,
+    after_in_parent=_fork_guard.unblock,
+    after_in_child=_fork_guard.set_up_fork,
+)
 
 
 def print_stacks_on_sigusr1() -> None:
-    """Have SIGUSR1 print where each thread is, to stderr, and then do what it did before.
+    """Make SIGUSR1 print the stack of every thread to stderr, and then call the earlier handler.
 
-    It shows where a process hangs, also within a library.
+    The output shows where a process hangs, even within a library. Do nothing if stderr is no file.
     """
     has_handler, screen = callable(signal.getsignal(signal.SIGUSR1)), sys.__stderr__
     if screen is None:
         return
-    # A stream that is no file of the system's has nowhere to print to.
+    # `faulthandler` needs a stream with a file descriptor.
     with suppress(OSError, ValueError):
         faulthandler.register(signal.SIGUSR1, file=screen, chain=has_handler)

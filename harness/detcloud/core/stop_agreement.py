@@ -1,12 +1,13 @@
-"""The agreement of a trial's processes on where to stop, so that all stop at the same check.
+"""The agreement of a trial's processes to stop together, at a common check.
 
-Each rank counts its checks ("stop now?"), which all make in the same order. A request that any rank
-sees goes to the chief. It asks for every rank's count; a rank that has answered waits at its next
-check. The chief then announces the check after the highest count, and all go on to that one. So a
-check is a comparison of integers, and no rank waits longer than two messages take.
+Each rank counts its checks ("stop now?"); all ranks make the same checks in the same order. A rank
+that sees a request sends the request to the chief. The chief asks for every rank's count, and a
+rank that has answered waits at its next check. The chief then announces the check after the highest
+count, and all ranks continue to that check. A check therefore compares integers, and no rank waits
+longer than two messages take.
 
-A request without a deadline counts for `should_preempt` alone, one with a deadline for the check at
-each batch too: they are agreed on separately.
+Requests with and without a deadline are agreed on separately. A request without a deadline counts
+only for `should_preempt`. A request with a deadline also counts for the check at each batch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ NEVER = sys.maxsize
 
 
 class StopAgreement:
-    """One rank's part in the agreement; `read` gives the request that this rank sees, or None."""
+    """A rank's part in the agreement, which runs in a thread.
+
+    `read` returns the request that this rank sees, or None. `request` is the request that all ranks
+    agreed on, or None.
+    """
 
     def __init__(self, control: Channel, read: Callable[[], Preemption | None]) -> None:
         self._control = control
@@ -44,7 +49,10 @@ class StopAgreement:
         self._thread.start()
 
     def should_stop(self, *, urgent: bool) -> bool:
-        """Whether all ranks stop at this check; `urgent` asks for a request with a deadline."""
+        """Count a check, and return whether all ranks stop at this check or have stopped before.
+
+        If `urgent`, only a request with a deadline counts. Block while the ranks agree.
+        """
         with self._lock:
             while self._is_held and not self._closed:
                 self._lock.wait(POLL_SECONDS)
@@ -53,13 +61,13 @@ class StopAgreement:
             return self._checks >= stop
 
     def close(self) -> None:
-        """End the thread; checks after it answer as before."""
+        """End the thread. Later checks follow the agreements made before."""
         self._closed = True
         if threading.current_thread() is not self._thread:
             self._thread.join(5 * POLL_SECONDS)
 
     def _run(self) -> None:
-        # The end of the connections is the end of the agreement.
+        # The agreement ends when the connections are closed.
         with contextlib.suppress(OSError, EOFError, ValueError):
             while not self._closed:
                 self._notice(self._read())
@@ -77,7 +85,9 @@ class StopAgreement:
         return [chief] if chief is not None else self._control.workers
 
     def _notice(self, request: Preemption | None) -> None:
-        """Pass a request on, once for each urgency."""
+        """Send a request to the chief, or collect the counts on the chief. Once for each
+        urgency.
+        """
         if request is None:
             return
         urgent = request.deadline_ms is not None
@@ -90,10 +100,14 @@ class StopAgreement:
             self._collect(request)
 
     def _receive(self, connection: Connection[Any, Any]) -> None:
+        """Read and answer a message of a connection. Forget a worker that has exited.
+
+        Raises EOFError or OSError if the chief has exited.
+        """
         try:
             kind, *values = connection.recv()
         except (EOFError, OSError):
-            # A rank that has ended well needs no agreement any more.
+            # A worker that has exited takes no more part in the agreement.
             if connection is self._control.chief:
                 raise
             self._control.workers.remove(connection)
@@ -114,7 +128,7 @@ class StopAgreement:
                 self._stop(*values)
 
     def _collect(self, request: Preemption) -> None:
-        """Ask every rank for its count, on the chief."""
+        """On the chief, ask every rank for the count of checks and hold the chief's own checks."""
         urgent = request.deadline_ms is not None
         if urgent in self._sent:
             return
@@ -129,7 +143,7 @@ class StopAgreement:
         self._finish_rounds()
 
     def _finish_rounds(self) -> None:
-        """Announce where to stop once every rank has answered, on the chief."""
+        """On the chief, announce the check at which to stop after every rank has answered."""
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):
             if not expected <= answers.keys():
@@ -143,6 +157,9 @@ class StopAgreement:
             self._stop(urgent, stop, self.request, bool(self._answers))
 
     def _stop(self, urgent: bool, check: int, request: Preemption, is_held: bool) -> None:
+        """Set the check at which all ranks stop for `request`. `is_held` tells whether checks must
+        wait.
+        """
         with self._lock:
             self._stops[urgent] = min(self._stops[urgent], check)
             self.request = request

@@ -1,4 +1,4 @@
-"""Temporary folders of a trial's process, which are gone with it even where it is killed."""
+"""Temporary folders of a trial's process, which the agent deletes if the process is killed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 
 
 def make_temporary_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """Make a folder in the allocation's own place, which the agent removes at its end.
+    """Create a temporary folder in the allocation's own folder, which the agent deletes at the end.
 
-    TMPDIR is the machine's folder where that place has too long a path for sockets. Without an
-    agent, or where the place is gone, the folder is where Python makes temporary ones.
+    TMPDIR may name another folder, because long paths are unusable for sockets. Without an agent,
+    or if the allocation's folder does not exist, use Python's default place.
     """
     place = Path(os.environ.get(TEMPORARY_FOLDER_VARIABLE) or tempfile.gettempdir())
     return tempfile.TemporaryDirectory(prefix=prefix, dir=place if place.is_dir() else None)

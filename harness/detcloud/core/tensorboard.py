@@ -1,8 +1,9 @@
-"""TensorBoard event files, written without TensorBoard.
+"""A writer of TensorBoard event files that does not need TensorBoard.
 
 The format is TensorFlow's: a file of TFRecords (tensorflow/core/lib/io/record_writer.h), each an
-`Event` message (event.proto) whose `Summary` holds scalars. A record is the length of its data as
-8 little-endian bytes, the masked CRC-32C of those, the data, and the masked CRC-32C of the data.
+`Event` message (event.proto) whose `Summary` contains scalars. A record consists of four parts: the
+length of the data as 8 little-endian bytes, the masked CRC-32C of the length, the data, and the
+masked CRC-32C of the data.
 """
 
 from __future__ import annotations
@@ -18,28 +19,33 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.core.one_time_warning import OneTimeWarning
+from detcloud.shared.json_values import to_float
 
 PAUSE_SECONDS = 0.2
 CLOSE_SECONDS_MAX = 5.0
 _VERSION = b"brain.Event:2"
+_SESSION_START = 1
 # The Castagnoli polynomial, its bits reversed.
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
-# Wire types of protobuf: what follows a field's number.
+# Wire types of protobuf, which define the encoding of a field's value.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class EventWriter:
-    """Appends the scalars of reports to an event file in `folder`, which the first one creates.
+    """Appends the scalars of reports to an event file in `folder`, created at the first report.
 
-    `name` tells the writers of a folder apart. A thread writes, soon after: the folder may be on
-    another machine, and a report costs a training no more than it has to (docs/benchmarks.md,
-    `gangs`). Nothing here raises: a report that cannot be written is left out, with one warning,
-    and training goes on.
+    `name` distinguishes several writers in a folder. With `discarded_from`, TensorBoard hides the
+    events of earlier files from this step on, because that work was lost.
+
+    A thread writes soon after each report. The folder may be on another machine, and a report must
+    not slow the training down (docs/benchmarks.md, `gangs`). If a report cannot be written, the
+    first failure prints a warning, the report is omitted, and training continues.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, discarded_from: int | None = None) -> None:
         self.folder = folder
+        self._discarded_from = discarded_from
         self._name = name
         self._descriptor: int | None = None
         self._warning = OneTimeWarning()
@@ -50,7 +56,7 @@ class EventWriter:
         self._thread: threading.Thread | None = None
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Queue every number of `metrics` with the tag GROUP/NAME; other values are left out."""
+        """Queue every number of `metrics` under the tag GROUP/NAME; ignore other values."""
         scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
@@ -62,13 +68,13 @@ class EventWriter:
             self._has_pending.set()
 
     def flush(self) -> None:
-        """Write the pending scalars."""
+        """Write the queued scalars now. Failures are only printed."""
         with self._writing:
             while self._pending:
                 self._write(*self._pending.popleft())
 
     def close(self) -> None:
-        """Write the pending scalars, and give up after some seconds."""
+        """Write the queued scalars and close the file. Give up after CLOSE_SECONDS_MAX."""
         self._is_closing.set()
         self._has_pending.set()
         if self._thread is not None:
@@ -86,7 +92,7 @@ class EventWriter:
             self._has_pending.wait()
             self._has_pending.clear()
             self.flush()
-            # One wake-up for all that is reported meanwhile.
+            # Wake up once for all reports of this time.
             self._is_closing.wait(PAUSE_SECONDS)
 
     def _write(self, wall_time: float, step: int, scalars: Mapping[str, float]) -> None:
@@ -94,20 +100,23 @@ class EventWriter:
             if self._descriptor is None:
                 self._descriptor = self._open(wall_time)
             self._append(scalar_event(wall_time, step, scalars))
-        except (OSError, OverflowError) as error:
+        except Exception as error:
             self._warning.show(
                 f"metrics could not be written for TensorBoard: {error}; training goes on"
             )
 
     def _open(self, wall_time: float) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files of a folder in the order of their names.
+        # TensorBoard reads the files of a folder in the order of the names.
         path = self.folder / f"events.out.tfevents.{int(wall_time):010d}.{self._name}"
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o644)
         try:
             if os.fstat(descriptor).st_size == 0:
-                _write_whole(descriptor, tfrecord(version_event(wall_time)))
+                begin = tfrecord(version_event(wall_time))
+                if self._discarded_from is not None:
+                    begin += tfrecord(restart_event(wall_time, self._discarded_from))
+                _write_whole(descriptor, begin)
         except OSError:
             os.close(descriptor)
             raise
@@ -119,18 +128,34 @@ class EventWriter:
 
 
 def tfrecord(data: bytes) -> bytes:
-    """The data framed as a TFRecord."""
+    """Return `data` framed as a TFRecord."""
     length = struct.pack("<Q", len(data))
     return length + _checksum(length) + data + _checksum(data)
 
 
 def version_event(wall_time: float) -> bytes:
-    """The first event of a file; `wall_time` is in seconds since the epoch."""
+    """Return the first event of a file. `wall_time` is in seconds since 1970."""
     return _field(1, struct.pack("<d", wall_time), _FIXED64) + _field(3, _VERSION, _BYTES)
 
 
+def restart_event(wall_time: float, step: int) -> bytes:
+    """Return an event that makes TensorBoard hide events of earlier files from `step` on.
+
+    It is a session log with the status START, as TensorFlow writes after a restart.
+    """
+    session_log = _field(1, _varint(_SESSION_START), _VARINT)
+    return (
+        _field(1, struct.pack("<d", wall_time), _FIXED64)
+        + _field(2, _varint(step), _VARINT)
+        + _field(7, session_log, _BYTES)
+    )
+
+
 def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> bytes:
-    """One event with all scalars by their tags, in single precision."""
+    """Return an event with all `scalars` by tag, in single precision.
+
+    `wall_time` is in seconds since 1970.
+    """
     summary = b"".join(
         _field(
             1,
@@ -148,7 +173,7 @@ def scalar_event(wall_time: float, step: int, scalars: Mapping[str, float]) -> b
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32 with Castagnoli's polynomial, which zlib does not have."""
+    """Return the CRC-32 of `data` with Castagnoli's polynomial, which zlib lacks."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -160,7 +185,10 @@ def _is_number(value: object) -> bool:
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:
-    """Append all or nothing: a reader would stop at half a record."""
+    """Append all of `data` to the file or nothing, because readers stop at an incomplete record.
+
+    Raises OSError if not all of the data could be written.
+    """
     size = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, data)
@@ -177,7 +205,9 @@ def _field(number: int, content: bytes, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encode a number as a varint: seven bits a byte, the lowest first, all but the last marked."""
+    """Encode a number as a varint: seven bits per byte, lowest first, a set high bit before
+    more.
+    """
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -187,10 +217,11 @@ def _varint(value: int) -> bytes:
 
 
 def _single_precision(value: float) -> bytes:
+    number = to_float(value)
     try:
-        return struct.pack("<f", value)
+        return struct.pack("<f", number)
     except OverflowError:
-        return struct.pack("<f", math.copysign(math.inf, value))
+        return struct.pack("<f", math.copysign(math.inf, number))
 
 
 def _checksum(data: bytes) -> bytes:

@@ -14,38 +14,48 @@ from typing import Any
 from detcloud.core.event_upload import EventUploader
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.errors import DetcloudError, InvalidCall, InvalidType, InvalidValue
+from detcloud.shared.json_values import to_float, to_json_value, to_python_value
 from detcloud.shared.parameter_names import accept_names
-from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
+from detcloud.shared.trial_directory import Directives, Reporter
 
-# The validations whose checkpoints may still be on their way into the store.
+# The number of validations whose metrics are kept for checkpoints that are still being stored.
 VALIDATIONS_KEPT = 16
-# Larger metadata are left out by the cluster.
+# The cluster ignores larger metadata.
 METADATA_BYTES_MAX = 16 * 1024
+# The cluster stores only smaller steps.
+STEPS_END = 1 << 53
 _BYTES = bytes | bytearray
 
 
 class EarlyExitReason(Enum):
-    """The reason why training code ends its trial by itself."""
+    """The reason why training code ends its own trial."""
 
     INVALID_HP = "INVALID_HP"
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
 
     @classmethod
     def _missing_(cls, value: object) -> EarlyExitReason | None:
-        """The reason that Determined's own value names, which has a prefix."""
+        """Return the reason of Determined's own value, which has a prefix.
+
+        Return None for unknown values.
+        """
         name = value.removeprefix("EXITED_REASON_") if isinstance(value, str) else ""
         return cls.__members__.get(name)
 
 
 class TensorboardMode(Enum):
-    """The writer of numbers for TensorBoard: every report by itself, or the code alone."""
+    """The writer of event files: detcloud for every report, or only the training code."""
 
     AUTO = "AUTO"
     MANUAL = "MANUAL"
 
 
 class TrainContext:
-    """Reports of metrics, progress and early exits, written at once without the cluster."""
+    """Reports metrics, progress and early exits, without waiting for the cluster.
+
+    Metrics of ranks other than the chief are stored separately by rank, and the search ignores
+    them.
+    """
 
     def __init__(
         self,
@@ -55,14 +65,18 @@ class TrainContext:
         metadata: dict[str, Any] | None = None,
         metric: str = "",
     ) -> None:
+        """Create the context. An `events` of None marks a worker, whose metrics are kept by rank.
+
+        `read` returns the newest directives. `metric` is the name of the searcher's metric.
+        """
         self._metric = metric
         self._validated: dict[int, float] = {}
         self._report = report
         self._read = read
         self._events = events
         self._last_reported: dict[str, tuple[int, set[str]]] = {}
-        # A process without `events` is a worker: whether the log says where its reports are, and
-        # whether a loop that all processes share makes them, of which the chief's alone are kept.
+        # On a worker: whether the log has explained where the reports are, and whether all ranks
+        # share the loop that makes the reports, so that only the chief's are stored.
         self._is_told = self._is_shared = False
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
@@ -79,10 +93,10 @@ class TrainContext:
         *,
         batches: int | None = None,
     ) -> None:
-        """Report metrics of group `training`: averages over the last `batches` batches.
+        """Report metrics of the group `training`, averages over the last `batches` batches.
 
-        `batch_metrics`, each batch's own, which Determined did not show either, only say how many
-        they are.
+        Only the length of `batch_metrics` is used, if `batches` is None. Errors are as for
+        `report_metrics`.
         """
         if batches is None and batch_metrics is not None:
             batches = len(batch_metrics)
@@ -91,15 +105,23 @@ class TrainContext:
 
     @accept_names(latest_batch="steps_completed")
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of group `validation`; bytes are left out, with a line in the log."""
+        """Report metrics of the group `validation`. Errors are as for `report_metrics`.
+
+        Values of type bytes are omitted with a line in the log. Raises InvalidCall for a value of
+        None.
+        """
         self._report_group("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of any group whose name has no dot.
+        """Report metrics of a group whose name contains no dot.
 
-        `steps_completed` counts batches since the trial's start; values are numbers, strings,
-        lists or tensors of them. Several reports of one group may share a `steps_completed` if
-        their names differ. Raises DetcloudError for anything else.
+        `steps_completed` is the number of batches since the trial's start. Values are numbers,
+        strings, lists or tensors. Several reports of a group may share a `steps_completed` if their
+        names differ.
+
+        Raises InvalidValue for an invalid group or `steps_completed`, or a name that was just
+        reported. Raises DetcloudError for values that JSON cannot contain, and the error of a
+        failed background checkpoint.
         """
         if not group or "." in group:
             raise InvalidValue(f"metric group {group!r}: a name without '.' was expected")
@@ -108,12 +130,12 @@ class TrainContext:
     def report_new_metrics(
         self, group: str, steps_completed: int, metrics: Mapping[str, Any]
     ) -> None:
-        """Report those metrics whose names were not reported for this group and batch before.
+        """Report the metrics whose names were not reported yet for this group and batch.
 
-        For frameworks, which log some numbers twice; None and bytes are left out.
+        Frameworks log some numbers twice. Values of None and bytes are omitted. On ranks other than
+        the chief nothing is stored. Errors are as for `report_metrics`.
         """
-        steps, names = self._last_reported.get(group, (-1, set[str]()))
-        reported = names if steps == steps_completed else set[str]()
+        reported = self._names_reported(group, steps_completed)
         self._is_shared = True
         fresh = {
             name: value
@@ -124,9 +146,10 @@ class TrainContext:
             self.report_metrics(group, steps_completed, fresh)
 
     def report_progress(self, progress: float) -> None:
-        """Report how much of the trial is done, in [0, 1]; InvalidValue for anything else.
+        """Report the completed part of the trial, a number or a scalar tensor in [0, 1].
 
-        Of several processes the chief's counts; others are told once that theirs is not used.
+        Only the chief's progress counts. Other ranks print once that theirs is ignored. Raises
+        InvalidValue for other values, and the error of a failed background checkpoint.
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -134,21 +157,24 @@ class TrainContext:
         self._report("progress", value=float(value))
 
     def get_experiment_best_validation(self) -> float | None:
-        """The best value of the searcher's metric in the experiment so far, as reported.
+        """Return the best reported value of the searcher's metric in the experiment.
 
-        None before the first, and without a cluster.
+        Return None before the first value, and without a cluster.
         """
         return self._read().best_validation
 
     def metric_at(self, steps_completed: int) -> float | None:
-        """The searcher's metric of one of this process's last validations, at so many batches."""
+        """Return the searcher's metric of this process's validation at batch `steps_completed`.
+
+        Return None for an unknown batch; only the last VALIDATIONS_KEPT validations are kept.
+        """
         return self._validated.get(steps_completed)
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Keep plain JSON data with the trial, instead of what was kept before; 16 KiB at most.
+        """Replace the trial's metadata by plain JSON data, and return a copy of the stored data.
 
-        `detcloud trial describe` shows them, and a later run of the trial has them. Returns what
-        is kept. Raises DetcloudError for anything else.
+        `detcloud trial describe` shows the metadata, and later runs of the trial can read it.
+        Raises DetcloudError for other data and for more than 16 KiB.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -164,14 +190,17 @@ class TrainContext:
         return self.get_metadata()
 
     def get_metadata(self) -> dict[str, Any]:
-        """The metadata that this run, or the one before it, has set; empty where none has."""
+        """Return a copy of the trial's metadata, set by this or an earlier run; empty by
+        default.
+        """
         return copy.deepcopy(self._metadata)
 
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
-        """Report that the code ends this trial by itself; it still has to return.
+        """Report that the code ends the trial. The code must still return.
 
-        Any process of several may say so, for all of them. The first reason counts, with a line in
-        the log for a later one, but that hyperparameters make no sense goes before any other.
+        Any rank may report this for all ranks. The first reason counts; a later one is only
+        printed, except that INVALID_HP replaces any other reason. Raises InvalidValue for an
+        unknown reason.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -192,10 +221,11 @@ class TrainContext:
         self.early_exit = reason
 
     def get_tensorboard_path(self) -> Path:
-        """The folder that TensorBoard shows for this trial; code may write event files there too.
+        """Return the folder that TensorBoard shows for this trial, and create a missing folder.
 
-        In the `AUTO` mode every reported number is in it already, under the tag GROUP/NAME. Of a
-        process that is not the chief it is a folder of its own, of which nothing is kept.
+        The code may write event files there. In the AUTO mode the folder contains every reported
+        number, under the tag GROUP/NAME. On ranks other than the chief, return a temporary folder,
+        which is deleted at the end.
         """
         if self._events is None:
             if self._worker_folder is None:
@@ -209,10 +239,11 @@ class TrainContext:
         selector: Callable[[Path], bool] = lambda _: True,
         mangler: Callable[[Path, int], Path] = lambda path, _: path,
     ) -> None:
-        """Store at once what is new in the folder of `get_tensorboard_path`.
+        """Upload new content of the folder of `get_tensorboard_path` soon.
 
-        All files in it are stored from time to time and at the end in any case; the arguments are
-        Determined's, and choose none. Raises InvalidCall in the `AUTO` mode.
+        All of its files are uploaded periodically and at the end anyway. A checkpoint store in a
+        folder needs no upload. The arguments exist only for scripts written for Determined and are
+        ignored. Raises InvalidCall in the AUTO mode.
         """
         if self.tensorboard_mode is not TensorboardMode.MANUAL:
             raise InvalidCall(
@@ -222,7 +253,9 @@ class TrainContext:
             self.uploader.upload_soon()
 
     def close(self) -> None:
-        """Close the event file and store the rest of it, at the end of `init`."""
+        """Close the event file, upload the remaining files and delete a worker's temporary
+        folder.
+        """
         if self._events is not None:
             self._events.close()
         if self.uploader is not None:
@@ -231,17 +264,24 @@ class TrainContext:
             self._worker_folder.cleanup()
 
     def allow_repeats(self) -> None:
-        """Allow reports that were made before, because a loop that all processes share starts."""
+        """Allow repeated reports, because a loop that all ranks share starts.
+
+        From now on, only the chief's metrics are stored.
+        """
         self._last_reported.clear()
         self._is_shared = True
 
     def set_status(self, status: str) -> None:
-        """Write what the trial is doing to its log."""
+        """Print the trial's status to the log on stderr."""
         print(f"[detcloud] status: {status}", file=sys.stderr, flush=True)
 
     def _report_group(
         self, group: str, steps_completed: int, metrics: dict[str, Any], **extra: int
     ) -> None:
+        """Check and report metrics of a group. In the AUTO mode, also write TensorBoard events.
+
+        On a worker whose loop all ranks share, check and remember the metrics only.
+        """
         _check_steps(steps_completed)
         if group == "validation":
             metrics = _without_bytes(steps_completed, metrics)
@@ -258,40 +298,54 @@ class TrainContext:
             )
         value = plain.get(self._metric) if group == "validation" else None
         if isinstance(value, int | float) and not isinstance(value, bool):
-            self._validated[steps_completed] = value
+            self._validated[steps_completed] = to_float(value)
             for oldest in list(self._validated)[:-VALIDATIONS_KEPT]:
                 del self._validated[oldest]
         if is_worker and self._is_shared:
+            self._note_reported(group, steps_completed, plain)
             return
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )
+        self._note_reported(group, steps_completed, plain)
         if self._events is not None and self.tensorboard_mode is TensorboardMode.AUTO:
             self._events.add_scalars(group, steps_completed, plain)
 
     def _check_not_repeated(
         self, group: str, steps_completed: int, metrics: dict[str, Any]
     ) -> None:
-        steps, names = self._last_reported.get(group, (-1, set[str]()))
-        if steps != steps_completed:
-            names = set()
+        names = self._names_reported(group, steps_completed)
         if repeated := ", ".join(sorted(names & metrics.keys())):
             raise InvalidValue(
                 f"{group} metrics at batch {steps_completed} were reported twice: {repeated}. Use "
                 "another group, other names or the number of batches completed by now"
             )
+
+    def _names_reported(self, group: str, steps_completed: int) -> set[str]:
+        """Return the names of the group's metrics that were reported at this batch.
+
+        Return an empty set unless this batch is the group's latest.
+        """
+        steps, names = self._last_reported.get(group, (-1, set[str]()))
+        return names if steps == steps_completed else set()
+
+    def _note_reported(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
+        names = self._names_reported(group, steps_completed)
         self._last_reported[group] = steps_completed, names | metrics.keys()
 
 
 def _check_steps(steps_completed: object) -> None:
+    """Raise InvalidType unless the value is an int. Raise InvalidValue if it is out of range."""
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
         raise InvalidType(f"steps_completed is {steps_completed!r}: expected an int")
-    if steps_completed < 0:
-        raise InvalidValue(f"steps_completed is {steps_completed}: expected at least 0")
+    if not 0 <= steps_completed < STEPS_END:
+        is_short = abs(steps_completed) < 10**30
+        text = str(steps_completed) if is_short else "an integer of over 30 digits"
+        raise InvalidValue(f"steps_completed is {text}: expected at least 0 and less than 2**53")
 
 
 def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics but those that are bytes, which a line in the log names."""
+    """Return the metrics without values of type bytes, and print the omitted names."""
     if not isinstance(metrics, dict):
         return metrics
     names = [name for name, value in metrics.items() if isinstance(value, _BYTES)]
@@ -305,7 +359,10 @@ def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, A
 
 
 def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics with tensors and arrays as numbers and lists."""
+    """Return the metrics with tensors, arrays and numbers of other libraries as Python values.
+
+    Raises InvalidType if `metrics` is no dict, and InvalidCall for a validation metric of None.
+    """
     if not isinstance(metrics, dict):
         raise InvalidType(
             f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: expected an object "
@@ -318,6 +375,6 @@ def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any])
                 "or give it a value"
             )
     return {
-        name: value.tolist() if hasattr(value, "tolist") else value
+        name: to_python_value(value, f"{group} metric {name!r:.80} at batch {steps_completed}")
         for name, value in metrics.items()
     }

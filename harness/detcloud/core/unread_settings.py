@@ -1,4 +1,4 @@
-"""The notice of settings that nobody reads in the process of a trial."""
+"""A notice in the log about settings that a trial's training loop ignores."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from detcloud.shared.training_settings import LoopOfTrial
 
 
 def unread_settings_teller(loop: LoopOfTrial, config: Mapping[str, Any]) -> Callable[[], None]:
-    """A function that names, the first time, what the configuration asks for in vain.
+    """Return a function that prints, on the first call, the settings that `loop` does not read.
 
-    It is to be called once the loop is known, that is with the first report or at the end.
+    Call the function once the loop is known: with the first report or at the end.
     """
     is_told = False
 

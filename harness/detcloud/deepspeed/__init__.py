@@ -1,4 +1,6 @@
-"""DeepSpeed: write a DeepSpeedTrial; its engines train, the Trainer and the cluster do the rest."""
+"""DeepSpeed: users write a DeepSpeedTrial, DeepSpeed's engines train, and the Trainer runs the
+loop.
+"""
 
 from detcloud.deepspeed.context import (
     DeepSpeedTrialContext,

@@ -1,4 +1,4 @@
-"""The context of a DeepSpeedTrial: its engines, and which part of the model a process has."""
+"""The context of a DeepSpeedTrial: the engines, and this process's share of data and model."""
 
 from __future__ import annotations
 
@@ -24,21 +24,29 @@ from detcloud.shared.training_settings import TrainingLoop
 
 @dataclass
 class ModelParallelUnit:
-    """A process's place: its share of the data, and what it does with it."""
+    """A process's share of the data, and the process's tasks."""
 
     data_parallel_rank: int
+    """The number of the process's share of the data."""
     data_parallel_world_size: int
+    """The number of shares into which the data is divided."""
     should_report_metrics: bool
+    """Whether the metrics of this process count."""
     should_build_data_loader: bool
+    """Whether this process needs data."""
 
 
 def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParallelUnit:
-    """The place of a process that has the whole model."""
+    """Return the unit of a process that has the whole model: each rank has a share of the data."""
     return ModelParallelUnit(dist_context.rank, dist_context.size, True, True)
 
 
 def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
-    """The place of a process in a pipeline: its first and last stages take data."""
+    """Return the unit of a process in a pipeline with DeepSpeed's `topology`.
+
+    Only the first and the last stage need data, there only the processes with slice rank 0. All
+    processes report metrics.
+    """
     stage, last = topology.get_pipe_parallel_rank(), topology.get_pipe_parallel_world_size() - 1
     takes_data = topology.get_slice_parallel_rank() == 0 and stage in (0, last)
     rank, size = topology.get_data_parallel_rank(), topology.get_data_parallel_world_size()
@@ -48,7 +56,12 @@ def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
 def overwrite_deepspeed_config(
     base_ds_config: str | dict[str, Any], source_ds_dict: dict[str, Any]
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration, or that of a file, with the values of another one laid over it."""
+    """Return DeepSpeed's configuration with the values of `source_ds_dict`, which take precedence.
+
+    `base_ds_config` is a dict, which stays unchanged, or the path of a JSON file. Sections are
+    merged recursively. Raises TypeError if the base is neither, and ValueError for invalid JSON or
+    for a file with duplicate keys.
+    """
     if isinstance(base_ds_config, str):
         text = Path(base_ds_config).read_text(encoding="utf-8")
         base_ds_config = json.loads(text, object_pairs_hook=dict_raise_error_on_duplicate_keys)
@@ -62,7 +75,11 @@ def overwrite_deepspeed_config(
 
 
 class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
-    """One trial's hyperparameters, engines and position in its training."""
+    """The hyperparameters, engines and training position of a DeepSpeedTrial.
+
+    Raises DetcloudError if the configuration sets `optimizations.mixed_precision` or
+    `aggregation_frequency`, which belong to DeepSpeed's configuration.
+    """
 
     def __init__(self, core_context: core.Context) -> None:
         options = core_context.info.config.get("optimizations") or {}
@@ -80,11 +97,15 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
 
     @property
     def models(self) -> list[Any]:
-        """The engines, in the order in which they were wrapped."""
+        """The wrapped engines, in the order of the calls of `wrap_model_engine`."""
         return self.optimization.wrapped_models
 
     def wrap_model_engine(self, model: Any) -> Any:
-        """Keep an engine's state in checkpoints; the first one's batch sizes and pipeline count."""
+        """Register an engine, whose state is then part of checkpoints, and return the engine.
+
+        The batch sizes of the first engine count. If the first engine is a PipelineEngine, the
+        context uses pipeline parallelism and the engine's topology.
+        """
         if isinstance(model, deepspeed.PipelineEngine) and not self.models:
             self.use_pipeline_parallel = True
             self.mpu = make_deepspeed_mpu(model.mpu)
@@ -92,30 +113,41 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
         return model
 
     def set_mpu(self, mpu: ModelParallelUnit) -> None:
-        """Say which part of a model this process has that is split by other means than ours."""
+        """Declare this process's share, for models that are split by other means than DeepSpeed's
+        pipeline.
+
+        Raises DetcloudError on a second call or before `wrap_model_engine`.
+        """
         if self._has_own_mpu or not self.models:
             raise DetcloudError("set_mpu is called once, after wrap_model_engine")
         self._has_own_mpu, self.mpu = True, mpu
 
     def disable_auto_grad_accumulation(self) -> None:
-        """Call train_batch once for a batch, not for each of its micro-batches."""
+        """Call `train_batch` once for each batch instead of once for each micro-batch."""
         self.accumulates_itself = True
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Take loaders of any kind, which repeat themselves and share the data by themselves."""
+        """Accept data loaders of any kind.
+
+        The loaders must divide the data between processes and skip trained batches by themselves.
+        """
         self.experimental.disable_dataset_reproducibility_checks()
 
     @property
     def train_micro_batch_size_per_gpu(self) -> int:
-        """The records in a micro-batch of one process."""
+        """The number of records in a process's micro-batch. Raises DetcloudError without an
+        engine.
+        """
         return int(self._first_engine().train_micro_batch_size_per_gpu())
 
     @property
     def num_micro_batches_per_slot(self) -> int:
-        """The micro-batches that a process trains for one batch."""
+        """The number of micro-batches per batch in a process. Raises DetcloudError without an
+        engine.
+        """
         return int(self._first_engine().gradient_accumulation_steps())
 
-    # The other names that Determined's context had for the two.
+    # Determined's other names of both properties.
 
     @property
     def _train_micro_batch_size_per_gpu(self) -> int:
@@ -142,10 +174,10 @@ def init(
     distributed: core.DistributedContext | None = None,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[DeepSpeedTrialContext]:
-    """A trial's context, with the generators seeded and DeepSpeed's process group joined.
+    """Yield a trial's context. Seed the random generators and join DeepSpeed's process group first.
 
-    DET_MANUAL_INIT_DISTRIBUTED in the environment leaves the group to the trial. The arguments are
-    those of `detcloud.pytorch.init`.
+    With DET_MANUAL_INIT_DISTRIBUTED in the environment, the trial itself must join the group. The
+    parameters and errors are as for `detcloud.pytorch.init`.
     """
     with core.init(
         hparams=hparams,
@@ -155,7 +187,7 @@ def init(
         distributed=distributed,
     ) as core_context:
         if get_accelerator().device_name() == "cpu":
-            # It would be compiled in every trial's own home, for minutes; Gloo does what it does.
+            # Each trial would compile this extension for minutes; Gloo offers the same operations.
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if not os.environ.get("DET_MANUAL_INIT_DISTRIBUTED"):
             _join_process_group(core_context.distributed)
@@ -170,7 +202,10 @@ def init(
 
 
 def _join_process_group(ranks: core.DistributedContext) -> None:
-    """Join the group; of a process alone too, which meets itself at a port that is free."""
+    """Join DeepSpeed's process group. A process alone forms a group at a free port.
+
+    Set the missing variables of the group in the environment.
+    """
     place = {"RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_RANK": ranks.local_rank}
     for name, value in {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
         os.environ.setdefault(name, str(value))

@@ -1,4 +1,4 @@
-"""The Trainer of a DeepSpeedTrial: the loop of a PyTorchTrial, over engines."""
+"""The Trainer of a DeepSpeedTrial: the loop of a PyTorchTrial, with engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ STATE_PARTS = ("callbacks", "average", "position", "generators")
 
 
 class MicroBatches(PlainLoader):
-    """The loader of one process, or none, of whose batches `per_batch` make one of the trial."""
+    """A process's loader, whose micro-batches form `count` batches of `per_batch` each.
+
+    `loader` is None in a process without data.
+    """
 
     def __init__(self, loader: Loader | None, per_batch: int, count: int) -> None:
         super().__init__(loader, count)
@@ -42,7 +45,7 @@ class MicroBatches(PlainLoader):
 
 
 class DeepSpeedEvaluation(Evaluation):
-    """The validations of engines, which take their micro-batches by themselves."""
+    """The validations of engines, which read micro-batches from an iterator by themselves."""
 
     _trial: DeepSpeedTrial
     _context: DeepSpeedTrialContext
@@ -61,12 +64,12 @@ class DeepSpeedEvaluation(Evaluation):
         if self._hooks.overrides(PyTorchCallback.on_validation_epoch_end):
             self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.outputs())
         if self._is_gang:
-            batch_metrics.merge(self._core.distributed)
+            batch_metrics.merge(self._core.distributed, self._notice)
         return batch_metrics.reduce()
 
 
 class DeepSpeedState(TrainingState):
-    """The state of a training over engines: each process has its part and stores it."""
+    """The state of a training with engines. Each process stores a part of the state."""
 
     _trial: DeepSpeedTrial
     _context: DeepSpeedTrialContext
@@ -110,7 +113,7 @@ class DeepSpeedState(TrainingState):
 
 
 class DeepSpeedTraining(Training):
-    """The training loop over engines: each process has its part of the batches and of the state."""
+    """The training loop with engines. Each process has a part of the batches and of the state."""
 
     state_class = DeepSpeedState
     evaluation_class = DeepSpeedEvaluation
@@ -135,7 +138,10 @@ class DeepSpeedTraining(Training):
 
 
 class Trainer(pytorch.Trainer):
-    """Trains one DeepSpeedTrial with its context; `fit` is that of a PyTorchTrial's Trainer."""
+    """Trains a DeepSpeedTrial. `fit` is that of a PyTorchTrial's Trainer.
+
+    Raises DetcloudError if `trial` is no DeepSpeedTrial.
+    """
 
     training_class = DeepSpeedTraining
     _context: DeepSpeedTrialContext
@@ -146,7 +152,12 @@ class Trainer(pytorch.Trainer):
         super().__init__(trial, context)
 
     def _loaders(self) -> Loaders:
-        """The loaders of this process; all have as many batches as the one with the fewest."""
+        """Return the loaders of this process, limited to the smallest number of batches of any
+        process.
+
+        Every process must call this. Raises DetcloudError if a process has no whole batch to train
+        on or to validate.
+        """
         context, own = self._context, None
         training: Loader | None = None
         validation: Loader | None = None
@@ -168,11 +179,15 @@ class Trainer(pytorch.Trainer):
         )
 
     def _share(self, method: str) -> tuple[Loader, int]:
-        """The share of this process in what a loader of the trial gives, and its batches."""
+        """Return this process's share of the trial's loader, and the share's number of
+        micro-batches.
+
+        `method` is the name of the trial's method that builds the loader.
+        """
         mpu, checks = self._context.mpu, self._context.experimental.checks_data_sets
         loader = checked_loader(getattr(self._trial, method)(), method, checks)
         if isinstance(loader, PlainLoader):
-            # DeepSpeed's RepeatingLoader keeps one that has a length.
+            # DeepSpeed's RepeatingLoader has no length, but wraps a loader with a length.
             return loader, len(getattr(loader.loader, "loader", loader.loader))
         rank, size = mpu.data_parallel_rank, mpu.data_parallel_world_size
         return loader.share(rank, size), len(range(rank, len(loader), size))

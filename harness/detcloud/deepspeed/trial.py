@@ -1,4 +1,4 @@
-"""DeepSpeedTrial, the class that users define."""
+"""DeepSpeedTrial, the base class of users' trials with DeepSpeed."""
 
 from __future__ import annotations
 
@@ -12,38 +12,51 @@ from detcloud.deepspeed.context import DeepSpeedTrialContext
 from detcloud.shared.errors import DetcloudError
 
 Batches = Iterator[Any] | None
-"""A process's batches, None where its part of the model takes none."""
+"""The batches of a process; None if the process's part of the model needs no data."""
 
 
 class DeepSpeedTrial(pytorch.PyTorchTrial):
-    """Models in DeepSpeed's engines, which `__init__` gives to `context.wrap_model_engine`.
+    """A trial whose models are DeepSpeed engines.
 
-    Loaders give micro-batches; an engine does what else a PyTorchTrial does with its context.
+    Pass each engine to `context.wrap_model_engine` in `__init__`. The loaders yield micro-batches.
+    The engines replace the optimizers and schedulers that a PyTorchTrial wraps with its context.
     """
 
     framework = "detcloud.deepspeed"
 
     @abstractmethod
     def train_batch(self, dataloader_iter: Batches, epoch_idx: int, batch_idx: int) -> Any:
-        """Train on the next micro-batch, or in a pipeline on as many as make a batch."""
+        """Train on the next micro-batch and return the metrics.
+
+        With a pipeline, or without automatic gradient accumulation, train on all micro-batches of a
+        batch.
+        """
 
     @abstractmethod
     def evaluate_batch(  # type: ignore[override]
         self, dataloader_iter: Batches, batch_idx: int
     ) -> dict[str, Any]:
-        """Metrics of the next micro-batch, or in a pipeline of as many as make a batch."""
+        """Return the metrics of the next micro-batch; with a pipeline, of all micro-batches of a
+        batch.
+        """
 
     def get_batch_length(self, batch: Any) -> int:
-        """1: their loader keeps how long batches are."""
+        """Return 1; the loaders define the number of records in a micro-batch."""
         return 1
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:
-        """Write this process's part of the engines; override it with `load` for others."""
+        """Write this process's part of every engine into the folder `path`.
+
+        Override this together with `load` to store models in another way.
+        """
         for number, engine in enumerate(context.models):
             engine.save_checkpoint(str(path), tag=f"model{number}")
 
     def load(self, context: DeepSpeedTrialContext, load_path: Path) -> None:
-        """Read what `save` wrote, after a warm start the weights alone."""
+        """Load this process's part of every engine from the folder that `save` wrote.
+
+        After a warm start, load only the weights. Raises DetcloudError if an engine is missing.
+        """
         for number, engine in enumerate(context.models):
             found, _ = engine.load_checkpoint(
                 str(load_path), tag=f"model{number}", load_module_only=context.is_warm_start

@@ -1,1 +1,1 @@
-"""The processes of a trial: its supervisor, the fork server and the trial itself."""
+"""The processes of a trial: supervisor, fork server, launchers and the training process."""

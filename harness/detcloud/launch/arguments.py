@@ -13,19 +13,23 @@ HELP_OPTIONS = ("-h", "--help")
 
 @dataclass(frozen=True, slots=True)
 class LauncherArguments:
-    """The launcher's `overrides`, and the command that runs one worker."""
+    """The parsed command line of a launcher."""
 
     overrides: list[str]
+    """The options for the underlying launcher, such as horovodrun."""
     command: list[str]
+    """The command that runs one worker."""
 
 
 def parse_launcher_arguments(
     name: str, argv: Sequence[str], description: str, *, takes_overrides: bool = True
 ) -> LauncherArguments:
-    """Parse the arguments of the launcher of that name.
+    """Parse the arguments of the launcher `name`.
 
-    What stands before the first `--` are overrides. Without a trial or a script, or with both, it
-    prints the usage and ends the process with 1; `-h` prints it and ends it with 0.
+    The words before the first `--` are the overrides. For `-h`, print the usage and `description`
+    and exit with 0. For invalid arguments, print the usage and the error to stderr and exit with 1.
+    Invalid are: both a trial and a script, neither of them, an unknown option, and overrides
+    without `takes_overrides`.
     """
     words = list(argv)
     cut = words.index("--") if "--" in words else None
@@ -52,13 +56,19 @@ def parse_launcher_arguments(
 
 
 def _own_options(rest: list[str]) -> list[str]:
-    """The words that may be options of the launcher: a script's own stand behind its name."""
+    """Return the words that may be options of the launcher; a script's options follow the script's
+    name.
+    """
     if rest[:1] == ["--trial"]:
         return rest[2:3]
     return rest[:2] if rest and rest[0].startswith("--trial=") else rest[:1]
 
 
 def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str | None, list[str]]:
+    """Return the trial class, or None for a script, and the remaining words.
+
+    Exit with 1 if an option is unknown or --trial lacks a value.
+    """
     first = rest[0]
     if first.startswith("--trial="):
         return first.removeprefix("--trial="), rest[1:]
@@ -78,7 +88,7 @@ def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str
 def _worker_command(trial: str | None, script: list[str]) -> list[str]:
     if trial is not None:
         return [sys.executable, "-m", WORKER, trial]
-    # A file of Python's needs no execute bit.
+    # The interpreter runs a Python file that has no execute bit.
     return [sys.executable, *script] if script[0].endswith(".py") else script
 
 

@@ -1,4 +1,4 @@
-"""The launcher for whatever is installed, `python3 -m detcloud.launch.autohorovod`."""
+"""The launcher `python3 -m detcloud.launch.autohorovod`, which chooses an installed launcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the workers by the launcher that fits; the exit code."""
+    """Run the workers with the suitable launcher and return the exit code.
+
+    On one slot, replace this process by the worker. On several slots of one machine, use Horovod if
+    it is installed, otherwise torch_distributed without the overrides. Invalid arguments exit with
+    1.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)
     gang = Gang.from_environment()

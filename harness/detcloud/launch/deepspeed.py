@@ -1,4 +1,4 @@
-"""The launcher over DeepSpeed's, `python3 -m detcloud.launch.deepspeed`."""
+"""The launcher `python3 -m detcloud.launch.deepspeed`, which uses DeepSpeed's launcher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Become deepspeed; the exit code where that is impossible."""
+    """Replace this process by `deepspeed`. Return 1 if that is impossible.
+
+    The reasons are a trial on several machines or a missing program. Invalid arguments exit with 1.
+    """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
     if problem := check_one_node(gang, NAME):
@@ -30,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def deepspeed_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """The program and its arguments; overrides come after ours, which they replace."""
+    """Return the command line of `deepspeed`. Overrides follow detcloud's options and
+    replace them.
+    """
     port = ["--master_port", str(gang.port)] if gang.port else []
     options = ["--num_gpus", str(gang.slots), *port, "--no_python", "--no_local_rank"]
     return ["deepspeed", *options, *arguments.overrides, *wrapped_command("RANK", arguments)]

@@ -1,13 +1,13 @@
 """The fork server, `python -m detcloud.launch.fork_server DESCRIPTOR`: imports torch, forks trials.
 
-The agent sends a launch's directory and its lock over the socket DESCRIPTOR. The fork is the
-launch's supervisor (`detcloud.launch.supervisor`). The trial, which that forks in turn, goes on
-here and is made equal to one that `python -m detcloud.launch.trial` began. No thread runs in this
-process and nothing is computed in parallel, since a child of such a process could hang. It ends
-with the agent, whose end of the socket closes then.
+The agent sends a launch's directory and lock over the socket DESCRIPTOR. The fork becomes the
+launch's supervisor (`detcloud.launch.supervisor`). The supervisor forks the trial, which continues
+in this module and gets the state of a process of `python -m detcloud.launch.trial`. This process
+runs no thread and computes nothing in parallel, because forks could hang. The process ends when the
+agent ends, because the agent's end of the socket then closes.
 
-Imports are inside functions where a process forks before it needs them, or never does
-(docs/benchmarks.md, `starts`: the time to the first line, the memory of the fork server).
+Imports are inside functions if a process forks before the import or may never need it. That saves
+time and memory (docs/benchmarks.md, `starts`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ REQUEST_BYTES_MAX = 64 * 1024
 
 
 def main() -> None:
-    """Serve until the agent's end closes. Returns in the process of a trial, and only there."""
+    """Serve requests until the agent's end of the socket closes; the process then exits.
+
+    Return only in the forked process of a trial.
+    """
     os.setsid()
     install_fast_exit()
-    # Nobody waits for the supervisors: the agent knows them by their locks.
+    # No process waits for the supervisors, because the agent recognises supervisors by the locks.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
@@ -53,7 +56,10 @@ def main() -> None:
 
 
 def _receive_request(channel: socket.socket) -> tuple[str, int]:
-    """Wait for a launch's directory and lock; this process ends with the other end."""
+    """Wait for a request; return the launch's directory and the descriptor of the lock.
+
+    Exit the process if the agent's end of the socket has closed.
+    """
     try:
         request, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 1)
     except ConnectionError:
@@ -71,7 +77,10 @@ def _send_answer(channel: socket.socket, answer: Mapping[str, object]) -> None:
 
 
 def _import_all() -> None:
-    """Import all that a trial of a class loads before it trains, and hide it from the collector."""
+    """Import all modules that a trial class needs before training.
+
+    Exclude the imported objects from garbage collection in the forks.
+    """
     import gc
     import multiprocessing  # noqa: F401
     import weakref
@@ -84,7 +93,7 @@ def _import_all() -> None:
 
     packages()
     preload_torch()
-    # A trial must not run the finalizers of this process when it ends.
+    # A trial must not run the finalizers of this process at the end.
     for finalizer in list(vars(weakref.finalize).get("_registry", ())):
         finalizer.atexit = False
     gc.collect()
@@ -93,9 +102,9 @@ def _import_all() -> None:
 
 
 def _supervise(directory: str, lock: int, changed: Mapping[str, str]) -> None:
-    """Be a launch's supervisor to the end; returns in the trial's process.
+    """Run as the launch's supervisor and exit; return only in the forked process of the trial.
 
-    `changed` are the variables that the imports set.
+    `changed` are the environment variables that the imports have set.
     """
     from detcloud.launch import supervisor
 
@@ -120,7 +129,7 @@ def _supervise(directory: str, lock: int, changed: Mapping[str, str]) -> None:
 
 
 def _rebase_folders(changed: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with this process's own folders replaced by the trial's."""
+    """Return `changed` with this process's TMPDIR and HOME replaced by those of `environment`."""
     rebased = dict(changed)
     for folder in ("TMPDIR", "HOME"):
         here, there = os.environ[folder], environment[folder]
@@ -129,15 +138,41 @@ def _rebase_folders(changed: Mapping[str, str], environment: Mapping[str, str]) 
 
 
 def _become_trial(environment: Mapping[str, str], argv: list[str]) -> None:
-    """Give the interpreter and the libraries the state that they have in a new process."""
+    """Give the interpreter and the libraries the state of a new process of the trial.
+
+    `environment` replaces all variables. `argv` is the command line of the trial.
+    """
     os.environ.clear()
     os.environ.update(environment)
     sys.orig_argv[:] = argv
+    _enter_overlay(argv[0])
     sys.path_importer_cache.pop(sys.path[0], None)
     sys.path[0] = os.getcwd()  # noqa: PTH109
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _reset_home_caches()
     _renew_randomness()
+
+
+def _enter_overlay(python: str) -> None:
+    """Make the overlay of the interpreter `python` the environment of this process.
+
+    Do nothing if the interpreter is not in an overlay.
+    """
+    from multiprocessing import set_executable
+    from pathlib import Path
+    from site import getsitepackages
+
+    from detcloud.launch.packages.overlay import current_python, site_packages_folder
+
+    folder = Path(python).parents[1]
+    if not (folder / "pyvenv.cfg").is_file():
+        return
+    parents = set(getsitepackages())
+    place = next((n for n, entry in enumerate(sys.path) if entry in parents), len(sys.path))
+    sys.path.insert(place, str(site_packages_folder(folder, current_python().version)))
+    sys.executable = python
+    sys.prefix = sys.exec_prefix = str(folder)
+    set_executable(python)
 
 
 def _reset_home_caches() -> None:
@@ -159,7 +194,7 @@ def _renew_randomness() -> None:
 
 
 def _run_trial() -> None:
-    """Run the trial's module as `python -m` does: it is `__main__` then."""
+    """Run the trial's module as `__main__`, as `python -m` does."""
     from importlib.abc import InspectLoader
     from importlib.util import find_spec, module_from_spec
 

@@ -1,4 +1,4 @@
-"""The nodes and processes of this trial, as its agent's variables tell them to a launcher."""
+"""The nodes and processes of this trial, according to the agent's environment variables."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CHANNEL_PORT_VARIABLE = "DETCLOUD_CHANNEL_PORT"
-# The port of the processes' own channel lies as far below the one for torch, which is the trial's.
+# The difference between the trial's port, which torch uses, and the lower port of the channels.
 CHANNEL_PORT_OFFSET = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The nodes of a trial: this one is `node_rank` of them and has `slots` slots.
-
-    `port` is free on the first of `hosts`; None off a cluster.
-    """
+    """The nodes of a trial."""
 
     nodes: int
+    """The number of nodes."""
     node_rank: int
+    """The number of this node, from 0."""
     hosts: tuple[str, ...]
+    """The addresses of all nodes, by node rank."""
     slots: int
+    """The number of slots of this node."""
     port: int | None
+    """A free port of the first node for torch; None without a cluster."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Gang:
-        """The gang that the agent's variables describe: one node and one slot off a cluster."""
+        """Return the gang that the agent's variables describe. Without a cluster: one node and one
+        slot.
+        """
         hosts = tuple(filter(None, environment.get("DETCLOUD_HOSTS", "").split(",")))
         return cls(
             nodes=int(environment.get("DETCLOUD_NODES") or 1),
@@ -38,11 +42,13 @@ class Gang:
 
     @property
     def chief(self) -> str:
-        """The address of the first node; alone a node needs no network."""
+        """The address of the first node; the loopback address for a single node."""
         return self.hosts[0] if self.nodes > 1 else "127.0.0.1"
 
     @property
     def own_host(self) -> str:
-        """The address at which the other nodes reach this one; alone a node needs no network."""
+        """The address at which other nodes reach this node; the loopback address for a
+        single node.
+        """
         known = self.nodes > 1 and self.node_rank < len(self.hosts)
         return self.hosts[self.node_rank] if known else "127.0.0.1"

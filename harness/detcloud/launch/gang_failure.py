@@ -1,8 +1,8 @@
-"""The failure of a gang: marks by which workers know of it, and the launcher's exit line.
+"""The failure of a gang: marks by which workers learn of the failure, and the launcher's exit line.
 
-A worker that gets SIGTERM because another one died would save its work and report that it was
-preempted. The launcher's line comes after that, so that the trial's run counts as the failure that
-it is. Each attempt of torch's launcher, which may restart its workers, has a mark of its own.
+A worker that gets SIGTERM after the death of another worker saves its work and reports a
+preemption. The launcher's exit line follows that report, so that the run counts as a failure. Each
+attempt of torch's launcher, which may restart the workers, has its own mark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ _MESSAGE_CHARACTERS_MAX = 2000
 
 
 def mark_failure(text: str) -> None:
-    """Mark this worker's attempt as failed, with why; the first mark stays."""
+    """Mark this worker's attempt as failed for the reason `text`. The first mark of an attempt
+    stays.
+
+    Do nothing without a launcher, or if the mark cannot be written.
+    """
     mark = _own_mark()
     if mark is not None:
         with contextlib.suppress(OSError), mark.open("x") as file:
@@ -39,13 +43,17 @@ def mark_failure(text: str) -> None:
 
 
 def has_failed() -> bool:
-    """Whether another worker of this one's attempt has failed."""
+    """Return whether this worker's attempt is marked as failed. False without a launcher."""
     mark = _own_mark()
     return mark is not None and mark.exists()
 
 
 def list_failures(folder: str) -> dict[int, str]:
-    """The failures that workers of this node have marked: the reason by attempt, in their order."""
+    """Return the reason of each failed attempt of this node, by the attempt's number, in ascending
+    order.
+
+    `folder` is the folder that the node's launcher shares with the workers.
+    """
     marks = {int(mark.name.removeprefix(_MARK)): mark for mark in Path(folder).glob(f"{_MARK}*")}
     return {attempt: marks[attempt].read_text() for attempt in sorted(marks)}
 
@@ -56,14 +64,18 @@ def _own_mark() -> Path | None:
 
 
 def _own_attempt() -> tuple[str, str]:
-    """The folder of this process's node, "" where it has no launcher, and the attempt."""
+    """Return the folder of this node's launcher, "" without a launcher, and the attempt's
+    number.
+    """
     return os.environ.get(GANG_FOLDER_VARIABLE, ""), os.environ.get(ATTEMPT_VARIABLE, "0")
 
 
 @contextlib.contextmanager
 def announce_wrapper(rank: int) -> Iterator[None]:
-    """Tell the launcher of this process, a worker's wrapper, until the block has ended: what is
-    killed meanwhile leaves no mark of its failure.
+    """Announce this process, a worker's wrapper, to the launcher during the block.
+
+    A killed wrapper cannot mark its failure; `mark_lost_wrappers` marks it instead. If an exception
+    leaves the block, the announcement stays. Do nothing without a launcher.
     """
     folder, attempt = _own_attempt()
     own = read_process(os.getpid()) if folder else None
@@ -79,7 +91,7 @@ def announce_wrapper(rank: int) -> Iterator[None]:
 
 
 def mark_lost_wrappers(folder: str) -> None:
-    """Mark the attempts as failed whose wrappers, announced in the folder, have been killed."""
+    """Mark each attempt as failed if a wrapper that is announced in `folder` has been killed."""
     for place in Path(folder).glob(f"{_WRAPPER}*"):
         attempt, _, rank = place.name.removeprefix(_WRAPPER).partition("-")
         with contextlib.suppress(OSError, ValueError):
@@ -90,7 +102,10 @@ def mark_lost_wrappers(folder: str) -> None:
 
 
 def has_refused(rank: int) -> bool:
-    """Whether the worker of this rank has ended because the hyperparameters make no sense."""
+    """Return whether the last exit report of this rank refuses the hyperparameters.
+
+    False without a cluster.
+    """
     folder = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
     if not folder:
         return False
@@ -101,9 +116,10 @@ def has_refused(rank: int) -> bool:
 
 
 def report_failure(text: str) -> None:
-    """Write the trial's exit line for a gang that failed: a worker's own message, else `text`.
+    """Write the trial's exit line for a failed gang, with a worker's message or else `text`.
 
-    A worker that refused the hyperparameters goes before any that failed, maybe for want of it.
+    A worker's refusal of the hyperparameters precedes all errors, which may follow from the
+    refusal. A failed report is only printed. Do nothing without a cluster.
     """
     try:
         directory = TrialDirectory.from_environment()
@@ -121,8 +137,9 @@ def report_failure(text: str) -> None:
 
 
 def _first_exit(out: Path) -> tuple[str, str] | None:
-    """The reason and message of the worker that refused first, else of the one that reported an
-    error first; None where none did.
+    """Return the reason and message of the first refusal, or else of the first reported error.
+
+    Return None if no worker reported either.
     """
     found = []
     for path in sorted(out.glob("report-*.jsonl")):
@@ -134,7 +151,7 @@ def _first_exit(out: Path) -> tuple[str, str] | None:
 
 
 def _exit_lines(path: Path) -> list[dict[str, Any]]:
-    """The `exit` lines among the last two of a report file."""
+    """Return the `exit` entries among the last two lines of a report file. Empty without a file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))

@@ -1,4 +1,4 @@
-"""The launcher over Horovod's, `python3 -m detcloud.launch.horovod`."""
+"""The launcher `python3 -m detcloud.launch.horovod`, which uses Horovod's launcher."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ DESCRIPTION = (
     "Starts one worker for each slot of one machine with horovodrun, whose options may stand\n"
     "before --. Horovod itself has to be installed. TRIAL is file:Class."
 )
-# Determined's own entrypoints of trial classes had it: Horovod is for several slots.
+# Determined's entrypoints of trial classes have this option, which uses Horovod for several slots.
 AUTO_OPTION = "--autohorovod"
 AUTO_LAUNCHER = "detcloud.launch.autohorovod"
 RANK_VARIABLES = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Become horovodrun; the exit code where that is impossible."""
+    """Replace this process by `horovodrun`, or by autohorovod for the option `--autohorovod`.
+
+    Return 1 if that is impossible: the trial is on several machines or the program is missing.
+    Invalid arguments exit with 1.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == [AUTO_OPTION]:
         return become_program([sys.executable, "-m", AUTO_LAUNCHER, *words[1:]], "python")
@@ -35,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def horovod_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """The program and its arguments; overrides come after ours, which they replace."""
+    """Return the command line of `horovodrun`. Overrides follow detcloud's options and replace
+    them.
+    """
     place = ["-np", str(gang.slots), "-H", f"localhost:{gang.slots}"]
     return ["horovodrun", *place, *arguments.overrides, *wrapped_command(RANK_VARIABLES, arguments)]
 

@@ -1,4 +1,4 @@
-"""The network interface by which this machine is reached, for libraries that ask for its name."""
+"""The name of the network interface by which other machines reach this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _RECORDS_MAX = 256
 
 
 def interface_of(host: str) -> str | None:
-    """The interface that has the address of `host`; None where none has it, and but on Linux."""
+    """Return the name of the interface that has the address of `host`, or `lo` for the loopback.
+
+    Return None if no interface has the address, if `host` cannot be resolved, and outside of Linux.
+    """
     if sys.platform != "linux":
         return None
     try:
@@ -30,13 +33,13 @@ def interface_of(host: str) -> str | None:
     except (OSError, ValueError):
         return None
     if any(address.is_loopback for address in wanted):
-        # All of 127.0.0.0/8 is its, though it has one address alone.
+        # The loopback interface receives all of 127.0.0.0/8, but lists a single address.
         return "lo"
     return next((name for name, address in _list_addresses() if address in wanted), None)
 
 
 def _list_addresses() -> Iterator[tuple[str, IpAddress]]:
-    """The interfaces with their addresses of both versions."""
+    """Yield the name of each network interface and an IPv4 or IPv6 address of the interface."""
     records = array.array("B", bytes(_RECORD_BYTES * _RECORDS_MAX))
     request = struct.pack("iL", len(records), records.buffer_info()[0])
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -1,7 +1,7 @@
-"""The file that says where a program of a user listens, and the report that says where it lies.
+"""The file with the address and secret of a user's program, and the report of the file's place.
 
-What is needed to connect is a secret. A file of the trial that only its user can read has it; the
-report, which everybody can read, has the file's place alone.
+Connecting to the program needs a secret. The secret is in a file that only the trial's user can
+read. The report, which everybody can read, contains only the file's path.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ ADDRESS = "127.0.0.1"
 
 
 def location_path(kind: str) -> Path:
-    """The path of the file for a program of this kind, in the home of its trial."""
+    """Return the path of the location file for a program of this kind, in the trial's home
+    folder.
+    """
     return Path(os.environ["HOME"]) / f"{kind}.json"
 
 
 def write_location(kind: str, **fields: object) -> None:
-    """Write the fields as JSON into the file, which only its user may read."""
+    """Replace the location file by `fields` as JSON, readable only by the user."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(location_path(kind), flags, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -30,7 +32,7 @@ def write_location(kind: str, **fields: object) -> None:
 
 
 def report_location(kind: str, port: int) -> None:
-    """Report the host, the port and the path of the file; nothing outside of a trial."""
+    """Report the host, the port and the location file's path. Do nothing outside of a trial."""
     directory = TrialDirectory.from_environment()
     if directory is not None:
         place = {"host": socket.gethostname(), "port": port, "file": str(location_path(kind))}

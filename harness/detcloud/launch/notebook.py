@@ -1,8 +1,8 @@
-"""The program of a notebook, `python -m detcloud.launch.notebook`: runs JupyterLab for its user.
+"""The program of a notebook, `python -m detcloud.launch.notebook`: runs JupyterLab for the user.
 
-The server listens on this machine alone and asks for a token, which nothing prints or reports. A
-file of the trial that only its user can read has it, with the address; the file's place is reported
-once the server listens.
+The server listens only on this machine and requires a token, which is neither printed nor reported.
+The address and the token are in a file that only the trial's user can read. The file's place is
+reported after the server has begun to listen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ MISSING = 127
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server until it ends or is stopped; its exit code."""
+    """Run JupyterLab until the server ends or is stopped, and return the exit code.
+
+    Return 128 + n after signal n, and 127 without an installed JupyterLab. `arguments` defaults to
+    the command line.
+    """
     parser = argparse.ArgumentParser(prog="python -m detcloud.launch.notebook")
     parser.add_argument("--idle-timeout", type=int, metavar="SECONDS")
     parser.add_argument("--idle-type", choices=IDLE_TYPES, default=IDLE_TYPES[0])
@@ -52,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def server_options(port: int, idle_seconds: int | None, idle_type: str) -> list[str]:
-    """The options of JupyterLab for this port, and for its end when nobody has used it for long."""
+    """Return JupyterLab's options for this port and for the end after `idle_seconds` without use.
+
+    `idle_seconds` of None means no end. `idle_type` defines use: running kernels or terminals,
+    connections to kernels, or activity.
+    """
     options = [
         "--no-browser",
         f"--ServerApp.ip={ADDRESS}",
@@ -64,7 +72,7 @@ def server_options(port: int, idle_seconds: int | None, idle_type: str) -> list[
         options.append("--ServerApp.allow_root=True")
     if idle_seconds is None:
         return options
-    # The server ends by itself only once no kernel and no terminal is left.
+    # The server ends only after all kernels and terminals have ended.
     options.append(f"--ServerApp.shutdown_no_activity_timeout={idle_seconds}")
     if idle_type == "kernels_or_terminals":
         return options
@@ -84,7 +92,9 @@ def _find_free_port() -> int:
 
 
 def _start_server(options: list[str], token: str) -> subprocess.Popen[bytes]:
-    """Start JupyterLab; with a token of its environment it prints none."""
+    """Start JupyterLab, and forward SIGTERM. Because the token is set, JupyterLab prints no
+    token.
+    """
     environment: Mapping[str, str] = {**os.environ, "JUPYTER_TOKEN": token}
     wrapper = os.getpid()
     server = subprocess.Popen(
@@ -101,7 +111,7 @@ def _start_server(options: list[str], token: str) -> subprocess.Popen[bytes]:
 
 
 def _is_listening(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server accepts connections; False when it ended before."""
+    """Wait until the server accepts connections. Return False if the server ends before that."""
     while server.poll() is None:
         try:
             with socket.create_connection((ADDRESS, port), timeout=1):

@@ -1,4 +1,4 @@
-"""The start of another launcher's program in place of this process."""
+"""The replacement of this process by another launcher's program."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ INSTEAD = "python3 -m detcloud.launch.torch_distributed"
 
 
 def end_with_trial() -> None:
-    """Make the system end this launcher when its parent, the process of the trial, ends.
+    """Make the kernel end this launcher when the parent, the process of the trial, ends.
 
-    Without a cluster, a launcher may outlive the terminal that started it.
+    Do nothing without a cluster, where a launcher may outlive the terminal that started it.
     """
     if os.environ.get(TRIAL_DIRECTORY_VARIABLE):
         end_with_parent(os.getppid())
 
 
 def become_program(argv: Sequence[str], package: str) -> int:
-    """Become the program; returns an exit code only where it is not installed."""
+    """Replace this process by the program `argv`, which ends when the trial's process ends.
+
+    If the program is not on the PATH, print how to install `package` and return 1.
+    """
     end_with_trial()
     if shutil.which(argv[0]) is not None:
         os.execvp(argv[0], list(argv))
@@ -34,13 +37,16 @@ def become_program(argv: Sequence[str], package: str) -> int:
 
 
 def print_refusal(text: str) -> int:
-    """Print why a launcher cannot start; its exit code."""
+    """Print the reason why a launcher cannot start, and return the exit code 1."""
     print(f"detcloud: {text}", file=sys.stderr, flush=True)
     return 1
 
 
 def check_one_node(gang: Gang, name: str) -> str:
-    """The reason why a launcher of one node cannot start this trial, "" where it can."""
+    """Return the reason why the launcher `name`, for a single node, cannot start this trial.
+
+    Return "" if the trial has a single node.
+    """
     if gang.nodes == 1:
         return ""
     return (
@@ -50,6 +56,10 @@ def check_one_node(gang: Gang, name: str) -> str:
 
 
 def wrapped_command(rank_variables: str, arguments: LauncherArguments) -> list[str]:
-    """The command of a worker whose lines get the rank that the variables name."""
+    """Return the command of a worker, wrapped to prefix output lines with the rank.
+
+    `rank_variables` are names of environment variables, separated by commas. The first that is set
+    contains the rank.
+    """
     wrapper = [sys.executable, "-m", "detcloud.launch.wrap_rank", rank_variables, "--"]
     return [*wrapper, *arguments.command]

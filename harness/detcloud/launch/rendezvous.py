@@ -1,9 +1,9 @@
-"""The rendezvous of torch's launchers on the nodes of a trial, as options of torch.distributed.run.
+"""The rendezvous of torch's launchers on a trial's nodes, as options of torch.distributed.run.
 
-Plainly each node has the rank that the assignment gives it. Torch's `static` rendezvous does that,
-but no second one: after a restart the workers would find the addresses of those before in its
-store, and nodes that may be fewer it waits for. So a launcher that may restart its workers, or
-begin with fewer nodes, uses the one that torch calls `c10d`.
+By default each node has the rank of the trial's assignment, with torch's `static` rendezvous. After
+a restart, that rendezvous finds the addresses of the earlier workers in its store, and it waits for
+all nodes. A launcher that may restart workers or begin with fewer nodes therefore uses torch's
+`c10d` rendezvous.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ ELASTIC = "c10d"
 
 
 def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options before the user's own, which replace them, and those after them."""
+    """Return the options that precede the user's `overrides`, and the options that follow.
+
+    The overrides replace the preceding options. Both lists are empty with `--standalone`.
+    """
     if "--standalone" in overrides:
         return [], []
     backend = _choose_backend(overrides)
     if backend == STATIC:
         address = ["--master_addr", gang.chief, "--master_port", str(gang.port)]
         return ["--node_rank", str(gang.node_rank), *(address if gang.port else [])], []
-    # Torch would look for the address of the machine's name, which may be any.
+    # Torch would otherwise resolve the machine's name, which may have any address.
     before = ["--rdzv_backend", ELASTIC, "--local_addr", gang.own_host]
     if gang.port is not None:
         before += ["--rdzv_endpoint", f"{_in_brackets(gang.chief)}:{gang.port}"]
@@ -34,15 +37,21 @@ def rendezvous_arguments(gang: Gang, overrides: Sequence[str]) -> tuple[list[str
 
 
 def rendezvous_variables(overrides: Sequence[str]) -> dict[str, str]:
-    """The variables of the launcher's process, over which those that are set already stay."""
+    """Return the environment variables of the launcher's process. Variables that are set stay.
+
+    Empty for the `static` rendezvous and with `--standalone`.
+    """
     if "--standalone" in overrides or _choose_backend(overrides) == STATIC:
         return {}
-    # Else the workers of all attempts would share one store.
+    # Otherwise the workers of all attempts would share a store.
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     return {name: os.environ.get(name, "1")}
 
 
 def _choose_backend(overrides: Sequence[str]) -> str:
+    """Return the user's backend, or else `c10d` for restarts or a range of nodes, or else
+    `static`.
+    """
     chosen = _last_value(overrides, "rdzv_backend")
     if chosen is not None:
         return chosen
@@ -52,7 +61,10 @@ def _choose_backend(overrides: Sequence[str]) -> str:
 
 
 def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
-    """The option that has the first node hold the store, unless the user says where it is."""
+    """Return the option that makes the first node host the store.
+
+    Return an empty list without a port, or if the user has chosen the host or the endpoint.
+    """
     settings = _last_value(overrides, "rdzv_conf") or ""
     if gang.port is None or _last_value(overrides, "rdzv_endpoint") or "is_host" in settings:
         return []
@@ -61,7 +73,7 @@ def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
 
 
 def _last_value(words: Sequence[str], name: str) -> str | None:
-    """The value of an option of torch's in its last place, None where it is not given."""
+    """Return the last value of torch's option `name`. Return None if the option is absent."""
     value = None
     for number, word in enumerate(words):
         option, _, given = word.partition("=")
@@ -72,7 +84,7 @@ def _last_value(words: Sequence[str], name: str) -> str | None:
 
 
 def _rendezvous_id() -> str:
-    """The name of the allocation, which the trial's folder has."""
+    """Return the allocation's name, which is the name of the trial's directory; else "detcloud"."""
     folder = os.environ.get("DETCLOUD_TRIAL_DIR", "").rstrip("/")
     return folder.rpartition("/")[2] or "detcloud"
 

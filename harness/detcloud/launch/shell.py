@@ -1,15 +1,14 @@
-"""The program of a shell on the cluster, `python -m detcloud.launch.shell`: runs shells in
-terminals of their own for its user, who has the token.
+"""The program of a shell on the cluster, `python -m detcloud.launch.shell`.
 
-It listens on this machine alone. Each connection gets a new terminal and ends with it; the program
-itself runs until it is killed, with the slots of its trial.
+The program listens only on this machine. A client that sends the token gets a shell in a new
+terminal, which ends with the connection. The program itself runs, with the slots of its trial,
+until it is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hmac
 import os
 import pty
 import secrets
@@ -21,10 +20,12 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcloud.launch.greetings import GreetedConnection, Lobby
 from detcloud.launch.location import ADDRESS, report_location, write_location
 from detcloud.shared.parent_death import end_with_parent
 from detcloud.shared.shell_frames import (
@@ -32,7 +33,6 @@ from detcloud.shared.shell_frames import (
     END,
     ERRORS,
     EXIT,
-    GREETING_BYTES_MAX,
     SIZE,
     FrameReader,
     Greeting,
@@ -43,7 +43,9 @@ from detcloud.shared.shell_frames import (
 
 KIND = "shell"
 SESSIONS_MAX = 32
-"""Connections at the same time; further ones wait for the end of another."""
+"""The maximum number of connections with the token. Further connections wait."""
+REAPING_SECONDS = 0.1
+"""The interval between checks for ended processes, because select does not report their end."""
 PATIENCE_SECONDS = 10
 READ_BYTES = 32_768
 WAITING_BYTES_MAX = 65_536
@@ -51,7 +53,7 @@ NOT_STARTED = 127
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Accept connections until a signal ends the program."""
+    """Accept connections until a signal ends the program. Return 2 if arguments are given."""
     if arguments if arguments is not None else sys.argv[1:]:
         print("usage: python -m detcloud.launch.shell", file=sys.stderr)
         return 2
@@ -66,43 +68,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def accept_connections(listener: socket.socket, token: str) -> None:
-    """Serve each connection in a process of its own, for ever."""
-    server = os.getpid()
+    """Serve each connection that has sent the token in a forked process. Never return.
+
+    Connections without the token wait in the lobby and do not count as sessions.
+    """
+    lobby = Lobby(listener, token)
+    waiting: deque[GreetedConnection] = deque()
     sessions = 0
     while True:
-        connection, _ = listener.accept()
-        with connection:
-            if os.fork() == 0:
-                end_with_parent(server)
-                listener.close()
-                os._exit(_serve_quietly(connection, token))
-        sessions += 1
-        while sessions:
-            # Without a process that has ended, wait for one only when there are too many.
-            ended, _ = os.waitpid(-1, 0 if sessions >= SESSIONS_MAX else os.WNOHANG)
-            if ended == 0:
-                break
-            sessions -= 1
+        for greeted in lobby.receive(REAPING_SECONDS if waiting else None):
+            if sessions + len(waiting) >= SESSIONS_MAX:
+                _report_waiting(greeted.connection)
+            waiting.append(greeted)
+        sessions -= _reap_sessions(sessions)
+        while waiting and sessions < SESSIONS_MAX:
+            _fork_session(waiting.popleft(), lobby, waiting)
+            sessions += 1
 
 
-def _serve_quietly(connection: socket.socket, token: str) -> int:
-    """Serve a connection; who does not keep to the protocol, or leaves, is no error of ours."""
+def _report_waiting(connection: socket.socket) -> None:
+    text = f"detcloud: {SESSIONS_MAX} connections are open; this one waits for the end of another\n"
+    with contextlib.suppress(OSError):
+        connection.sendall(pack_frame(ERRORS, text.encode()))
+
+
+def _reap_sessions(sessions: int) -> int:
+    """Return the number of session processes that have ended since the last call.
+
+    `sessions` is the number of processes that were running then.
+    """
+    ended = 0
+    while ended < sessions and os.waitpid(-1, os.WNOHANG)[0] != 0:
+        ended += 1
+    return ended
+
+
+def _fork_session(
+    greeted: GreetedConnection, lobby: Lobby, waiting: Iterable[GreetedConnection]
+) -> None:
+    """Fork a process that serves the connection, and close the connection in this process."""
+    server = os.getpid()
+    with greeted.connection:
+        if os.fork() == 0:
+            end_with_parent(server)
+            lobby.close()
+            for other in waiting:
+                other.connection.close()
+            os._exit(_serve_quietly(greeted))
+
+
+def _serve_quietly(greeted: GreetedConnection) -> int:
+    """Serve a connection and return 0. Ignore protocol errors and clients that leave."""
     with contextlib.suppress(OSError, ValueError):
-        serve_connection(connection, token)
+        serve_connection(greeted)
     return 0
 
 
-def serve_connection(connection: socket.socket, token: str) -> None:
-    """Run a program for the other side, in a new terminal unless that is none itself, and tell its
-    exit code.
+def serve_connection(greeted: GreetedConnection) -> None:
+    """Run a program for the client; send the output and the exit code.
 
-    Raises:
-        ValueError: the greeting or a frame is not one, or the token is wrong.
-        OSError: the other side has left.
+    The program runs in a new terminal, or with pipes if the greeting names no terminal. An empty
+    program means bash or sh. If the program cannot be started, send exit code 127.
+
+    Raises ValueError for an invalid frame, and OSError if the client leaves. In both cases the
+    program gets SIGHUP.
     """
-    greeting, received = _read_greeting(connection)
-    if not hmac.compare_digest(greeting.token.encode(), token.encode()):
-        raise ValueError("the token is wrong")
+    connection, greeting = greeted.connection, greeted.greeting
     words = list(greeting.program) or [shutil.which("bash") or "/bin/sh"]
     try:
         program = _start_in_terminal(words, greeting) if greeting.terminal else _start_piped(words)
@@ -110,17 +141,20 @@ def serve_connection(connection: socket.socket, token: str) -> None:
         code = _report_failed_start(connection, words, error)
     else:
         try:
-            _pass_on(connection, program, received)
-        finally:
+            _pass_on(connection, program, greeted.received)
+        except BaseException:
             program.hang_up()
-        code = program.wait()
+            raise
+        program.close()
+        code = program.exit_code()
     connection.sendall(pack_frame(EXIT, pack_exit_code(code)))
     _drain(connection)
 
 
 def _drain(connection: socket.socket) -> None:
-    """Read what nobody takes any more until the other side leaves: a connection that is closed
-    before is reset, and the exit code lost.
+    """Read and discard input until the client leaves, or raise OSError after PATIENCE_SECONDS.
+
+    Closing a connection with unread input would reset the connection and lose the exit code.
     """
     connection.shutdown(socket.SHUT_WR)
     connection.settimeout(PATIENCE_SECONDS)
@@ -128,55 +162,63 @@ def _drain(connection: socket.socket) -> None:
         pass
 
 
-def _read_greeting(connection: socket.socket) -> tuple[Greeting, bytes]:
-    """Read the first line; with what came after it."""
-    connection.settimeout(PATIENCE_SECONDS)
-    received = b""
-    while b"\n" not in received:
-        part = connection.recv(READ_BYTES)
-        if not part or len(received) > GREETING_BYTES_MAX:
-            raise ValueError("there is no greeting")
-        received += part
-    connection.settimeout(None)
-    line, _, more = received.partition(b"\n")
-    return Greeting.decode(line), more
-
-
 @dataclass
 class Program:
-    """A program that runs for a connection, and the descriptors of its input and output."""
+    """A program that runs for a connection, and the descriptors of input and output."""
 
     process: int
+    """The process id of the program, which is also the id of its session."""
     input: int | None
-    """None once it takes no more."""
+    """The descriptor of the input; None after the input has ended."""
     outputs: dict[int, bytes]
-    """The kinds of frames by the descriptors that are not at their end."""
+    """The kind of frames for each output descriptor that is still open."""
     has_terminal: bool
+    _status: int | None = None
 
     def close_input(self) -> None:
-        """End the input of a program without a terminal."""
+        """Close the input of a program without a terminal. Do nothing with a terminal."""
         if self.input is not None and not self.has_terminal:
             os.close(self.input)
             self.input = None
 
     def hang_up(self) -> None:
-        """Close what is still open, as the window of a terminal that is closed."""
-        if self.outputs and not self.has_terminal:
-            with contextlib.suppress(OSError):
-                os.killpg(self.process, signal.SIGHUP)
+        """Close all descriptors, and send SIGHUP to the programs of the session.
+
+        The kernel sends SIGHUP only to programs that use the terminal. Programs with redirected
+        output or without a terminal need this SIGHUP.
+        """
+        self.close()
+        with contextlib.suppress(OSError):
+            os.killpg(self.process, signal.SIGHUP)
+
+    def close(self) -> None:
+        """Close the descriptors that are still open."""
         for descriptor in {*self.outputs, self.input} - {None}:
             assert descriptor is not None
             os.close(descriptor)
+        self.outputs, self.input = {}, None
 
-    def wait(self) -> int:
-        """Wait for the end, and return the exit code as shells have it."""
-        _, status = os.waitpid(self.process, 0)
-        code = os.waitstatus_to_exitcode(status)
+    def has_ended(self) -> bool:
+        """Return whether the process has ended. Programs that it started may still run."""
+        if self._status is None:
+            ended, status = os.waitpid(self.process, os.WNOHANG)
+            self._status = status if ended else None
+        return self._status is not None
+
+    def exit_code(self) -> int:
+        """Return the exit code of the ended process, 128 + n after signal n.
+
+        Call this only after `has_ended` has returned True.
+        """
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
         return code if code >= 0 else 128 - code
 
 
 def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
-    """Start a program in a new terminal."""
+    """Start a program in a new terminal. If that fails, the terminal shows an error and the code is
+    127.
+    """
     environment = {**os.environ, "TERM": greeting.terminal}
     process, terminal = pty.fork()
     if process == 0:
@@ -192,8 +234,10 @@ def _start_in_terminal(words: list[str], greeting: Greeting) -> Program:
 
 
 def _restore_signals() -> None:
-    """Let every signal do again what it does by default: an agent that a script started in the
-    background ignores Ctrl-C, which its programs would inherit, and Python ignores closed pipes.
+    """Restore the default action of every ignored signal.
+
+    An agent that a script starts in the background ignores Ctrl-C, and Python ignores closed pipes.
+    Programs would inherit both.
     """
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -201,11 +245,7 @@ def _restore_signals() -> None:
 
 
 def _start_piped(words: list[str]) -> Program:
-    """Start a program that reads and writes pipes.
-
-    Raises:
-        OSError, ValueError: it cannot be started.
-    """
+    """Start a program that reads and writes pipes. Raises OSError or ValueError if that fails."""
     pipe = subprocess.PIPE
     started = subprocess.Popen(
         words,
@@ -225,7 +265,7 @@ def _start_piped(words: list[str]) -> Program:
     for file in (started.stdin, started.stdout, started.stderr):
         file.close()
     os.set_blocking(source, False)
-    # The process is waited for by its id.
+    # Without this, Popen would also wait for the process, which `Program` does by the id.
     started.returncode = 0
     return Program(started.pid, source, {output: DATA, errors: ERRORS}, has_terminal=False)
 
@@ -247,15 +287,15 @@ def _resize(terminal: int, rows: int, columns: int) -> None:
 
 
 def _pass_on(connection: socket.socket, program: Program, received: bytes) -> None:
-    """Pass on input and output until the program has closed its output.
+    """Transfer input and output until the program has closed the output and ended.
 
-    Input that the program does not take waits here, and more of it in the connection, so that its
-    output is read in the meantime.
-
-    OSError: the other side has left.
+    A program that has redirected its output still reads input, and ends with its terminal. Input
+    that the program does not read yet waits here, up to WAITING_BYTES_MAX, so that output is
+    transferred in the meantime. `received` is input that has arrived already. Raises OSError if the
+    client leaves, and ValueError for an invalid frame.
     """
     reader, source, waiting, is_over = FrameReader(), connection.fileno(), b"", False
-    while program.outputs:
+    while program.outputs or not program.has_ended():
         for kind, payload in reader.feed(received):
             if kind == SIZE and program.has_terminal and program.input is not None:
                 _resize(program.input, *unpack_size(payload))
@@ -266,7 +306,8 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
         received = b""
         sources = [*program.outputs, *([source] if len(waiting) <= WAITING_BYTES_MAX else [])]
         sinks = [program.input] if waiting and program.input is not None else []
-        readable, writable, _ = select.select(sources, sinks, [])
+        seconds = None if program.outputs else REAPING_SECONDS
+        readable, writable, _ = select.select(sources, sinks, [], seconds)
         if writable:
             waiting = _write_input(program, waiting)
         for descriptor in set(readable) & set(program.outputs):
@@ -278,7 +319,10 @@ def _pass_on(connection: socket.socket, program: Program, received: bytes) -> No
 
 
 def _write_input(program: Program, waiting: bytes) -> bytes:
-    """Write what the program takes now, and return the rest; nothing once it takes no more."""
+    """Write as much input as the program accepts now, and return the rest.
+
+    If the program accepts no more input, close its input and return b"".
+    """
     assert program.input is not None
     try:
         return waiting[os.write(program.input, waiting[:READ_BYTES]) :]
@@ -290,8 +334,9 @@ def _write_input(program: Program, waiting: bytes) -> bytes:
 
 
 def _send_output(connection: socket.socket, program: Program, descriptor: int) -> None:
-    """Send what the program printed; at its end, which Linux reports as an error of a terminal, the
-    descriptor is closed.
+    """Send available output of the program. At the end of the output, close the descriptor.
+
+    Linux reports the end of a terminal's output as an error.
     """
     try:
         output = os.read(descriptor, READ_BYTES)

@@ -1,4 +1,4 @@
-"""Killing of workers that hang after their gang has failed."""
+"""A watch that kills hanging workers after the failure of a gang."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import time
 from detcloud.launch.gang_failure import ATTEMPT_VARIABLE, list_failures, mark_lost_wrappers
 from detcloud.shared.processes import PROC, Process, is_alive, list_descendants
 
-# Wrappers kill their workers a second before; one that was stopped itself cannot.
+# A wrapper kills the worker a second earlier, unless the wrapper is stopped.
 STRAGGLER_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 
 class StragglerWatch:
-    """A thread of a launcher that kills the remaining workers some seconds after a failure.
+    """A thread of a launcher that kills the remaining workers STRAGGLER_SECONDS after a failure.
 
-    Torch's launcher waits half a minute for workers that it has asked to end.
+    `folder` contains the marks of failures. Torch's launcher would wait half a minute for workers
+    that it has asked to end.
     """
 
     def __init__(self, folder: str) -> None:
@@ -42,7 +43,7 @@ class StragglerWatch:
                 self._end_attempt(attempt)
 
     def _end_attempt(self, attempt: int) -> None:
-        """Kill the workers of the attempt that have not ended when their time is over."""
+        """Kill the workers of the attempt that still run after STRAGGLER_SECONDS."""
         left = [one for one in list_descendants(os.getpid()) if _attempt_of(one) == attempt]
         kill_at = time.monotonic() + STRAGGLER_SECONDS
         while time.monotonic() < kill_at:
@@ -54,7 +55,7 @@ class StragglerWatch:
 
 
 def _attempt_of(process: Process) -> int | None:
-    """The attempt that a process of a worker belongs to, None where it cannot be seen."""
+    """Return the attempt that a worker's process belongs to. Return None if it cannot be read."""
     with contextlib.suppress(OSError):
         for variable in (PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):
             name, _, value = variable.partition(b"=")

@@ -1,19 +1,17 @@
-"""A trial's supervisor, `python -I -S supervisor.py FOLDER [LOCK]`: runs its processes.
+"""A trial's supervisor, `python -I -S supervisor.py FOLDER [LOCK]`: runs the trial's processes.
 
-It stands between agent and trial so that an agent which dies loses neither the trial nor its exit
-status. Every trial has one, so it is run by its path, imports nothing of this package and as little
-as it can of the standard library (docs/benchmarks.md, `starts`: the time to the first line, the
-memory of a trial).
+If the agent dies, the supervisor keeps the trial running and records the exit status. It is run by
+its path and imports little, since each trial has a supervisor (docs/benchmarks.md, `starts`).
 
-In FOLDER it reads launch.json, makes the empty file `begun` before anything runs, writes
-process.json when a stage starts, reads kill.json at SIGTERM and writes exit.json when no process is
-left. LOCK is a descriptor with an exclusive flock, held for as long as the supervisor lives: a
-process that can take the lock knows that the supervisor has ended. A container has none: there the
-supervisor is the first process, whose end is the container's. A record that finds no room on the
-disk is written when there is some.
+In FOLDER it reads launch.json, creates the empty file `begun` before all processes, and writes
+process.json when a stage starts. It reads kill.json at SIGTERM, and writes exit.json after all
+processes have ended. A SIGTERM without kill.json comes from the engine or the system; then it
+writes stop.json for the agent. LOCK is a descriptor with an exclusive flock, which it holds for
+life. A container has no LOCK: there the supervisor is the first process, whose end is the
+container's end. A record that does not fit on the disk is written later.
 
-What the trial prints passes through a pipe into its log, so that a full disk or a limit on the log
-stops no trial. `detcloud.launch.fork_server` runs the same code in a process that it forked.
+The trial's output passes through a pipe into the log, so that a full disk or a log limit does not
+stop the trial. `detcloud.launch.fork_server` runs the same code in a forked process.
 """
 
 from __future__ import annotations
@@ -32,9 +30,11 @@ PR_SET_CHILD_SUBREAPER = 36
 SWEEP_SECONDS_MAX = 10.0
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 0.5
+# The part of the grace period in which processes that read directives get no signal.
+LISTENING_SHARE = 2 / 3
 PIPE_BYTES = 64 * 1024
 TAIL_BYTES = 64 * 1024
-# What lies in a record's way, or has been removed from there, stays so; room may come back.
+# Errors that waiting does not solve, unlike a full disk.
 IN_THE_WAY = (
     errno.EEXIST,
     errno.EISDIR,
@@ -44,7 +44,7 @@ IN_THE_WAY = (
     errno.ENOTEMPTY,
 )
 
-# Not typing's: its import would take longer than all else here.
+# Importing typing would take longer than everything else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class TrialForked(BaseException):
-    """Raised in the forked process that is to become the trial, with what launch.json says."""
+    """Raised in the forked process that becomes the trial. `launch`: launch.json's content."""
 
     def __init__(self, launch: Mapping[str, Any]) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ class TrialForked(BaseException):
 
 
 class OutputLog:
-    """The trial's output on disk: its first `bytes_max` bytes and its end.
+    """The trial's output on disk: the first `bytes_max` bytes and the last TAIL_BYTES.
 
-    Nothing is raised where the disk has no room: what is lost is counted, and a line says so later.
+    A full disk raises no error. The lost bytes are counted, and a later line reports the number.
     """
 
     def __init__(self, path: str, bytes_max: int) -> None:
@@ -77,7 +77,7 @@ class OutputLog:
         self._at_line_start = True
 
     def write(self, content: bytes) -> None:
-        """Append while there is room, then keep the last of it for `close`."""
+        """Append `content` up to the limit, then a notice. Keep the last bytes for `close`."""
         head = content[: max(0, self._room)]
         if head:
             self._room -= len(head)
@@ -93,7 +93,7 @@ class OutputLog:
             self._tail = (self._tail + beyond)[-TAIL_BYTES:]
 
     def close(self) -> None:
-        """Append the end of what went beyond the limit; may be repeated while the disk is full."""
+        """Append a notice of omitted bytes and the kept last bytes. May be repeated."""
         left_out, self._left_out = self._left_out - len(self._tail), 0
         if left_out > 0:
             self._append_notice(f"{left_out} bytes of the log were left out here")
@@ -128,9 +128,9 @@ class OutputLog:
 
 
 class Supervisor:
-    """Runs the stages of one launch in turn and ends whatever processes they leave behind.
+    """Runs the stages of a launch in order and kills all processes that the stages leave.
 
-    With `forks_trial` the trial's process does not run its command: it leaves `run` by TrialForked.
+    With `forks_trial`, the trial's process runs no command: TrialForked leaves `run` there.
     """
 
     def __init__(self, directory: str, *, forks_trial: bool = False) -> None:
@@ -142,19 +142,22 @@ class Supervisor:
         self.output, self._output_end = os.pipe()
         os.set_blocking(self.output, False)
         self._unwritten_record: dict[str, object] | None = None
-        # The trial has removed the folder, or put something in the record's place.
+        # True if the trial has removed the folder or blocked the record's path.
         self._is_record_impossible = False
         self.kill_signalled = False
         self.killed = False
         self.kill_at: float | None = None
+        # The time at which processes that read directives get SIGTERM.
+        self.signal_at: float | None = None
+        self.stage = ""
         self.wake, self._wake_end = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(self._wake_end, False)
 
     def run(self) -> int:
-        """Run the stages until one fails or a kill is asked for, then record how it ended.
+        """Run the stages until a failure or a kill, record the end, and return the exit code.
 
-        Returns the exit code as a shell has it.
+        The exit code is 128 + n after signal n.
         """
         self._install_signal_handlers()
         os.close(os.open(f"{self.directory}/begun", os.O_WRONLY | os.O_CREAT, 0o600))
@@ -163,16 +166,16 @@ class Supervisor:
             if self.killed or self._is_kill_requested():
                 self.killed = True
                 break
+            self.stage = stage
             leader = self._spawn(argv)
             self._unwritten_record = {"stage": stage, **_process_record(leader)}
             status = self._wait(leader)
             if stage == "hook" and self._has_hook_passed():
-                # The hook's shell became the trial.
                 stage = "trial"
                 break
             if status != 0:
                 break
-        # The trial is over: a late request must not end what records that, nor Python's own end.
+        # A late kill request must not interrupt the record of the end.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _kill_descendants()
         os.close(self._output_end)
@@ -208,9 +211,9 @@ class Supervisor:
             try:
                 self._become_trial_process(supervisor)
                 if not self.forks_trial:
-                    # A container has its variables already, those of its image among them.
+                    # A container already has the variables, including the image's.
                     environment = self.launch["environment"]
-                    os.execvpe(argv[0], argv, os.environ if environment is None else environment)
+                    _execute(argv, os.environ if environment is None else environment)
             except OSError as error:
                 os.write(2, f"{argv[0]} could not be started: {error}\n".encode())
                 os._exit(127)
@@ -218,7 +221,9 @@ class Supervisor:
         return leader
 
     def _become_trial_process(self, supervisor: int) -> None:
-        """Set up this forked process as the trial's, before its program runs."""
+        """Redirect output, start a session, reset signals and umask, and enter the trial's
+        folder.
+        """
         os.dup2(self._output_end, 1)
         os.dup2(self._output_end, 2)
         os.setsid()
@@ -229,7 +234,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         if self.kill_signalled:
-            # The signal was for the trial, which could not receive it yet.
+            # The trial could not receive the signal before.
             os.kill(os.getpid(), signal.SIGTERM)
         os.umask(0o022)
         os.chdir(self.launch["cwd"])
@@ -244,18 +249,18 @@ class Supervisor:
             for descriptor in descriptors:
                 os.close(descriptor)
         else:
-            # Python ignores these, and what is ignored stays so in the program that follows.
+            # Python ignores these signals, and the program would inherit that.
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
 
     def _wait(self, leader: int) -> int:
-        """Reap children until the leader ends, kill the rest of its group; the leader's status."""
-        # An agent that found no process.json yet wrote kill.json and could not signal us.
+        """Reap children until the leader ends, kill its group, and return the wait status."""
+        # Before process.json exists, an agent writes kill.json but cannot send a signal.
         self.kill_signalled = self._is_kill_requested()
         while True:
             self._pursue_kill(leader)
             if _has_ended(leader):
-                # Before it is reaped, so that the group's number cannot be another's yet.
+                # Kill before the reaping, while no other group can have this number.
                 _kill_group(leader, signal.SIGKILL)
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == leader:
@@ -265,22 +270,23 @@ class Supervisor:
                 self._sleep()
 
     def _sleep(self) -> None:
-        """Wait until a child ends or prints, a kill is requested, or its grace has passed."""
+        """Wait until a child ends or prints, or a kill is due. Write pending records."""
         timeout = POLL_SECONDS
         if self._unwritten_record is not None:
             if self._try_to_record("process.json", self._unwritten_record):
                 self._unwritten_record = None
             else:
                 timeout = RETRY_SECONDS
-        if self.kill_at is not None:
-            timeout = min(timeout, max(0.0, self.kill_at - time.monotonic()))
+        for due_at in (self.kill_at, self.signal_at):
+            if due_at is not None:
+                timeout = min(timeout, max(0.0, due_at - time.monotonic()))
         select.select([self.wake, self.output], [], [], timeout)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 512)
         self._drain_output()
 
     def _drain_output(self) -> bool:
-        """Move some of the output into the log; whether there was any."""
+        """Move available output into the log. Return whether any was available."""
         try:
             content = os.read(self.output, PIPE_BYTES)
         except BlockingIOError:
@@ -289,17 +295,61 @@ class Supervisor:
         return bool(content)
 
     def _pursue_kill(self, leader: int) -> None:
-        """Send SIGTERM once and SIGKILL after the grace, which a later request may shorten."""
+        """Ask the trial to stop after a request; kill it after the shortest requested grace."""
         if self.kill_signalled:
             self.kill_signalled = False
-            kill_at = time.monotonic() + self._grace_seconds()
+            request = self._kill_request()
+            grace_seconds = self._grace_seconds(request)
+            kill_at = time.monotonic() + grace_seconds
             self.kill_at = min(kill_at, self.kill_at) if self.kill_at is not None else kill_at
             if not self.killed:
                 self.killed = True
-                _kill_group(leader, signal.SIGTERM)
-        if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self._ask_to_stop(leader, request, grace_seconds)
+        now = time.monotonic()
+        if self.signal_at is not None and now >= self.signal_at:
+            self.signal_at = None
+            self._signal_trainers(leader)
+        if self.kill_at is not None and now >= self.kill_at:
             _kill_group(leader, signal.SIGKILL)
-            self.kill_at = time.monotonic() + 1.0
+            self.kill_at = now + 1.0
+
+    def _ask_to_stop(
+        self, leader: int, request: Mapping[str, Any] | None, grace_seconds: float
+    ) -> None:
+        """Send SIGTERM to the programs that do not read the directives, or postpone the signal.
+
+        The agent has written the directive before `request`. A process that reads its directives
+        gets SIGTERM late. If `saves` is set, a program without a handler gets no signal, since it
+        may read the directives itself.
+        """
+        finder = _load_stop_signals()
+        in_hook = self.stage == "hook" and not self._has_hook_passed()
+        if in_hook or finder is None:
+            _kill_group(leader, signal.SIGTERM)
+            return
+        if request is None:
+            # A stop by the engine or the system: the agent writes the directive for this record.
+            deadline_ms = time.time_ns() // 1_000_000 + int(grace_seconds * 1000)
+            self._try_to_record("stop.json", {"deadline_ms": deadline_ms})
+            self._signal_trainers(leader)
+        elif finder.find_listeners(self._trial_directory()):
+            self.signal_at = time.monotonic() + grace_seconds * LISTENING_SHARE
+        elif not self._signal_trainers(leader) and not request.get("saves"):
+            _kill_group(leader, signal.SIGTERM)
+
+    def _signal_trainers(self, leader: int) -> bool:
+        """Send SIGTERM to the training processes that catch SIGTERM. Return whether any exists."""
+        finder = _load_stop_signals()
+        if finder is None:
+            return False
+        found = finder.find_listeners(self._trial_directory())
+        found = list(filter(finder.catches_sigterm, found)) or finder.find_catchers(leader)
+        finder.send_sigterm(found)
+        return bool(found)
+
+    def _trial_directory(self) -> str:
+        variables = self.launch["environment"]
+        return str((os.environ if variables is None else variables).get("DETCLOUD_TRIAL_DIR", ""))
 
     def _is_kill_requested(self) -> bool:
         return self.kill_signalled or os.path.exists(f"{self.directory}/kill.json")  # noqa: PTH110
@@ -307,18 +357,31 @@ class Supervisor:
     def _has_hook_passed(self) -> bool:
         return os.path.exists(f"{self.directory}/hook-passed")  # noqa: PTH110
 
-    def _grace_seconds(self) -> float:
+    def _kill_request(self) -> Mapping[str, Any] | None:
+        """Return the agent's request. Return None for a SIGTERM of the engine or the system."""
         try:
-            # A trial may have put a pipe there, for which nobody must wait.
+            # A trial may have put a pipe there, which must not block.
             descriptor = os.open(f"{self.directory}/kill.json", os.O_RDONLY | os.O_NONBLOCK)
             with os.fdopen(descriptor, encoding="utf-8") as file:
-                return float(json.load(file)["grace_ms"]) / 1000
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            # Not the agent's kill: the engine, or the system's shutdown, waits for a while.
-            return float(self.launch.get("unasked_grace_seconds", 0))
+                request = json.load(file)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return request if isinstance(request, dict) else None
+
+    def _grace_seconds(self, request: Mapping[str, Any] | None) -> float:
+        """Return the seconds until SIGKILL: the request's, or without a request the launch's.
+        Return 0 for an invalid request, or if the trial has removed its launch record.
+        """
+        if request is None:
+            is_left = os.path.exists(f"{self.directory}/launch.json")  # noqa: PTH110
+            return float(self.launch.get("unasked_grace_seconds", 0)) if is_left else 0.0
+        try:
+            return float(request["grace_ms"]) / 1000
+        except (ValueError, KeyError, TypeError):
+            return 0.0
 
     def _try_to_record(self, name: str, content: Mapping[str, object]) -> bool:
-        """Write a record; whether there was room for it."""
+        """Write a record. Return False if that fails, for example on a full disk."""
         new_file = f"{self.directory}/.{name}.new"
         try:
             with open(new_file, "w", encoding="utf-8") as file:  # noqa: PTH123
@@ -331,26 +394,26 @@ class Supervisor:
 
 
 def supervise(directory: str, lock: int | None, *, forks_trial: bool = False) -> int:
-    """Supervise the launch in `directory`; `lock` stays open until this process ends.
+    """Supervise the launch in `directory` and return the exit code, 128 + n after signal n.
 
-    Returns the exit code as a shell has it.
+    The descriptor `lock` stays open until this process ends.
     """
     if lock is not None:
         os.setsid()
         os.set_inheritable(lock, False)
-    # Processes that daemonise become our children instead of init's, so that the sweep finds them.
+    # Daemons become children of this process instead of init's, so that the sweep finds daemons.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     return Supervisor(directory, forks_trial=forks_trial).run()
 
 
 def _process_record(pid: int) -> dict[str, object]:
-    """The ids of leader and supervisor, and the leader's start time in ticks where /proc has it."""
+    """Return the ids of leader and supervisor, and the leader's start time in ticks, if known."""
     fields = _stat_fields(str(pid))
     return {"pid": pid, "supervisor": os.getpid(), "start_time": fields[19] if fields else None}
 
 
 def _stat_fields(pid: str) -> list[str]:
-    """Fields of /proc/PID/stat from the state on: state, parent, group, session, ..."""
+    """Return the fields of /proc/PID/stat from the state on. Empty without such a process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             return file.read().rpartition(")")[2].split()
@@ -358,8 +421,18 @@ def _stat_fields(pid: str) -> list[str]:
         return []
 
 
+def _execute(argv: list[str], environment: Mapping[str, str]) -> None:
+    """Replace this process by the program. Use `sh` for `bash` if bash is missing."""
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except FileNotFoundError:
+        if argv[0] != "bash":
+            raise
+        os.execvpe("sh", ["sh", *argv[1:]], environment)
+
+
 def _has_ended(leader: int) -> bool:
-    # Python has no waitid on macOS before 3.13; there the group is killed after the reaping only.
+    # Python on macOS has waitid since 3.13. Before, the group is killed only after the reaping.
     if not hasattr(os, "waitid"):
         return False
     return os.waitid(os.P_PID, leader, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -369,7 +442,7 @@ def _kill_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
     except ProcessLookupError:
-        # The leader has not made its session yet.
+        # The leader has not created a session yet.
         with contextlib.suppress(ProcessLookupError):
             os.kill(group, number)
     except PermissionError:
@@ -377,7 +450,7 @@ def _kill_group(group: int, number: int) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill and reap all descendants; the children of a killed process become ours."""
+    """Kill and reap all descendants, for SWEEP_SECONDS_MAX at most."""
     give_up_at = time.monotonic() + SWEEP_SECONDS_MAX
     while time.monotonic() < give_up_at:
         try:
@@ -398,6 +471,19 @@ def _child_pids() -> list[int]:
         return []
     parent = str(os.getpid())
     return [int(pid) for pid in pids if _stat_fields(pid)[1:2] == [parent]]
+
+
+def _load_stop_signals() -> Any | None:
+    """Import stop_signals.py from this folder. Return None if the import fails."""
+    import importlib
+
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    if not __package__ and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        return importlib.import_module(f"{__package__ or ''}.stop_signals".lstrip("."))
+    except (ImportError, OSError, SyntaxError):
+        return None
 
 
 def _prctl(option: int, value: int) -> None:

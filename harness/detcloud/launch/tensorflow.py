@@ -19,7 +19,10 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Become the worker; the exit code where that is impossible."""
+    """Replace this process by this node's worker. Return 1 if the options are unknown.
+
+    With several nodes, set TF_CONFIG. Invalid arguments exit with 1.
+    """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
     port = _port(arguments, gang)
@@ -32,13 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def tensorflow_config(gang: Gang, port: int) -> dict[str, object]:
-    """The contents of TF_CONFIG: the workers' addresses, and which one this is."""
+    """Return the content of TF_CONFIG: the addresses of all workers, and this worker's index."""
     workers = [f"{host}:{port}" for host in gang.hosts]
     return {"cluster": {"worker": workers}, "task": {"type": "worker", "index": gang.node_rank}}
 
 
 def _port(arguments: LauncherArguments, gang: Gang) -> int | None:
-    """The port of the workers, None where the options are not known."""
+    """Return the port of the workers: of `--port`, of the trial, or 12345.
+
+    Return None if the overrides are anything but `--port PORT`.
+    """
     words = [word for part in arguments.overrides for word in part.split("=", 1)]
     if not words:
         return gang.port or 12345

@@ -1,7 +1,7 @@
-"""The launcher over torch's own, `python3 -m detcloud.launch.torch_distributed`.
+"""The launcher `python3 -m detcloud.launch.torch_distributed`, which uses torch's launcher.
 
-One worker for each slot of this node, under `torch.distributed.run` in this process. Where the
-workers of a trial meet is the assignment's: the first host, and a port that no other trial has.
+`torch.distributed.run` runs in this process and starts a worker for each slot of this node. The
+trial's assignment defines where the workers meet: at the first host, on a port of the trial.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 
 from detcloud.launch.arguments import LauncherArguments, parse_launcher_arguments
 from detcloud.launch.gang import CHANNEL_PORT_OFFSET, CHANNEL_PORT_VARIABLE, Gang
@@ -18,6 +19,7 @@ from detcloud.launch.interfaces import interface_of
 from detcloud.launch.program import end_with_trial
 from detcloud.launch.rendezvous import rendezvous_arguments, rendezvous_variables
 from detcloud.launch.stragglers import StragglerWatch
+from detcloud.shared.ports import find_free_port, is_port_free
 
 NAME = "torch_distributed"
 OTHER_PORT = (
@@ -33,9 +35,12 @@ DESCRIPTION = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the workers until all have ended well or one has failed; the exit code."""
+    """Run the workers until all have succeeded or a worker has failed, and return the exit code.
+
+    After a failure, print the reason and report the trial's failure. Invalid arguments exit with 1.
+    """
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
-    gang = Gang.from_environment()
+    gang = _with_free_port(Gang.from_environment())
     end_with_trial()
     with tempfile.TemporaryDirectory(prefix="detcloud-gang-") as folder:
         os.environ.update(worker_variables(gang, folder))
@@ -43,8 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run_workers(torch_arguments(gang, arguments), folder)
 
 
+def _with_free_port(gang: Gang) -> Gang:
+    """Return the gang. On a single machine, replace an occupied port by a free port."""
+    if gang.nodes > 1 or gang.port is None or is_port_free(gang.port):
+        return gang
+    return replace(gang, port=find_free_port())
+
+
 def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
-    """The variables of all workers of this node; `folder` is the node's own, for its workers."""
+    """Return the environment variables of this node's workers.
+
+    `folder` is the folder that the node's launcher shares with its workers.
+    """
     variables = {
         "USE_TORCH_DISTRIBUTED": "True",
         "DET_CHIEF_IP": gang.chief,
@@ -55,7 +70,7 @@ def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
         variables[CHANNEL_PORT_VARIABLE] = str(gang.port - CHANNEL_PORT_OFFSET)
     interface = interface_of(gang.own_host)
     if interface is not None:
-        # Gloo would look for the address of the machine's name, which may be any.
+        # Gloo would otherwise resolve the machine's name, which may have any address.
         variables["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
         if gang.nodes > 1:
             variables["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", interface)
@@ -63,7 +78,10 @@ def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
 
 
 def _thread_variables() -> dict[str, str]:
-    """The threads of each worker: as torch's launcher has it one, unless the user set another."""
+    """Return the variables that set the threads of each worker.
+
+    Without the user's setting, a worker has one thread, as with torch's launcher.
+    """
     configured = os.environ.get(WORKER_THREADS_VARIABLE)
     if configured is not None:
         return {"OMP_NUM_THREADS": configured, "MKL_NUM_THREADS": configured}
@@ -71,7 +89,9 @@ def _thread_variables() -> dict[str, str]:
 
 
 def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
-    """The arguments of torch.distributed.run; overrides come after ours, which they replace."""
+    """Return the arguments of torch.distributed.run. Overrides follow detcloud's options and
+    replace them.
+    """
     before, after = rendezvous_arguments(gang, arguments.overrides)
     return [
         *("--nnodes", str(gang.nodes), "--nproc_per_node", str(gang.slots)),
@@ -85,7 +105,8 @@ def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
 
 
 def _run_workers(torch_argv: list[str], folder: str) -> int:
-    # After the arguments were read: the import takes seconds (docs/benchmarks.md, `starts`).
+    # Imported after the arguments are parsed, because the import is slow (docs/benchmarks.md,
+    # `starts`).
     from detcloud.pytorch.elastic import run_workers
 
     watch = StragglerWatch(folder)

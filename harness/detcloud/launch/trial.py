@@ -1,8 +1,7 @@
 """A trial's process, `python -m detcloud.launch.trial`, started in the code's directory.
 
-The user's module is imported before anything heavy of ours, so that its first line runs soon
-(docs/benchmarks.md, `starts`). Whatever happens, the report file gets one exit
-line.
+The user's module is imported before all heavy modules of detcloud, so that its first line runs soon
+(docs/benchmarks.md, `starts`). Every run adds exactly one exit line to the report file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,11 @@ MESSAGE_CHARACTERS_MAX = 2000
 
 
 def main() -> int:
-    """Run the trial that DETCLOUD_TRIAL_DIR describes; the process's exit code."""
+    """Run the trial that DETCLOUD_TRIAL_DIR describes, and return the exit code of the process.
+
+    Report the exit unless the trial's code has reported it. Return 1 if the directory is missing or
+    invalid, or after an exception, whose traceback is printed.
+    """
     try:
         directory = TrialDirectory.from_environment()
     except DetcloudError as error:
@@ -35,7 +38,7 @@ def main() -> int:
         return _print_failure(
             f"{TRIAL_DIRECTORY_VARIABLE} is not set: it names the trial's directory"
         )
-    # From here on it tells this run's exit line from those before.
+    # Open the file now: `has_exit` ignores exit lines of earlier runs, before the present end.
     report = directory.report
     try:
         if directory.spec.epoch > 1:
@@ -44,7 +47,7 @@ def main() -> int:
         if notice := offer_determined(directory.spec.config):
             print(f"[detcloud] {notice}", flush=True)
         code = find_launcher(directory.spec.entrypoint).run(directory.spec.entrypoint)
-        # The agent, which reads the log, has more to say of an exit code.
+        # The agent adds a message from the log after a nonzero exit code.
         reason, message = ("errored", "") if code else _reason_of_unreported_exit(directory)
     except DetcloudError as error:
         reason, message, code = "errored", str(error), _print_failure(str(error))
@@ -62,13 +65,15 @@ def main() -> int:
 
 
 def _run_header(spec: TrialSpec) -> str:
-    """The line with which every run but the first begins in the trial's log."""
+    """Return the first log line of a run after the first: run number, checkpoint and lost
+    batches.
+    """
     checkpoint = spec.latest_checkpoint
     place = f"checkpoint {checkpoint.uuid}" if checkpoint else "the beginning"
     header = f"[detcloud] run {spec.epoch} of trial {spec.trial_id}, from {place}"
     damaged = spec.damaged_checkpoint
     if damaged is None:
-        return header
+        return header if checkpoint else header + _lost_training(spec)
     lost = damaged.steps_completed - spec.steps_completed
     return (
         f"{header} at batch {spec.steps_completed}, since checkpoint {damaged.uuid} at batch"
@@ -76,8 +81,20 @@ def _run_header(spec: TrialSpec) -> str:
     )
 
 
+def _lost_training(spec: TrialSpec) -> str:
+    """Return the header's text about lost training for a run without a checkpoint; ""
+    without loss.
+    """
+    lost = spec.validated_steps or 0
+    if lost <= 0:
+        return ""
+    return f"; no checkpoint was stored, so {lost} trained batches are trained again"
+
+
 def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:
-    """The exit's reason and message for a command that ended with 0 and reported no exit."""
+    """Return the exit's reason and an empty message for a command that ended with 0 without a
+    report.
+    """
     directives = directory.directives.read()
     if directives.length == ENDLESS:
         return ("preempted" if directives.preempt else "completed"), ""

@@ -1,4 +1,4 @@
-"""One worker of a trial class, `python -m detcloud.launch.trial_worker FILE:CLASS`."""
+"""A worker of a trial class, `python -m detcloud.launch.trial_worker FILE:CLASS`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USAGE = "usage: python3 -m detcloud.launch.trial_worker FILE:CLASS"
 
 
 def main() -> int:
-    """Train the class in this process; the exit code."""
+    """Train the class in this process and return the exit code: 1 after an exception."""
     if sys.argv[1:2] and sys.argv[1] in HELP_OPTIONS:
         print(f"{USAGE}\n\nTrains the class as the worker of a launcher, or alone.")
         return 0

@@ -1,9 +1,9 @@
-"""The wrapper of one worker, `python3 -m detcloud.launch.wrap_rank RANK CMD...`.
+"""The wrapper of a worker, `python3 -m detcloud.launch.wrap_rank RANK CMD...`.
 
-Each line that the worker prints gets its rank in front, as `[rank=N] `, by which `detcloud trial
-logs --rank N` finds it. The worker does not outlive the wrapper, nor the wrapper its launcher.
-Where another worker of the gang has failed, the worker has some seconds after SIGTERM to end. One
-that refused the hyperparameters ends the gang as one that failed does.
+Each line that the worker prints gets the prefix `[rank=N] `, by which `detcloud trial logs --rank
+N` finds the line. The worker does not outlive the wrapper, nor the wrapper its launcher. If another
+worker of the gang has failed, the worker has FAILED_GRACE_SECONDS to end after SIGTERM. A worker
+that refuses the hyperparameters ends the gang like a failed worker.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LINE_BYTES_MAX = 8 * 1024
 PIPE_BYTES = 64 * 1024
 FAILED_GRACE_SECONDS = 4.0
 POLL_SECONDS = 0.5
-# Of a worker that ended well, so that its launcher ends the gang.
+# The exit code for a worker that ended with 0 after a refusal, so that the launcher ends the gang.
 REFUSED_CODE = 1
-# A grandchild may hold the pipes open for as long as it lives.
+# The time for remaining output: a surviving grandchild may keep the pipes open.
 DRAIN_SECONDS_MAX = 2.0
 USAGE = "usage: python3 -m detcloud.launch.wrap_rank [--no-redirect-stdio] RANK [--] CMD [ARGS...]"
 DESCRIPTION = (
@@ -42,7 +42,10 @@ DESCRIPTION = (
 
 
 class LinePrefixer:
-    """Cuts a worker's output into lines with its rank in front; a carriage return ends a line."""
+    """Splits a worker's output into lines and prefixes each with the rank.
+
+    A carriage return ends a line. Longer lines than LINE_BYTES_MAX are split.
+    """
 
     def __init__(self, rank: int) -> None:
         self._prefix = f"[rank={rank}] ".encode()
@@ -50,9 +53,9 @@ class LinePrefixer:
         self._is_after_return = False
 
     def feed(self, content: bytes) -> bytes:
-        """The lines that `content` completes."""
+        """Add output and return the prefixed lines that are complete. May return b""."""
         if self._is_after_return and content.startswith(b"\n"):
-            # The second half of an end whose first half came with the content before.
+            # This newline belongs to the carriage return at the end of the previous content.
             content = content[1:]
         self._is_after_return = content.endswith(b"\r")
         text = (self._rest + content).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -64,7 +67,9 @@ class LinePrefixer:
         return b"".join(map(self._render_line, lines))
 
     def flush(self) -> bytes:
-        """The last line, where the output did not end with a newline."""
+        """Return the last line with the prefix, if the output did not end with a newline. Else
+        return b"".
+        """
         rest, self._rest = self._rest, b""
         return self._render_line(rest) if rest else b""
 
@@ -76,7 +81,9 @@ class LinePrefixer:
 
 
 def _first_piece(line: bytes) -> bytes:
-    """The first 8 KiB of a line, or less, so that no character of UTF-8 is cut."""
+    """Return at most LINE_BYTES_MAX first bytes of a line, without splitting a character of
+    UTF-8.
+    """
     end = LINE_BYTES_MAX
     while end < len(line) and end > LINE_BYTES_MAX - 4 and line[end] & 0xC0 == 0x80:
         end -= 1
@@ -84,7 +91,10 @@ def _first_piece(line: bytes) -> bytes:
 
 
 def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
-    """The rank: a number, or the value of the first variable that is set; None if there is none."""
+    """Return the rank: a number, or the value of the first named variable that contains a number.
+
+    `text` is a number or names of variables with commas between them. Return None without a rank.
+    """
     if text.isdigit():
         return int(text)
     values = (environment.get(name.strip(), "") for name in text.split(","))
@@ -92,7 +102,11 @@ def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a worker to its end; its exit code as a shell has it."""
+    """Run a worker to the end and return the exit code, 128 + n after signal n.
+
+    Return 1 for invalid arguments, and if the worker refused the hyperparameters. Return 127 if the
+    command cannot be started.
+    """
     words = list(argv)
     if words[:1] and words[0] in ("-h", "--help"):
         print(f"{USAGE}\n\n{DESCRIPTION}")
@@ -121,6 +135,10 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
 
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
+    """Run the worker and return its exit code. Mark a failure of the worker for the gang.
+
+    A worker that has ended after a signal to this wrapper marks no failure.
+    """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
         worker = subprocess.Popen(
@@ -134,7 +152,7 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
     def note_signal(number: int, _frame: FrameType | None) -> None:
         terminated.append(time.monotonic())
-        # A launcher that made this a group of its own has sent it to the worker too.
+        # If this process leads a group, the launcher has sent the signal to the worker too.
         if os.getpgrp() != wrapper:
             worker.send_signal(number)
 
@@ -144,7 +162,7 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     _kill_orphans()
     how, code = exit_text(code), code if code >= 0 else 128 - code
     if not code and not terminated and has_refused(rank):
-        # Without it the others cannot go on, and those that wait for it might never end.
+        # The gang cannot continue without this worker, and might wait forever.
         mark_failure(f"rank {rank} refused the hyperparameters")
         return REFUSED_CODE
     if code and not terminated:
@@ -153,14 +171,18 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
 
 def _kill_orphans() -> None:
-    """End what the worker left behind."""
+    """Kill all processes that the worker left running."""
     for process in list_descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGKILL)
 
 
 def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
-    """Pass on the worker's output until it has ended; kill it where its gang has failed."""
+    """Forward the worker's output until the worker has ended, and return the exit code of Popen.
+
+    Kill the worker if its gang has failed and FAILED_GRACE_SECONDS have passed since the first of
+    the `terminated` times.
+    """
     streams = selectors.DefaultSelector()
     for source, sink in ((worker.stdout, 1), (worker.stderr, 2)):
         if source is not None:
@@ -191,7 +213,7 @@ def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
-    """Pass on what there is; whether more may come."""
+    """Forward available output to the descriptor `sink`. Return False at the end of the output."""
     content = os.read(source.fileno(), PIPE_BYTES)
     lines = prefixer.feed(content) if content else prefixer.flush()
     while lines:

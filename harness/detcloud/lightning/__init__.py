@@ -1,5 +1,5 @@
-"""Lightning: `TrialCallback` makes a call of `trainer.fit` a trial's training, and `DetLogger`
-reports what it logs.
+"""Lightning in a trial: `TrialCallback` connects `trainer.fit`, and `DetLogger` reports logged
+metrics.
 """
 
 from detcloud.lightning.callback import TrialCallback

@@ -1,4 +1,4 @@
-"""The callback that makes a call of `trainer.fit` a trial's training."""
+"""The callback that turns a call of `trainer.fit` into a trial's training."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from detcloud.lightning.package import package
 from detcloud.pytorch import generators
 from detcloud.pytorch.loader_progress import LoaderProgress, unfollowed_reason
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 CHECKPOINT = "model.ckpt"
 STATES = "detcloud_generators"
@@ -20,10 +21,12 @@ _Callback: Any = package.Callback
 
 
 class TrialCallback(_Callback):
-    """Checkpoints and stops one Trainer, reports its validations, and has it go on where it was:
-    `trainer.fit(module, ckpt_path=callback.latest_checkpoint())`.
+    """Connects Lightning's Trainer to a trial: validation metrics, checkpoints, preemption,
+    resuming.
 
-    Every process of the Trainer makes one.
+    Call `trainer.fit(module, ckpt_path=callback.latest_checkpoint())`. Every process of the Trainer
+    needs a callback. Training raises DetcloudError if the trial has a checkpoint that the Trainer
+    did not load.
     """
 
     def __init__(self, core_context: core.Context) -> None:
@@ -36,18 +39,20 @@ class TrialCallback(_Callback):
         self._metrics_before: dict[str, Any] = {}
         self._is_leaving = False
         self._progress: LoaderProgress | None = None
-        # What this rank's part of a checkpoint says of generators and the loader.
+        # This rank's state of the random generators and the loader, from the checkpoint.
         self._rank_state: dict[str, Any] = {}
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the trial leaves now and goes on later: then `fit` returned before its end."""
+        """Whether `fit` has returned early because the trial leaves now and resumes later."""
         return self._loop.is_unfinished
 
     def latest_checkpoint(self) -> str | None:
-        """The file to go on from, which is there until training begins; None for a new trial.
+        """Return the path of the trial's latest checkpoint, for `ckpt_path`. Return None for a new
+        trial.
 
-        Of another trial's checkpoint the weights alone are taken, by the callback itself.
+        The file exists until training begins. For another trial's checkpoint, return None too; the
+        callback then loads only the weights. Errors are as for `core.checkpoint.restore_path`.
         """
         checkpoint = self._core.info.latest_checkpoint
         if checkpoint is None:
@@ -59,22 +64,29 @@ class TrialCallback(_Callback):
         return None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        # Lightning loads the checkpoint between this call and the sanity check or the training.
+        self._core.checkpoint.loading.begin()
         if self._warm_start is not None:
             state = trainer.strategy.load_checkpoint(self._warm_start)
             pl_module.load_state_dict(state["state_dict"])
             self._warm_start = None
 
+    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+        self._core.checkpoint.loading.end()
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._core.checkpoint.loading.end()
         self._fetched.close()
         checkpoint, info = self._core.info.latest_checkpoint, self._core.info
         if checkpoint is not None and checkpoint.trial_id == info.trial_id and not self._steps:
+            trained = count_text(info.steps_completed, "batch", "batches")
             raise DetcloudError(
-                f"the trial was trained for {info.steps_completed} batches, and the Trainer would "
-                "start from the beginning: call trainer.fit(..., "
+                f"the trial was trained for {trained}, and the Trainer would start from the "
+                "beginning: call trainer.fit(..., "
                 "ckpt_path=callback.latest_checkpoint())"
             )
         if self._metrics and self._loop.is_due(self._steps, self._epochs):
-            # It was saved, and then this process ended before the searcher heard of it.
+            # An earlier process ended after saving this length and before sending the metric.
             self._loop.complete(self._metrics)
         trainer.should_stop = trainer.should_stop or self._loop.has_ended
         self._go_on_within_epoch(trainer)
@@ -143,14 +155,16 @@ class TrialCallback(_Callback):
         self._epoch_batches = state_dict.get("batches", 0)
 
     def _go_on_within_epoch(self, trainer: Any) -> None:
-        """Set the loader to resume after the trained batches, or log that it cannot."""
+        """Make the loader resume after the trained batches of the epoch, or log why that is
+        impossible.
+        """
         reason, state = self._follow_loader(trainer), self._rank_state.get("loader")
         if self._progress is not None:
             if state is not None:
                 self._progress.load_state_dict(state)
             elif self._rank_state:
                 reason = "its checkpoint has no order of it"
-            # Lightning has made an iterator already.
+            # Replace the iterator that Lightning has created already.
             iter(trainer.fit_loop._data_fetcher)
         if self._epoch_batches and self._core.is_chief:
             rest = "what is left of the epoch is trained with batches from its beginning"
@@ -159,7 +173,11 @@ class TrialCallback(_Callback):
             print(f"[detcloud] {at}{more}", flush=True)
 
     def _follow_loader(self, trainer: Any) -> str:
-        """Follow the epochs of the training loader; the reason why that cannot be, "" if it is."""
+        """Follow the epochs of the training loader, and return "".
+
+        If the loader cannot be followed, return the reason. A loader with its own state is not
+        followed.
+        """
         loader = trainer.train_dataloader
         if hasattr(loader, "state_dict"):
             return ""
@@ -171,7 +189,11 @@ class TrialCallback(_Callback):
         return reason
 
     def _finish_validation(self, trainer: Any) -> None:
-        """Report what the validation has changed of the metrics, save, and answer the searcher."""
+        """Report the metrics that the validation changed, save if needed, and complete the
+        operation.
+
+        After the last operation, stop the Trainer.
+        """
         self._metrics = {
             name: value.item()
             for name, value in trainer.callback_metrics.items()
@@ -185,7 +207,7 @@ class TrialCallback(_Callback):
             trainer.should_stop = True
 
     def _save(self, trainer: Any, *, is_last: bool = False) -> None:
-        """Store a checkpoint, which every rank writes its part of."""
+        """Store a checkpoint. Every rank must call this and writes a part of the checkpoint."""
         self._saved_steps = self._steps
         ranks, folder = self._core.distributed, ""
         metadata = {"steps_completed": self._steps, "framework": f"lightning-{package.__version__}"}

@@ -1,4 +1,4 @@
-"""The logger that reports what a Trainer logs."""
+"""A Lightning logger that reports the logged metrics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ _Logger: Any = loggers.Logger
 
 
 class DetLogger(_Logger):
-    """Reports what a Trainer logs as training metrics, but for what its TrialCallback reports."""
+    """Reports the metrics that a Trainer logs outside of validations, as training metrics.
+
+    TrialCallback reports the validations.
+    """
 
     def __init__(
         self, core_context: core.Context | None = None, *, config: Any = None, client: Any = None
     ) -> None:
-        """Report to this context; Determined's `config` and `client` are refused."""
+        """Create a logger that reports to `core_context`.
+
+        Raises DetcloudError without a context, and for Determined's `config` and `client`.
+        """
         super().__init__()
         if core_context is None or config is not None or client is not None:
             raise DetcloudError(
@@ -35,9 +41,9 @@ class DetLogger(_Logger):
         return str(self._core.info.trial_id)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the trial's hyperparameters are those of its configuration."""
+        """Do nothing: the trial's hyperparameters are those of the configuration."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        # Lightning counts the steps before this one.
+        # Lightning's count does not include the present step.
         if self._core.is_chief and not self.is_validating:
             self._core.train.report_new_metrics("training", (step or 0) + 1, metrics)

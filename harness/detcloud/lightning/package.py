@@ -1,4 +1,4 @@
-"""The package that the script has imported, by its present name or by its former one."""
+"""The Lightning package: `lightning` or `pytorch_lightning`, preferably the imported package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training with PyTorch: write a PyTorchTrial, the Trainer and the cluster do the rest."""
+"""Training with PyTorch: users write a PyTorchTrial, and the Trainer trains the model."""
 
 from detcloud.pytorch.batch_data import TorchData, data_length
 from detcloud.pytorch.callback import ClipGradsL2Norm, ClipGradsL2Value, PyTorchCallback

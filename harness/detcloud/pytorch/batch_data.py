@@ -1,4 +1,4 @@
-"""Batches as nested structures of tensors: their type, their length and their device."""
+"""Batches as nested structures of tensors: type, length and device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import torch
 from detcloud.shared.errors import InvalidType, InvalidValue
 
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
-"""What a data loader gives for a batch."""
-# The kinds of NumPy's numbers that torch has too.
+"""A batch of a data loader."""
+# The kinds of NumPy numbers that torch also has.
 _NUMBER_KINDS = "fciub"
 
 
 def data_length(data: Any) -> int:
-    """The number of records in a batch: the length of the first tensor, array or list of plain
-    values found in it.
+    """Return the number of records in a batch: the length of the first tensor, array or list.
 
-    Raises InvalidValue where it is empty, and InvalidType for anything else than a batch.
+    Raises InvalidValue if the batch is empty, and InvalidType if it has no tensor, array or list.
     """
     if hasattr(data, "shape") and len(data.shape):
         return len(data)
@@ -44,10 +43,10 @@ def _has_parts(data: Any) -> bool:
 
 
 def move_to_device(data: Any, device: torch.device, warned_types: object = None) -> Any:
-    """The data with all that has a method `to` in its dicts, lists and tuples on the device, and
-    arrays of numbers as tensors there.
+    """Return the data with all tensors, arrays and objects with a method `to` on the device.
 
-    `warned_types` is Determined's and not needed: nothing is warned of.
+    Dicts, lists and tuples are copied. Arrays of numbers become tensors; other values stay.
+    `warned_types` exists for code written for Determined and changes nothing.
     """
     if isinstance(data, torch.Tensor):
         is_there = data.is_cpu if device.type == "cpu" else data.device == device
@@ -63,5 +62,5 @@ def move_to_device(data: Any, device: torch.device, warned_types: object = None)
     if isinstance(data, np.ndarray):
         is_number = data.dtype.kind in _NUMBER_KINDS
         return torch.from_numpy(data).to(device) if is_number else data
-    # Packed sequences, encodings of tokens and batches of the user's own.
+    # Packed sequences, encodings of tokens and users' classes of batches have `to`.
     return data.to(device) if callable(getattr(data, "to", None)) else data

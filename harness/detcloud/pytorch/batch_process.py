@@ -1,7 +1,7 @@
-"""Batch processing: a data set gone through once, on all processes of a trial, as for inference.
+"""Batch processing: one pass over a data set in all processes of a trial, as for inference.
 
-A processor of the user's gets this process's batches. How far all are is kept in checkpoints, which
-a trial that was stopped goes on from; what the processor makes of them is stored as outputs.
+A user's processor gets the batches of its process. Checkpoints store the progress, from which a
+stopped trial resumes. The processor's results are stored as outputs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.gang import join_process_group
 from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -33,25 +34,30 @@ _RESERVED_OPTIONS = ("sampler", "batch_sampler")
 
 
 class TorchBatchProcessor(ABC):
-    """A class of the user's that processes the batches of one process."""
+    """The base of user classes that process the batches of a process."""
 
     @abstractmethod
     def __init__(self, context: TorchBatchProcessorContext) -> None:
-        """Make what batches need, such as a model."""
+        """Create objects that the batches need, for example a model."""
 
     @abstractmethod
     def process_batch(self, batch: Any, batch_idx: int) -> None:
-        """Process one batch; `batch_idx` counts the batches of this process."""
+        """Process a batch. `batch_idx` is the batch's number in this process since the trial's
+        start.
+        """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027 - need not be defined.
-        """Store what has been made until now: batches before a checkpoint do not come again."""
+        """Called before a checkpoint.
+
+        Store all results: earlier batches are not processed again.
+        """
 
     def on_finish(self) -> None:  # noqa: B027 - need not be defined.
-        """Called once all processes have been through the whole data set."""
+        """Called after all processes have processed their last batch."""
 
 
 class TorchBatchProcessorContext:
-    """A processor's place among the processes, its device and its outputs."""
+    """The rank of a processor's process, the device, and the outputs."""
 
     def __init__(self, core_context: core.Context) -> None:
         self.core = core_context
@@ -76,22 +82,20 @@ class TorchBatchProcessorContext:
         return self.distributed.size
 
     def to_device(self, data: Any) -> Any:
-        """The data with all that has a method `to` in its structures on this process's device."""
+        """Return nested data with all tensors and arrays on this process's device."""
         return move_to_device(data, self.device)
 
     def prepare_model_for_inference(self, model: Model) -> Model:
-        """The model on the device, in evaluation mode."""
+        """Move the model to the device, set the evaluation mode, and return the model."""
         model.eval()
         return model.to(self.device)
 
     def get_tensorboard_path(self) -> Path:
-        """The folder of the trial's event files; of a process that is not the chief, one of its
-        own, of which nothing is kept.
-        """
+        """Return the folder of event files. Only the chief's folder is stored with the trial."""
         return self.core.train.get_tensorboard_path()
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics, of the chief alone; see `core_context.train.report_metrics`."""
+        """Report metrics. Only the chief's call has an effect; see `core_context.train`."""
         self.core.train.report_metrics(group, steps_completed, metrics)
 
     def wrap_reducer(
@@ -101,18 +105,18 @@ class TorchBatchProcessorContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Make a metric that the processor collects part of the report at the end.
+        """Report a metric that the processor collects, at the end and when the trial stops.
 
-        See `PyTorchTrialContext.wrap_reducer`; the last two arguments change nothing.
+        See `PyTorchTrialContext.wrap_reducer`. `for_training` and `for_validation` change nothing.
         """
         return self.reducers.wrap(reducer, name, for_training=False, for_validation=True)
 
     @contextmanager
     def upload_path(self) -> Iterator[Path]:
-        """Yield an empty folder, whose files are stored as outputs of this process afterwards.
+        """Yield an empty folder, and store the folder's files as outputs at the end of the block.
 
-        They lie where the trial's checkpoints do, in a folder that the log names. A name that was
-        stored before gets a number.
+        Outputs are stored next to the trial's checkpoints; the log names the folder. If a name was
+        stored before, a number is added. Links are skipped. Raises DetcloudError if storing fails.
         """
         with TemporaryDirectory(prefix="detcloud-outputs-") as folder:
             yield Path(folder)
@@ -121,7 +125,7 @@ class TorchBatchProcessorContext:
                     self._store_output(path, path.relative_to(folder))
 
     def report_task_using_checkpoint(self, checkpoint: object) -> None:
-        """DetcloudError: nothing is linked to a checkpoint here."""
+        """Raise DetcloudError: this function of Determined is not supported."""
         raise DetcloudError(
             "report_task_using_checkpoint is not supported: keep the checkpoint's UUID with"
             " core_context.train.set_metadata({...}), which `detcloud trial describe` shows"
@@ -141,7 +145,7 @@ class TorchBatchProcessorContext:
 
 
 def default_device(core_context: core.Context) -> torch.device:
-    """The GPU of this process, of those of its node, or the CPU where there is none."""
+    """Return the process's GPU, by local rank, or the CPU without GPUs."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", core_context.distributed.local_rank)
@@ -156,15 +160,22 @@ def torch_batch_process(
     dataloader_kwargs: dict[str, Any] | None = None,
     distributed_context: core.DistributedContext | None = None,
 ) -> None:
-    """Go through a map-style data set once, its batches shared out over the trial's processes.
+    """Process a map-style data set once, with batches distributed over the trial's processes.
+
+    Store the progress in checkpoints, from which a restarted trial resumes.
 
     Args:
-        batch_size: the records of a batch, 1 by default; may be among `dataloader_kwargs`, which
-            are torch's.
-        max_batches: the most batches of each process.
-        checkpoint_interval: batches of each process between two checkpoints; a pause waits for one.
+        batch_processor_cls: the processor, created in each process.
+        batch_size: the records of a batch, 1 by default; may be among `dataloader_kwargs`.
+        max_batches: the most batches of each process. Values below 1 or above the data set's
+            batches are ignored with a printed notice.
+        checkpoint_interval: batches of each process between two checkpoints. A pause takes effect
+            at a checkpoint.
+        dataloader_kwargs: arguments of torch's DataLoader, without samplers and shuffle.
+        distributed_context: the group of processes, unless a launcher of detcloud started them.
 
-    Raises DetcloudError for what cannot be shared out or repeated.
+    Raises DetcloudError for a data set without a length, for invalid arguments, for a trial with
+    several slots and a single process, and for a checkpoint of another number of processes.
     """
     options = _checked_options(dataloader_kwargs, batch_size, checkpoint_interval)
     if not isinstance(dataset, Sized):
@@ -184,7 +195,7 @@ def torch_batch_process(
 
 
 class _Processing:
-    """One data set on its way through a processor."""
+    """The processing of a data set in this process."""
 
     def __init__(
         self,
@@ -196,14 +207,14 @@ class _Processing:
         self._context, self._core = context, context.core
         self._ranks = context.distributed
         self._loader, self._interval = loader, checkpoint_interval
-        # As many for each process, so that all meet at the same checkpoints.
+        # Every process has this number of batches, so that all save at the same batches.
         self._length = _limit(max_batches, -(-len(loader) // self._ranks.size))
         self._steps = self._saved = self._restored_steps()
         self._is_done = False
         self.metric = 1.0
 
     def run(self, kind: type[TorchBatchProcessor]) -> bool:
-        """Process the remaining batches; returns False if the trial had to stop before the end."""
+        """Process the remaining batches. Return False if the trial had to stop before the end."""
         if self._is_done:
             return True
         processor, first = kind(self._context), self._steps
@@ -231,7 +242,9 @@ class _Processing:
         return True
 
     def _must_stop(self, processor: TorchBatchProcessor) -> bool:
-        """Whether to stop here; a checkpoint is stored where one is due."""
+        """Return whether to stop after this batch. Store a checkpoint at every
+        `checkpoint_interval`.
+        """
         if self._core.preempt.must_stop_at_next_batch():
             return self._steps < self._length
         if self._steps % self._interval or self._steps == self._length:
@@ -241,12 +254,15 @@ class _Processing:
         return self._core.preempt.should_preempt()
 
     def _report_progress(self, share: float) -> None:
-        """Report how much is done, on the chief for all."""
+        """Report the share of processed batches, 0 to 1, on the chief."""
         if self._core.is_chief:
             self._core.train.report_progress(share)
 
     def _save(self, processor: TorchBatchProcessor) -> None:
-        """Store how far all processes are, once each has stored what it made."""
+        """Call `on_checkpoint_start`, wait for all processes, and store the progress on the chief.
+
+        Do nothing if a checkpoint has this progress already.
+        """
         if self._saved == self._steps and self._steps:
             return
         processor.on_checkpoint_start()
@@ -259,7 +275,11 @@ class _Processing:
             (folder / PROGRESS_FILE).write_text(json.dumps({"batch_completed": self._steps}))
 
     def _report(self, first: int) -> None:
-        """Report the reducers' metrics of the batches since this process began."""
+        """Report the metrics of the reducers over the batches since batch `first`.
+
+        Do nothing without new batches or reducers. Set `metric` to the searcher's metric if
+        present.
+        """
         if self._steps == first:
             return
         metrics = self._context.reducers.reduce(self._ranks, training=False)
@@ -272,7 +292,10 @@ class _Processing:
             self.metric = float(value)
 
     def _restored_steps(self) -> int:
-        """The batches of each process that an earlier run of this trial has completed."""
+        """Return the number of batches that each process completed in earlier runs, or 0.
+
+        Raises DetcloudError if the earlier run had another number of processes.
+        """
         spec = self._core.info
         latest = spec.latest_checkpoint
         if not isinstance(latest, CheckpointReference) or latest.trial_id != spec.trial_id:
@@ -280,9 +303,10 @@ class _Processing:
         metadata: Mapping[str, Any] = self._core.checkpoint.get_metadata(latest)
         workers = metadata.get(WORKERS, self._ranks.size)
         if workers != self._ranks.size:
+            writers = count_text(workers, "process", "processes")
             raise DetcloudError(
-                f"checkpoint {latest.uuid} is of {workers} processes and this run has "
-                f"{self._ranks.size}: start as many, or begin with a new experiment"
+                f"checkpoint {latest.uuid} was saved by {writers}, "
+                f"and this run has {self._ranks.size}: start {workers}, or create a new experiment"
             )
         return int(metadata.get("steps_completed", 0))
 
@@ -290,7 +314,11 @@ class _Processing:
 def _checked_options(
     options: dict[str, Any] | None, batch_size: int | None, checkpoint_interval: int
 ) -> dict[str, Any]:
-    """The arguments of the data loader; DetcloudError for those that decide the order."""
+    """Return the arguments of the data loader.
+
+    Raises DetcloudError for arguments that change the order, a second batch size, or a checkpoint
+    interval below 1.
+    """
     checked = dict(options or {})
     if isinstance(checkpoint_interval, bool) or checkpoint_interval < 1:
         raise DetcloudError(
@@ -325,8 +353,9 @@ def _limit(max_batches: int | None, length: int) -> int:
     if max_batches is None:
         return length
     if not 0 < max_batches <= length:
+        batches = count_text(length, "batch", "batches")
         print(
-            f"[detcloud] max_batches {max_batches} is not used: each process has {length} batches",
+            f"[detcloud] max_batches {max_batches} is not used: each process has {batches}",
             flush=True,
         )
         return length

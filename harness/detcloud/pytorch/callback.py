@@ -1,4 +1,4 @@
-"""Hooks into training: override what you need, return instances from `build_callbacks`."""
+"""Callbacks of training: override hooks, and return instances from `build_callbacks`."""
 
 from __future__ import annotations
 
@@ -9,89 +9,107 @@ import torch
 
 
 class PyTorchCallback:
-    """Hooks into training, which do nothing by default.
+    """The hooks of training. By default they do nothing.
 
-    A hook may omit its last arguments.
+    An overriding method may leave out its last parameters. Hooks run in every process of the trial;
+    hooks of storing a checkpoint run only on the chief, except `on_checkpoint_upload_end`.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
-        """Called before the data loaders are built, with the first batch and the checkpoint."""
+        """Called before the data loaders are built.
+
+        `first_batch_idx` is the number of trained batches. `checkpoint_uuid` is the checkpoint to
+        load, or None.
+        """
 
     def on_trial_shutdown(self) -> None:
-        """Called after the last workload of this process, also when training failed."""
+        """Called at the end of `fit`, even after an error."""
 
     def on_training_start(self) -> None:
-        """Called after a checkpoint was loaded, before the first batch."""
+        """Called after a checkpoint was loaded and before the first batch or validation."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Called before an epoch's first batch."""
+        """Called before the first batch of an epoch. Epochs count from 0."""
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """Called after an epoch's last batch."""
+        """Called after the last batch of an epoch."""
 
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Called after a training workload, with its averages and what each batch returned, in
-        which tensors are NumPy arrays.
+        """Called after a training workload was reported.
+
+        `avg_metrics` are the reported metrics. `batch_metrics` has the metrics of each batch of
+        this process, with NumPy arrays instead of tensors.
         """
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Called in `step_optimizer` before a step, with the parameters of its optimizer."""
+        """Called in `step_optimizer` before a step, with the optimizer's parameters.
+
+        Gradients are already averaged and, with `use_amp`, unscaled. The hook may change them.
+        """
 
     def on_validation_start(self) -> None:
         """Called before a validation."""
 
     def on_validation_epoch_start(self) -> None:
-        """Called before the first batch that `evaluate_batch` gets in a validation."""
+        """Called before the first call of `evaluate_batch` in a validation."""
 
     def on_validation_epoch_end(self, outputs: list[dict[str, Any]]) -> None:
-        """Called after a validation's last batch, with what `evaluate_batch` returned for each, in
-        which tensors are NumPy arrays.
+        """Called after the last call of `evaluate_batch` in a validation.
+
+        `outputs` has the metrics of each batch of this process, with NumPy arrays instead of
+        tensors.
         """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """Called after a validation with its reduced metrics, before they are reported: what the
-        chief's callbacks change or add is reported, and may be the searcher's metric.
+        """Called after a validation and before the report, with the reduced metrics.
+
+        The hook may change `metrics` in place. The chief's `metrics` are reported, and the searcher
+        uses them.
         """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called before the state in `checkpoint` is loaded."""
+        """Called with the state of a checkpoint before loading. The hook may change the state."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called before `checkpoint` is written; what is added must be tensors and plain data."""
+        """Called with the state before a checkpoint is written. The hook may add tensors and plain
+        data.
+        """
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """Called after the files were written; files added to the folder become part of it."""
+        """Called after the state was written. Files that the hook adds to the folder are stored
+        too.
+        """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """Called after the checkpoint was stored and reported."""
+        """Called after the checkpoint was stored and reported, in every process."""
 
-    # The names that some hooks had in Determined 0.12; both are called.
+    # Names of hooks in Determined 0.12. If a callback defines both names, both are called.
 
     def on_validation_step_start(self) -> None:
-        """Called before `on_validation_start`."""
+        """Former name of `on_validation_start`, which is called after this method."""
 
     def on_validation_step_end(self, metrics: dict[str, Any]) -> None:
-        """Called before `on_validation_end`."""
+        """Former name of `on_validation_end`, which is called after this method."""
 
     def on_checkpoint_end(self, checkpoint_dir: Path) -> None:
-        """Called before `on_checkpoint_write_end`."""
+        """Former name of `on_checkpoint_write_end`, which is called after this method."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state to keep in checkpoints: tensors and plain data."""
+        """Return the callback's state for checkpoints: tensors and plain data. By default empty."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` gave."""
+        """Restore a state that `state_dict` returned. Does nothing by default."""
 
 
 class FormerCallback(PyTorchCallback):
-    """A callback of Determined's, whose hooks get the names of folders instead of paths."""
+    """A callback of Determined's API, with folders as text instead of paths."""
 
 
 class ClipGradsL2Norm(PyTorchCallback):
-    """Clips the gradients of every step to a norm."""
+    """Clips the gradients of each optimizer step to the total norm `clip_value`."""
 
     def __init__(self, clip_value: float) -> None:
         self._clip_value = clip_value
@@ -101,7 +119,7 @@ class ClipGradsL2Norm(PyTorchCallback):
 
 
 class ClipGradsL2Value(PyTorchCallback):
-    """Clips each number of the gradients of every step to a range around 0."""
+    """Clips each element of the gradients of each step to -`clip_value` to `clip_value`."""
 
     def __init__(self, clip_value: float) -> None:
         self._clip_value = clip_value

@@ -1,8 +1,7 @@
-"""Trials made again from a checkpoint's files, in any process."""
+"""Loading trials from a checkpoint's files, in any process."""
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,17 +12,23 @@ from detcloud.compatibility.functions import import_from_path
 from detcloud.core.context import context_without_cluster
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.former_trial import to_current_form
-from detcloud.pytorch.optimization import rename_former_parts
+from detcloud.pytorch.optimization import MODELS, rename_former_parts
+from detcloud.pytorch.original_checkpoint import (
+    check_readable,
+    read_load_data,
+    read_state,
+    state_path,
+)
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE, STATE_FILE
+from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE, METADATA_FILE
 from detcloud.shared.trial_directory import TrialSpec
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 class CheckpointLoadContext(PyTorchTrialContext):
-    """A context for a trial that is not trained: it reports nothing and knows no other process."""
+    """A context without training: nothing is reported, and other processes are not contacted."""
 
     def __init__(
         self, hparams: dict[str, Any] | None = None, exp_conf: dict[str, Any] | None = None
@@ -45,14 +50,23 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> PyTorchTrial:
-    """A trial with the weights of a checkpoint, whose files lie at `path`.
+    """Create a trial with the weights of a checkpoint, from the checkpoint's files at `path`.
 
-    Without `trial_class` the class is imported from the checkpoint's own code: that runs it, so
-    trust the checkpoint. `trial_kwargs` go to the class behind the context; the others to
-    torch.load, which takes tensors and plain data only unless they have `weights_only=False`.
+    Checkpoints of Determined are read, too. Reading the state runs no code unless
+    `weights_only=False` is passed or TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set.
+
+    Args:
+        trial_class: the class of the trial. With None, the class is imported from the code in the
+            checkpoint. That runs this code, so trust the checkpoint.
+        trial_kwargs: arguments of the class after the context.
+        torch_load_kwargs: arguments of torch.load, like the further `kwargs`, which replace them.
+
+    Raises DetcloudError if the files are no checkpoint of a PyTorchTrial, the class cannot be
+    imported, the state cannot be read, or the weights do not fit the models.
     """
     folder = Path(path)
-    load_data = _read_load_data(folder)
+    load_data = read_load_data(folder)
+    _check_kind(folder, load_data)
     context = CheckpointLoadContext(load_data.get("hparams"), load_data.get("experiment_config"))
     code = folder / CODE_FOLDER
     script_folder = str(load_data.get("script_folder") or "")
@@ -60,24 +74,24 @@ def load_trial_from_checkpoint_path(
         kind: Any = trial_class or _stored_class(folder, load_data)
         trial: PyTorchTrial = kind(context, **(trial_kwargs or {}))
         to_current_form(trial, context)
-    options = {"map_location": "cpu", "weights_only": True, **(torch_load_kwargs or {}), **kwargs}
+    path = state_path(folder)
     try:
-        state = torch.load(folder / STATE_FILE, **options)
-    except Exception as error:
-        raise DetcloudError(f"{folder / STATE_FILE} cannot be read: {error}") from error
-    context.optimization.load_models(rename_former_parts(state))
+        state = read_state(path, **{**(torch_load_kwargs or {}), **kwargs})
+    except DetcloudError as error:
+        raise DetcloudError(f"{path}: {error}") from error
+    state = rename_former_parts(state)
+    check_readable(state, MODELS)
+    context.optimization.load_models(state)
     return trial
 
 
-def _read_load_data(folder: Path) -> dict[str, Any]:
-    place = folder / LOAD_FILE
-    if not place.exists():
-        return {}
-    try:
-        load_data = json.loads(place.read_bytes())
-    except ValueError as error:
-        raise DetcloudError(f"{place} is not JSON: {error}") from None
-    return load_data if isinstance(load_data, dict) else {}
+def _check_kind(folder: Path, load_data: dict[str, Any]) -> None:
+    kind = load_data.get("trial_type") or "PyTorchTrial"
+    if kind != "PyTorchTrial":
+        raise DetcloudError(
+            f"{folder} is a checkpoint of a {kind} ({LOAD_FILE}): load_trial_from_checkpoint_path"
+            " reads those of a PyTorchTrial"
+        )
 
 
 def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
@@ -85,8 +99,9 @@ def _stored_class(folder: Path, load_data: dict[str, Any]) -> Any:
     module, _, path = place.partition(":")
     if not path:
         raise DetcloudError(
-            f"{folder} does not say which class it is of ({LOAD_FILE}, trial_cls_spec): give "
-            "load_trial_from_checkpoint_path a trial_class"
+            f"{folder} does not say which class it is of ({LOAD_FILE}, trial_cls_spec; or"
+            f" {METADATA_FILE}, experiment_config.entrypoint): give"
+            " load_trial_from_checkpoint_path a trial_class"
         )
     try:
         found: Any = import_module(module)

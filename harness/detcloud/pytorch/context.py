@@ -1,4 +1,4 @@
-"""The context of a PyTorchTrial, with all that a trial may ask and wrap, and `init`."""
+"""The context of a PyTorchTrial: facts about the trial and wrapped objects, and `init`."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def init(
     aggregation_frequency: int | None = None,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[PyTorchTrialContext]:
-    """A trial's context, with the generators seeded and torch set up to be deterministic.
+    """Yield the context of a trial, with seeded generators and deterministic algorithms.
 
-    `exp_conf` and `checkpoint_dir` are for runs without a cluster; on one, its specification holds
-    instead, as it does where `hparams` are missing. A worker of a launcher finds the others by
-    itself; any other process of several needs `distributed`. `aggregation_frequency` goes before
-    that of the configuration's `optimizations`; without `enable_tensorboard_logging` reported
-    numbers are not written as event files.
+    `hparams` replaces the trial's hyperparameters unless None. The configuration `exp_conf` and
+    `checkpoint_dir` only apply without a cluster. Workers of a launcher find each other; any other
+    group of processes needs `distributed`. `aggregation_frequency` replaces the configuration's.
+    Without `enable_tensorboard_logging`, reported metrics are not written as event files. The
+    block's end and errors are handled as by `detcloud.core.init`.
     """
     with core.init(
         hparams=hparams,
@@ -70,7 +70,7 @@ def init(
         if core_context.info.threads is not None:
             torch.set_num_threads(core_context.info.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        # Filling every fresh tensor would cost small models much and changes no result.
+        # Filling new tensors would slow small models down and changes no result.
         deterministic: Any = torch.utils.deterministic
         deterministic.fill_uninitialized_memory = False
         seed_all(core_context.info.trial_seed)
@@ -84,7 +84,7 @@ def init(
 
 
 class PyTorchTrialContext:
-    """One trial's hyperparameters, wrapped objects and position in its training."""
+    """A trial's hyperparameters, wrapped objects and position in training."""
 
     def __init__(
         self, core_context: core.Context, aggregation_frequency: int | None = None
@@ -109,7 +109,7 @@ class PyTorchTrialContext:
         TRIAL_FOLDER.set(self.get_tensorboard_path)
         self._initial_batch = 0
         self._batch_idx = 0
-        # Trials written for Determined read it by this name.
+        # Trials written for Determined read this attribute.
         self._epoch_len = 1
         self._has_stepped = False
         self._stop_requested = self._is_told_of_batch_size = False
@@ -119,9 +119,9 @@ class PyTorchTrialContext:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
-        """A context without a cluster, to try a trial's methods in a script or a notebook.
+        """Return a context without a cluster, to try a trial's methods in a script or notebook.
 
-        Of a hyperparameter's range it has the first value.
+        A range of a hyperparameter becomes the first value. The context is closed at exit.
         """
         hparams = first_hparams(config.get("hyperparameters") or {})
         block = init(hparams=hparams, exp_conf=config)
@@ -130,11 +130,13 @@ class PyTorchTrialContext:
         return context if cls is PyTorchTrialContext else cls(context.core)
 
     def __getattr__(self, name: str) -> Any:
-        """A method under its former name, and what Determined's contexts had besides."""
+        """Return a method by a former name, or Determined's `env` or `hvd_config`, else
+        AttributeError.
+        """
         if name in ("env", "hvd_config"):
             info = self.core.info
             made = Environment(info) if name == "env" else read_horovod_settings(info.config)
-            # The same at every look, since code may change it.
+            # Kept, since code may change the object.
             setattr(self, name, made)
             return made
         if name not in FORMER_NAMES:
@@ -147,7 +149,7 @@ class PyTorchTrialContext:
         return self.core.info.hparams
 
     def get_hparam(self, name: str) -> Any:
-        """Raises InvalidValue for a name the configuration does not have."""
+        """Return a hyperparameter. Raises InvalidValue if the configuration lacks the name."""
         hparams = self.core.info.hparams
         if name not in hparams:
             known = ", ".join(sorted(hparams)) or "none"
@@ -158,11 +160,15 @@ class PyTorchTrialContext:
         return hparams[name]
 
     def get_global_batch_size(self) -> int:
-        """Records in one batch: that hyperparameter, rounded down to a multiple of the slots."""
+        """Return `get_per_slot_batch_size()` times the number of slots."""
         return self.get_per_slot_batch_size() * self.distributed.size
 
     def get_per_slot_batch_size(self) -> int:
-        """Records in one slot's share of a batch, rounded down."""
+        """Return `global_batch_size` divided by the slots. Print once if rounded down.
+
+        Raises InvalidValue unless this hyperparameter is an integer of at least the number of
+        slots.
+        """
         size, slots = self.get_hparam("global_batch_size"), self.distributed.size
         if isinstance(size, bool) or not isinstance(size, int) or size < slots:
             raise InvalidValue(
@@ -194,34 +200,30 @@ class PyTorchTrialContext:
         return self.core.info.trial_seed
 
     def get_tensorboard_path(self) -> Path:
-        """The folder of the trial's event files, which has every reported number already.
-
-        Of a process that is not the chief a folder of its own, of which nothing is kept.
-        """
+        """Return the folder of event files. Only the chief's folder is stored with the trial."""
         return self.core.train.get_tensorboard_path()
 
     def get_tensorboard_writer(self) -> Any:
-        """torch's SummaryWriter for that folder, the same one at every call."""
+        """Return torch's SummaryWriter for `get_tensorboard_path()`, at every call the same."""
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
 
     @accept_names(enable_tensorboard_logging="enable")
     def set_enable_tensorboard_logging(self, enable: bool) -> None:
-        """Write reported numbers as event files, or do not."""
+        """Set whether reported metrics are written as event files."""
         mode = TensorboardMode.AUTO if enable else TensorboardMode.MANUAL
         self.core.train.tensorboard_mode = mode
 
     def get_enable_tensorboard_logging(self) -> bool:
         return self.core.train.tensorboard_mode is TensorboardMode.AUTO
 
-    # Objects that the trial wraps, and what the context does with them.
+    # Objects that the trial wraps.
 
     def wrap_model(self, model: Model) -> Model:
-        """Move the model to the device; its weights become part of every checkpoint.
+        """Move the model to the device, add it to checkpoints, and return the model to train.
 
-        Of several processes each gets a model whose gradients are averaged over all of them, and
-        that otherwise is the one given.
+        With several processes, this model averages gradients over all processes.
         """
         moved = model.to(self.device)
         wrapped: Any = distribute_model(moved, self.device, self._bucket_mib)
@@ -238,11 +240,11 @@ class PyTorchTrialContext:
         fp16_compression: bool | None = None,
         average_aggregated_gradients: bool | None = None,
     ) -> Optimizer:
-        """Keep the optimizer's state in checkpoints.
+        """Add the optimizer's state to checkpoints, and return the optimizer.
 
-        `fp16_compression` has the gradients of its models exchanged in half precision, and
-        `average_aggregated_gradients` goes before the setting of that name. As many backward passes
-        as you like may come before a step: `backward_passes_per_step` changes nothing.
+        With `fp16_compression`, models with these parameters exchange gradients in half precision.
+        `average_aggregated_gradients` replaces the configured value for this optimizer.
+        `backward_passes_per_step` changes nothing, but DetcloudError if below 1.
         """
         if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
             raise DetcloudError(
@@ -260,7 +262,10 @@ class PyTorchTrialContext:
     def wrap_lr_scheduler(
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
-        """Register a scheduler, which the Trainer steps at every `frequency`th `step_mode`."""
+        """Step the scheduler at every `frequency`th event of `step_mode`, and return the scheduler.
+
+        Raises DetcloudError for invalid arguments and for an optimizer that is not wrapped.
+        """
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not self.optimization.is_wrapped(optimizer):
             raise DetcloudError(
@@ -271,10 +276,10 @@ class PyTorchTrialContext:
         return lr_scheduler
 
     def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
-        """Keep the scale of mixed-precision gradients in checkpoints; a trial has one scaler.
+        """Add the scaler of mixed precision to checkpoints, and return the scaler.
 
-        Give it to `step_optimizer`, after its `unscale_` where gradients are clipped, and call its
-        `update` after that.
+        Pass the scaler to `step_optimizer`, then call `update`. To clip gradients, call `unscale_`
+        before. Raises DetcloudError at a second call.
         """
         if self.optimization.scaler is not None:
             raise DetcloudError("wrap_scaler was called twice: a trial has one scaler")
@@ -282,19 +287,17 @@ class PyTorchTrialContext:
         return scaler
 
     def to_device(self, data: Any) -> Any:
-        """The data with all that has a method `to` in its structures on the trial's device."""
+        """Return nested data with all tensors and arrays on the trial's device."""
         return move_to_device(data, self.device)
 
     def batch_mover(self) -> Callable[[Any], Any]:
-        """The function that makes of a loader's batch the trial's: moved, unless it moves its own
-        batches.
-        """
+        """Return the function that moves batches to the device, or changes nothing if disabled."""
         if not self.experimental.moves_batches:
             return lambda batch: batch
         return self._moved_from_cpu if self.device.type == "cpu" else self.to_device
 
     def _moved_from_cpu(self, batch: Any) -> Any:
-        """The batch where it is the usual list of tensors on the CPU, else what it is moved to."""
+        """Return a list of CPU tensors unchanged, and move any other batch to the device."""
         if type(batch) is list:
             for value in batch:
                 if type(value) is not torch.Tensor or not value.is_cpu:
@@ -310,15 +313,16 @@ class PyTorchTrialContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Make a metric that the trial collects itself part of what is reported.
+        """Report a metric that the trial collects over batches and processes; return the reducer.
 
-        Of a function, which gets the list of all values of all processes, a reducer is made whose
-        `update(value)` takes one. Without a `name` it gives a dictionary of metrics.
+        `reducer` is a MetricReducer, a subclass, or a function of the list of all values that calls
+        of the returned reducer's `update(value)` add. Without `name`, it must return a dict of
+        metrics. Raises InvalidType for another object, InvalidValue for a reducer wrapped twice.
         """
         return self.reducers.wrap(reducer, name, for_training, for_validation)
 
     def use_amp(self, reason: str) -> None:
-        """Run batches in autocast and scale their gradients; `reason` is who asked for it."""
+        """Run batches in autocast and scale gradients. `reason` names the setting for the log."""
         if not self.precision.is_automatic:
             self.precision.make_automatic(reason)
             on_gpu = self.device.type == "cuda"
@@ -326,7 +330,7 @@ class PyTorchTrialContext:
 
     @accept_names(to_wrap="model")
     def autocast_forward_pass(self, model: Model) -> Model:
-        """The model, whose forward pass runs in autocast from now on, on a GPU."""
+        """Change the model so that the forward pass runs in autocast on a GPU; return the model."""
         self.precision.wrap_forward(model)
         return model
 
@@ -338,9 +342,10 @@ class PyTorchTrialContext:
         opt_level: str = "O1",
         **options: Any,
     ) -> Any:
-        """Set up apex's mixed precision, where it is installed: `apex.amp.initialize`.
+        """Return models and optimizers after `apex.amp.initialize` with mixed precision.
 
-        Takes and returns one model and one optimizer, or lists of them, all of them wrapped.
+        Return both unchanged if not `enabled`. Raises DetcloudError after `use_amp` or without
+        apex.
         """
         if self.precision.is_automatic:
             raise DetcloudError(
@@ -351,16 +356,16 @@ class PyTorchTrialContext:
         )
 
     def set_profiler(self, *arguments: Any, **options: Any) -> None:
-        """Profile training with torch.profiler.profile, to which the arguments go.
+        """Profile training with torch.profiler.profile, which gets the arguments.
 
-        Traces are written to the folder of the event files, unless `on_trace_ready` is given.
+        By default, traces are written to the folder of event files (`on_trace_ready`).
         """
         folder = str(self.get_tensorboard_path())
         options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
         self._profiler = torch.profiler.profile(*arguments, **options)
 
     def profile_training(self) -> AbstractContextManager[Any]:
-        """The block in which batches are profiled, where the trial has asked for it."""
+        """Return the block that profiles batches, or an empty block without `set_profiler`."""
         return self._profiler if self._profiler is not None else nullcontext()
 
     def backward(
@@ -370,7 +375,7 @@ class PyTorchTrialContext:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients, of the scaled loss where mixed precision is automatic."""
+        """Compute the gradients of `loss`, scaled if mixed precision is automatic or apex's."""
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
         if not self.precision.uses_apex:
@@ -391,7 +396,12 @@ class PyTorchTrialContext:
         auto_zero_grads: bool = True,
         scaler: GradScaler | None = None,
     ) -> None:
-        """Step the optimizer once for every `optimizations.aggregation_frequency` batches."""
+        """Step the optimizer at every `optimizations.aggregation_frequency`th batch.
+
+        Before, gradients are averaged and passed to hooks and `clip_grads`; after,
+        `auto_zero_grads` sets them to None. DetcloudError if this is False and several batches make
+        a step.
+        """
         precision, optimization = self.precision, self.optimization
         if scaler is None and precision.is_automatic:
             scaler = optimization.scaler
@@ -404,8 +414,6 @@ class PyTorchTrialContext:
             precision.step_parameters(optimizer) if precision.uses_apex else None,
             unscales=precision.is_automatic,
         )
-
-    # The wrapped objects, and the former names of the first of each.
 
     @property
     def models(self) -> list[torch.nn.Module]:
@@ -420,7 +428,7 @@ class PyTorchTrialContext:
         return [scheduler for scheduler, _, _ in self.optimization.schedulers]
 
     def get_model(self) -> torch.nn.Module:
-        """The first model that was wrapped, or that `build_model` gave."""
+        """Return the model that was wrapped first. Raises DetcloudError without a model."""
         return _first_object(self.models, "model")
 
     def get_optimizer(self) -> torch.optim.Optimizer:
@@ -430,7 +438,7 @@ class PyTorchTrialContext:
         return next(iter(self.lr_schedulers), None)
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """End the trial after the current workload, with a checkpoint, if True."""
+        """Set whether to end the trial after this workload. Raises InvalidType unless a bool."""
         if not isinstance(stop_requested, bool):
             raise InvalidType(f"stop_requested is {stop_requested!r}: expected True or False")
         self._stop_requested = stop_requested
@@ -441,15 +449,17 @@ class PyTorchTrialContext:
     # The position in training.
 
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Set the batch in training; the Trainer calls it before each."""
+        """Set the number of the batch in training. The Trainer calls this before each batch."""
         self._batch_idx, self._epoch_len = batch_idx, epoch_length
 
     def set_initial_batch(self, batch_idx: int) -> None:
-        """Set the first batch to train; the Trainer calls it before it asks for the loaders."""
+        """Set the first batch to train. The Trainer calls this before the loaders are built."""
         self._initial_batch = batch_idx
 
     def finish_batch(self) -> None:
-        """Do what follows a batch; the Trainer calls it."""
+        """Update an automatic scaler after a step, and advance the profiler. The Trainer calls
+        this.
+        """
         if self._has_stepped and self.precision.is_automatic:
             scaler = self.optimization.scaler
             if scaler is not None:
@@ -459,27 +469,27 @@ class PyTorchTrialContext:
             self._profiler.step()
 
     def close(self) -> None:
-        """Close the writer of event files, if the trial has asked for it."""
+        """Close the writer of event files. Do nothing without a writer."""
         if self._tensorboard_writer is not None:
             self._tensorboard_writer.close()
 
     def get_initial_batch(self) -> int:
-        """The number of batches that were trained when this process began."""
+        """Return the number of batches that were trained before this process began."""
         return self._initial_batch
 
     def current_train_batch(self) -> int:
-        """The number of the batch in training, counted from the trial's start."""
+        """Return the number of the batch in training since the trial's start, from 0."""
         return self._batch_idx
 
     def current_train_epoch(self) -> int:
         return self._batch_idx // self._epoch_len
 
     def is_epoch_start(self) -> bool:
-        """Whether the batch in training is its epoch's first."""
+        """Return whether the batch in training is the first of an epoch."""
         return self._batch_idx % self._epoch_len == 0
 
     def is_epoch_end(self) -> bool:
-        """Whether the batch in training is its epoch's last."""
+        """Return whether the batch in training is the last of an epoch."""
         return (self._batch_idx + 1) % self._epoch_len == 0
 
 

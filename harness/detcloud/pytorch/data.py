@@ -1,4 +1,4 @@
-"""The data loader, whose order depends on the trial's seed and the batch's number alone."""
+"""The data loader. Its order depends only on the trial's seed and the number of the batch."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from detcloud.pytorch.generators import (
 from detcloud.pytorch.samplers import FixedShuffleSampler, adapt_batch_sampler
 from detcloud.shared.errors import InvalidCall, InvalidValue
 
-# Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
+# Samplers that draw only from their `generator`, so that no epoch must be computed ahead.
 _SEEDED_SAMPLERS = (RandomSampler, SequentialSampler, FixedShuffleSampler)
 _PLAIN_BATCHES = (BatchSampler, list)
-# As traces name it in which torch's iterator loads batches.
+# The name of loading a batch in the traces of torch's profiler.
 _PROFILED_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
@@ -43,7 +43,7 @@ Batches = BatchSampler | list[list[int]]
 
 
 def derived_seed(*parts: int | str) -> int:
-    """A seed in [0, 2^63) for one purpose: the same parts give the same seed on every machine."""
+    """Return a seed in [0, 2^63) for `parts`. Equal parts give the same seed on every machine."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -51,11 +51,12 @@ def derived_seed(*parts: int | str) -> int:
 class DataLoader:
     """A data loader for map-style datasets, with torch's arguments, that can start at any batch.
 
-    The order of a pass comes from the trial's seed and the pass's number: from a shuffle, or from a
-    `sampler`, which draws from generators seeded for it and may have `set_epoch`. A pass is an
-    epoch, unless a sampler gives more or fewer batches than its length says: an epoch has as many
-    as that, and passes follow each other as they are. Random augmentation in worker processes is
-    seeded for each batch, so it does not depend on the workers' number.
+    The order of a pass depends on the trial's seed and the number of the pass. It comes from a
+    shuffle or from a `sampler`. A sampler draws from generators that are seeded for the pass, and
+    its `set_epoch`, if any, is called. An epoch has as many batches as the sampler's length says. A
+    sampler that yields more or fewer batches makes passes that are longer or shorter than epochs.
+    Random augmentation in worker processes is seeded for each batch, so that it does not depend on
+    the number of workers.
     """
 
     def __init__(  # noqa: PLR0913 - torch's own, at their places.
@@ -75,9 +76,11 @@ class DataLoader:
         generator: torch.Generator | None = None,
         **options: Any,
     ) -> None:
-        """`options` go to torch's DataLoader, and `generator` is not used, as a line says.
+        """Create a loader. `options` go to torch's DataLoader.
 
-        Raises InvalidValue for what cannot be repeated.
+        A `generator` is ignored with a printed notice, because the order comes from the trial's
+        seed. Raises InvalidValue for a dataset or sampler without a length, for arguments that
+        exclude each other, and for a loader without batches.
         """
         _check_arguments(dataset, shuffle, sampler)
         if generator is not None:
@@ -128,18 +131,21 @@ class DataLoader:
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> TorchDataLoader[Any]:
-        """torch's own loader over the share of one process, from its batch `skip` on."""
+        """Return torch's own loader over a process's share without the first `skip` batches.
+
+        With `repeat`, the loader never ends.
+        """
         batches: Any = adapt_batch_sampler(self._batches, repeat, skip, num_replicas, rank)
         return TorchDataLoader(
             self.dataset, batch_sampler=batches, num_workers=self.num_workers, **self._options
         )
 
     def __len__(self) -> int:
-        """The number of batches in one epoch; of a share, those of the largest one."""
+        """Return the number of batches in an epoch; for a share, of the largest share."""
         return -(-len(self._batches) // self._size)
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of one pass, always in the same order."""
+        """Return an iterator over a single pass, which has the same order every time."""
         return self._iterate(0, passes=1)
 
     @property
@@ -147,26 +153,29 @@ class DataLoader:
         return self._size > 1
 
     def pass_length(self) -> int:
-        """Count the batches that `__iter__` gives; of a share, those of the largest one."""
+        """Count the batches of a pass; for a share, of the largest share."""
         order = _BatchOrder(self._sampler, self._batches, seed=0, passes=1, adds_seeds=False)
         whole = sum(1 for _ in order) if order.is_estimate else len(self._batches)
         return -(-whole // self._size)
 
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
-        """Batches without end, starting with number `first` since the trial's start."""
+        """Return an endless iterator over batches, from number `first` since the trial's start.
+
+        `seed` decides the order.
+        """
         return self._iterate(seed, first=first)
 
     def share(self, rank: int, size: int) -> DataLoader:
-        """The batches of one of `size` processes: of all batches in their order, each `size`th.
+        """Return a copy that loads the share of process `rank`: every `size`th batch.
 
-        The order goes on over the epochs' ends, so that no process is ever without a batch.
+        The count continues over the ends of epochs, so that every process always has a batch.
         """
         part = copy.copy(self)
         part._rank, part._size = rank, size
         return part
 
     def first_batches(self, count: int) -> DataLoader:
-        """A copy of the loader that has its first batches alone."""
+        """Return a copy of the loader with only the first `count` batches of a pass."""
         part = copy.copy(self)
         part._batches = list(islice(iter(self._batches), count))
         return part
@@ -186,7 +195,7 @@ class DataLoader:
             _WorkerDataset(self.dataset) if workers else self.dataset,
             batch_sampler=order,
             num_workers=workers,
-            # A generator of its own: torch's loader would draw from the one that training uses.
+            # Without a generator, torch's loader would draw from the generator of the training.
             generator=torch.Generator().manual_seed(derived_seed(seed, "workers")),
             **self._options,
         )
@@ -194,16 +203,16 @@ class DataLoader:
 
     @property
     def _needs_torch(self) -> bool:
-        """Whether torch's own iterator does more than to load one batch after the other."""
+        """Whether torch's own iterator is needed: for workers, pinned memory or a data pipe."""
         pins = bool(self._options.get("pin_memory"))
         return self.num_workers > 0 or pins or isinstance(self.dataset, MapDataPipe)
 
 
 def _loaded_batches(loader: TorchDataLoader[Any]) -> Iterator[Any]:
-    """The batches of a loader without workers, as torch's own iterator gives them.
+    """Yield the batches of a loader without workers, equal to those of torch's own iterator.
 
-    That marks each batch for the profiler, also where none runs, which takes longer than all that
-    the training loop does in a batch (docs/benchmarks.md, `training`).
+    Batches are marked for the profiler only if a profiler runs. torch's iterator marks them always.
+    That takes longer than the rest of the training loop (docs/benchmarks.md, `training`).
     """
     dataset: Any = loader.dataset
     order: Any = loader.batch_sampler
@@ -222,13 +231,13 @@ def _records(dataset: Any, get_items: Callable[[Any], Any] | None, indices: Any)
 
 
 class _Batch(list[int]):
-    """The indices of one batch and the seed of its augmentation."""
+    """The indices of a batch, with the seed for the random augmentation."""
 
     seed: int
 
 
 class _BatchOrder(Sampler[list[int]]):
-    """The order of batches over all passes, from number `first` on."""
+    """The order of batches over all passes, or `passes` of them, from batch `first` on."""
 
     def __init__(
         self,
@@ -241,9 +250,10 @@ class _BatchOrder(Sampler[list[int]]):
         adds_seeds: bool,
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        """`adds_seeds` gives each batch the seed that worker processes need.
+        """Store the arguments.
 
-        Of all batches from number `first` on, `share` (rank, size) takes those of one process.
+        With `adds_seeds`, each batch is a `_Batch` with a seed for worker processes. `share` is
+        (rank, size): of all batches, only every `size`th is yielded.
         """
         self._share = share
         self._sampler, self._batches, self._adds_seeds = sampler, batches, adds_seeds
@@ -252,18 +262,18 @@ class _BatchOrder(Sampler[list[int]]):
         is_list = type(batches) is list
         self._is_seeded = is_list or (is_plain and type(sampler) in _SEEDED_SAMPLERS)
         is_torchs = type(sampler).__module__.partition(".")[0] == "torch"
-        # Whether passes may have more or fewer batches than the length says: it is a user's code.
+        # A user's sampler may yield more or fewer batches than its length says.
         self.is_estimate = not self._is_seeded and not (is_plain and is_torchs)
 
     def __iter__(self) -> Iterator[list[int]]:
         rank, size = self._share
         adds_seeds, length = self._adds_seeds, len(self._batches)
-        # Passes whose length is an estimate are gone through, to count their batches.
+        # If the length of passes is an estimate, earlier passes are run to count their batches.
         done = 0 if self.is_estimate else self._first // length
         start = done * length
         while self._passes is None or done < self._passes:
             self._start_pass(done)
-            # Of all batches since the trial's start each process has every `size`th.
+            # Batches are distributed by their number since the trial's start.
             ours, skipped = (rank - start) % size, self._first - start
             number = -1
             for number, indices in enumerate(self._pass_batches(done)):
@@ -290,12 +300,12 @@ class _BatchOrder(Sampler[list[int]]):
                 sampler.set_epoch(number)
 
     def _pass_batches(self, number: int) -> Iterator[list[int]]:
-        """The batches of one pass, drawn without moving the generators that training uses."""
+        """Yield the batches of a pass without changing the random generators of the training."""
         if self._is_seeded:
             yield from self._batches
             return
-        # A sampler of the user's may draw from the generators that training uses, now or later,
-        # and never end: it has them to itself for an epoch's batches at a time.
+        # A user's sampler may draw from the generators of the training at any time, and may never
+        # end. So an epoch's batches are drawn at a time, with the generators preserved.
         length = len(self._batches)
         with preserve_state():
             seed_all(derived_seed(self._seed, "sampler", number) % 2**32)
@@ -313,7 +323,7 @@ class _BatchOrder(Sampler[list[int]]):
 
 
 class _WorkerDataset(Dataset[Any]):
-    """The dataset as worker processes use it, which seed their own generators for each batch."""
+    """The dataset in worker processes, which seeds the generators for each batch."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
@@ -331,7 +341,7 @@ def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
     sized: Any = dataset
     if shuffle:
         return RandomSampler(sized)
-    # A cached data set may have an order of its own.
+    # A cached data set may choose the order.
     sampler_of: Callable[[], Sampler[int] | None] = getattr(
         dataset, "default_sampler", lambda: None
     )

@@ -1,10 +1,10 @@
-"""Models whose gradients are averaged over several processes, however the code uses them.
+"""Models that average gradients over several processes, for any use by the trial's code.
 
-Torch's DistributedDataParallel averages in the backward pass, while it goes on, but only in a pass
-after a call of the model, and only where the pass reaches every parameter. If the code calls a part
-or a method instead, ranks keep gradients of their own, and a parameter that gets none is an error.
-Horovod, by which Determined trained, averaged before a step whatever there was. So is a model that
-is used like that, from the first such batch on (decision 0088).
+Torch's DistributedDataParallel averages during the backward pass. It does so only after a call of
+the whole model, and only if the pass reaches every parameter. If the code calls a part or a method
+instead, each rank keeps gradients of its own. A parameter without a gradient is an error. Horovod,
+which Determined used, averaged before a step in all cases. So does a model here, from the first
+batch that DistributedDataParallel cannot average (decision 0088).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from detcloud.shared.errors import DetcloudError
 
-# How long ranks wait for each other until all have found the same.
+# How long ranks wait until all ranks have found an omission.
 AGREEMENT_SECONDS = 60
 _UNREACHED = "a backward pass does not reach all of its parameters"
 _UNSEEN = "the code calls a part or a method of it, or passes backward twice after one call"
 
 
 class _BatchUse:
-    """How a batch used a model. Modules are slow to set an attribute of, which every batch does."""
+    """The use of a model in a batch. Setting an attribute of a Module would be slow."""
 
     __slots__ = (
         "awaits_first",
@@ -39,9 +39,9 @@ class _BatchUse:
 
     def __init__(self) -> None:
         self.is_averaged = True
-        """Whether the backward passes of the batch average."""
+        """Whether the backward passes of this batch average gradients."""
         self.was_called = self.was_missed = False
-        """Whether the batch called the model, and whether a gradient came that was not averaged."""
+        """Whether the batch called the model, and whether a gradient was not averaged."""
         self.awaits_first = self.awaits_last = False
         """Whether the next gradient of the first or the last parameter is averaged."""
         self.is_over = True
@@ -67,21 +67,21 @@ class _BatchUse:
 
 
 class DistributedModel(DistributedDataParallel):
-    """A model whose gradients are averaged over all processes; its weights are named as alone.
+    """A model that averages gradients over all processes. Parameters have the names of `module`.
 
-    Without gradients it is the model itself, so that ranks may evaluate as many batches as they
-    like.
+    Without gradients, calls go to `module` directly, so that ranks may evaluate different numbers
+    of batches. Unknown attributes are those of `module`.
     """
 
     is_compressed = False
     averages_at_step = False
-    """Whether `settle` averages the gradients, and the backward pass does not."""
+    """Whether `settle` averages the gradients instead of the backward pass."""
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(module, **options)
         trained = [one for one in module.parameters() if one.requires_grad]
         self._use = _BatchUse()
-        # Two stand for all: each hook costs time in every pass.
+        # Two parameters represent all, because each hook costs time in every pass.
         first: Any = trained[0]
         last: Any = trained[-1]
         first.register_post_accumulate_grad_hook(self._use.note_first_gradient)
@@ -93,7 +93,8 @@ class DistributedModel(DistributedDataParallel):
             return self.module(*inputs, **options)
         if self.require_backward_grad_sync:
             if not self._use.is_over and self._is_unfinished():
-                # What the pass before reached belongs to a step of another optimizer.
+                # The previous backward pass did not reach all parameters. Its gradients belong to
+                # the step of another optimizer.
                 self._average_at_steps(_UNREACHED)
                 return self.module(*inputs, **options)
             self._use.note_call()
@@ -101,15 +102,20 @@ class DistributedModel(DistributedDataParallel):
         return averaging(*inputs, **options)
 
     def begin_batch(self, *, is_step: bool) -> None:
-        """Average the gradients of a batch only if a step follows it."""
+        """Begin a batch.
+
+        Its gradients are averaged only if an optimizer step follows (`is_step`).
+        """
         if self.require_backward_grad_sync != is_step:
             self.require_backward_grad_sync = is_step
         self._use.begin(is_averaged=is_step)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the backward passes of this batch have averaged all gradients, as almost always:
-        then `settle` has nothing to do.
+        """Whether the backward passes of this batch have averaged all gradients, as in most
+        batches.
+
+        If so, `settle` has nothing to do.
         """
         use = self._use
         if self.averages_at_step or not use.was_called or use.was_missed:
@@ -118,10 +124,12 @@ class DistributedModel(DistributedDataParallel):
         return use.is_over
 
     def settle(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Average the gradients of parameters over the processes, unless the backward passes of
-        this batch have done so; every rank calls it, before a step.
+        """Average the parameters' gradients over processes unless the backward passes have done so.
 
-        Raises DetcloudError where the ranks do not find the same within AGREEMENT_SECONDS.
+        Every rank calls this method before a step. If the backward passes missed gradients, all
+        later batches are averaged here.
+
+        Raises DetcloudError if the ranks do not agree within AGREEMENT_SECONDS.
         """
         if not self.averages_at_step:
             reason = self._find_omission(parameters)
@@ -143,7 +151,7 @@ class DistributedModel(DistributedDataParallel):
         return self.module.load_state_dict(*arguments, **options)
 
     def _find_omission(self, parameters: Sequence[torch.nn.Parameter]) -> str:
-        """Why gradients of this batch were not averaged, "" if they were."""
+        """Return why gradients of this batch were not averaged, or "" if they were."""
         if self._is_unfinished():
             return _UNREACHED
         use = self._use
@@ -151,7 +159,7 @@ class DistributedModel(DistributedDataParallel):
         return _UNSEEN if has_own or use.was_missed else ""
 
     def _is_unfinished(self) -> bool:
-        """Whether the last backward pass left parameters out, so that none were averaged."""
+        """Return whether the last backward pass missed parameters, so that nothing was averaged."""
         untyped: Any = self
         try:
             untyped._check_reducer_finalized()
@@ -160,11 +168,14 @@ class DistributedModel(DistributedDataParallel):
         return False
 
     def _average_at_steps(self, reason: str) -> None:
-        """Leave the averaging to the steps from now on, if all ranks do."""
+        """Average at steps from now on, if all ranks agree. Rank 0 prints a notice with the reason.
+
+        Raises DetcloudError if the ranks do not agree within AGREEMENT_SECONDS.
+        """
         name = type(self.module).__name__
         try:
-            # To make a group is to wait for the others, which may hang in their backward pass. It
-            # stays: if one rank ended it, others might not have it yet.
+            # Creating a group waits for all ranks. A rank may hang in a backward pass. The group is
+            # not destroyed: a fast rank could destroy it before slow ranks have joined.
             torch_distributed.new_group(
                 backend="gloo", timeout=timedelta(seconds=AGREEMENT_SECONDS)
             )
@@ -188,9 +199,10 @@ class DistributedModel(DistributedDataParallel):
 def average_gradients(
     parameters: Sequence[torch.nn.Parameter], *, is_compressed: bool = False
 ) -> None:
-    """Average the gradients of parameters over all processes, in half precision if compressed.
+    """Average the parameters' gradients over all processes, in half precision if compressed.
 
-    A gradient that only some ranks have counts as 0 on the others; one that no rank has stays None.
+    A gradient that only some ranks have counts as 0 on the others. A gradient that no rank has
+    stays None. All ranks must call this function with the same parameters.
     """
     trained = [one for one in parameters if one.requires_grad]
     kinds = {(one.dtype, one.device) for one in trained}
@@ -210,7 +222,7 @@ def _average_held(parameters: list[torch.nn.Parameter], dtype: torch.dtype) -> N
         for one in parameters
     ]
     flat: Any = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(dtype)
-    # Divided first, so that a sum in half precision does not overflow.
+    # Dividing before the sum avoids an overflow in half precision.
     flat.div_(torch_distributed.get_world_size())
     torch_distributed.all_reduce(flat)
     sizes = [one.numel() for one in parameters]

@@ -1,4 +1,4 @@
-"""Torch's own launcher of workers, run in this process."""
+"""torch's launcher of workers, run in this process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 @dataclass(frozen=True, slots=True)
 class WorkersEnd:
-    """The end of all workers: an exit code, and the `failure` of the first one that failed, or
-    why none of them began.
-    """
+    """The result of running all workers."""
 
     code: int
+    """The exit code: 0, 1, or 128 plus the number of a signal."""
     failure: str = ""
+    """The failure of the first failed worker, or why no worker started. Empty otherwise."""
 
 
 def run_workers(arguments: list[str]) -> WorkersEnd:
-    """Run torch.distributed.run with these arguments until all workers have ended."""
+    """Run torch.distributed.run with these arguments, and return the result of the workers."""
     try:
         run.main(arguments)
     except SignalException as error:
@@ -29,9 +29,9 @@ def run_workers(arguments: list[str]) -> WorkersEnd:
         rank, failure = error.get_first_failure()
         return WorkersEnd(1, f"rank {rank} ended with exit code {failure.exitcode}")
     except DistNetworkError as error:
-        # The traceback of torch's own processes would hide what it says in its last line.
+        # torch's traceback would hide the reason in its last line.
         return WorkersEnd(1, f"the workers could not meet: {' '.join(str(error).split())}")
     except (AssertionError, ValueError) as error:
-        # Only numbers and names of options that do not fit together get so far.
+        # torch checks some combinations of options only here.
         return WorkersEnd(1, f"torch.distributed.run refused its options: {error}")
     return WorkersEnd(0)

@@ -1,4 +1,4 @@
-"""The validations of a training: the metrics of the validation set, from all processes."""
+"""The validations of a training, over the batches of all processes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.gang import chief_value, is_gang
 from detcloud.pytorch.hooks import Hooks, bind_names
 from detcloud.pytorch.loaders import NO_BATCH, Loader, padded_batches, whole_loader
-from detcloud.pytorch.metrics import BatchMetrics, checked_metrics, evaluates_batches
+from detcloud.pytorch.metrics import (
+    BatchMetrics,
+    PartialMetricNotice,
+    checked_metrics,
+    evaluates_batches,
+)
 from detcloud.pytorch.reducers import plain_metric
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.shared.errors import InvalidCall
 
 
 class Evaluation:
-    """Evaluates a trial's model, on the validation set of `loader`."""
+    """Evaluates a trial's model on the validation set of `loader`."""
 
     def __init__(
         self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, loader: Loader
@@ -25,9 +30,14 @@ class Evaluation:
         self._trial, self._context, self._hooks, self._loader = trial, context, hooks, loader
         self._core = context.core
         self._is_gang = is_gang(context.distributed)
+        self._notice = PartialMetricNotice()
 
     def metrics(self) -> dict[str, Any] | None:
-        """The metrics of the validation set; None where a deadline came before its end."""
+        """Return the metrics of the validation set, or None if a deadline stopped the validation.
+
+        All processes call this method and get the metrics. Raises InvalidCall if the loader has no
+        batch.
+        """
         distributed = self._context.distributed
         if evaluates_batches(self._trial):
             metrics = self._evaluate_batches(self._loader)
@@ -50,8 +60,8 @@ class Evaluation:
         self._hooks.call(PyTorchCallback.on_validation_epoch_start)
         if isinstance(loader, DataLoader) and self._is_gang:
             loader = loader.share(distributed.rank, distributed.size)
-        # All ranks have to ask alike whether to stop, and a loader of the trial's own may give
-        # each of them another number of batches.
+        # All ranks must ask the same number of times whether to stop. A loader of the trial's own
+        # may have another number of batches on each rank.
         may_stop = isinstance(loader, DataLoader) or not self._is_gang
         batch_idx = -1
         for batch_idx, batch in enumerate(padded_batches(loader)):
@@ -66,5 +76,5 @@ class Evaluation:
         if self._hooks.overrides(PyTorchCallback.on_validation_epoch_end):
             self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.outputs())
         if self._is_gang:
-            batch_metrics.merge(distributed)
+            batch_metrics.merge(distributed, self._notice)
         return batch_metrics.reduce()

@@ -1,4 +1,4 @@
-"""Writers of TensorBoard's event files for a trial's own images, texts and curves."""
+"""Writers of TensorBoard event files, for a trial's own images, texts and curves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from weakref import WeakSet
 
 from detcloud.shared.errors import DetcloudError
 
-# The folder of the trial that was set up last.
+# Returns the folder of the trial that was set up last.
 TRIAL_FOLDER: ContextVar[Callable[[], Path] | None] = ContextVar("TRIAL_FOLDER", default=None)
 _WRITERS: WeakSet[Any] = WeakSet()
 
 
 def open_summary_writer(folder: Path) -> Any:
-    """torch's SummaryWriter for a folder; DetcloudError where its package is not installed."""
+    """Create torch's SummaryWriter for a folder. `flush_writers` will flush the writer.
+
+    Raises DetcloudError if the package tensorboard is not installed.
+    """
     try:
         tensorboard = import_module("torch.utils.tensorboard")
     except ImportError:
@@ -33,8 +36,9 @@ def open_summary_writer(folder: Path) -> Any:
 
 
 def flush_writers() -> None:
-    """Flush every writer: torch's writers buffer events for up to two minutes, and a process that
-    ends would lose them.
+    """Flush every open writer, ignoring disk errors.
+
+    torch's writers buffer events for up to two minutes, which a process would lose at its end.
     """
     for writer in list(_WRITERS):
         with suppress(OSError):
@@ -42,9 +46,9 @@ def flush_writers() -> None:
 
 
 class TorchWriter:
-    """Determined's writer for a trial's own curves and images; `writer` is torch's.
+    """Determined's writer for a trial's own curves and images. `writer` is torch's.
 
-    What a process that is not the chief writes is not shown.
+    Events of processes other than the chief are not shown.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`context.experimental`: what a trial may turn off, cached data sets and mixed precision."""
+"""`context.experimental`: switches of the context, cached data sets and mixed precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PyTorchExperimentalContext:
-    """The context's switches; each is for the trial's `__init__`."""
+    """Switches of the context. Call the methods in the trial's `__init__`."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
@@ -22,16 +22,16 @@ class PyTorchExperimentalContext:
         self.moves_batches = True
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Take torch's own DataLoader, over any kind of dataset.
+        """Accept torch's own DataLoader and other iterable loaders.
 
-        The trial then shares the data out over its processes, shuffles it by the trial's seed and
-        leaves out the first `get_initial_batch()` batches by itself, as far as it needs to.
+        The trial must then distribute the data over processes and shuffle by the trial's seed. To
+        resume within an epoch, it must skip the first `get_initial_batch()` batches.
         """
         self.checks_data_sets = False
 
     @cached_property
     def data_layer(self) -> DataLayer:
-        """The data layer, imported by the trials that cache data sets."""
+        """The data layer of this trial."""
         from detcloud.pytorch.data_layer.layer import DataLayer
 
         return DataLayer(self._context.core)
@@ -45,7 +45,7 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Decorate the function that makes the training data set: see DataLayer."""
+        """Return a decorator for the function that creates the training set; see DataLayer."""
         return self.data_layer.cache_train_dataset(
             dataset_id,
             dataset_version,
@@ -62,17 +62,17 @@ class PyTorchExperimentalContext:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """Decorate the function that makes the validation data set: see DataLayer."""
+        """Return a decorator for the function that creates the validation set; see DataLayer."""
         return self.data_layer.cache_validation_dataset(
             dataset_id, dataset_version, shuffle, num_workers=num_workers
         )
 
     def disable_auto_to_device(self) -> None:
-        """Give batches to the trial as they come from the loader; it calls `to_device`."""
+        """Pass batches to the trial unmoved. The trial must call `context.to_device`."""
         self.moves_batches = False
 
     def use_amp(self) -> None:
-        """Run batches in torch's autocast on a GPU and scale their gradients."""
+        """Run batches in torch's autocast on a GPU, and scale the gradients in `backward`."""
         self._context.use_amp("context.experimental.use_amp")
 
     def wrap_reducer(
@@ -82,5 +82,5 @@ class PyTorchExperimentalContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """The former place of the context's `wrap_reducer`."""
+        """Call the context's `wrap_reducer`, which has replaced this method."""
         return self._context.wrap_reducer(reducer, name, for_training, for_validation)

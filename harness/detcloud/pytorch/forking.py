@@ -1,7 +1,7 @@
-"""Torch in the fork server: what it loads once, and what each forked trial renews.
+"""torch in the fork server: modules to load once, and generators to renew in each forked trial.
 
-Nothing here computes in parallel: OpenMP's threads do not live on in a forked process, and a
-child of one that has them waits for them forever.
+Nothing here may compute in parallel. OpenMP's threads do not exist in a forked process, which would
+wait for them forever.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import torch
 
 
 def preload_torch() -> None:
-    """Load what torch itself loads only when a trial sets up its optimizer; change no setting."""
+    """Import modules that torch imports only for an optimizer. No setting is changed."""
     torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled())
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 
 
 def reseed_from_entropy() -> None:
-    """Seed torch's and NumPy's generators as a new process does; Python does so by itself."""
+    """Seed torch's and NumPy's generators as in a new process.
+
+    Python seeds its own after a fork.
+    """
     torch.default_generator.seed()
     if "numpy.random" in sys.modules:
         import numpy

@@ -1,4 +1,4 @@
-"""The facts about a trial that Determined's contexts and controllers had as `env`."""
+"""Facts about a trial, which Determined's contexts and controllers had as `env`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from detcloud.shared.hparam_values import choose_hparams
 
 
 class Environment:
-    """The facts about a trial; its latest checkpoint, which is loaded for it, is none of them."""
+    """Facts about a trial. `latest_checkpoint` is always None, as the Trainer loads the checkpoint.
+
+    Attributes of Determined that do not exist here raise AttributeError.
+    """
 
     latest_checkpoint = None
     training = on_cluster = managed_training = True
@@ -35,7 +38,7 @@ class Environment:
 
     @property
     def global_batch_size(self) -> int:
-        """The hyperparameter of that name; DetcloudError where there is none."""
+        """The hyperparameter `global_batch_size`. Raises DetcloudError if it is missing."""
         if "global_batch_size" not in self.hparams:
             raise DetcloudError(
                 "env.global_batch_size needs the hyperparameter global_batch_size: add it below"
@@ -45,7 +48,7 @@ class Environment:
 
     @property
     def per_slot_batch_size(self) -> int:
-        """The records in one slot's share of a batch, rounded down."""
+        """The records in a slot's share of a batch, rounded down."""
         return self.global_batch_size // self._slots
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +60,7 @@ class Environment:
 
 @dataclass
 class HorovodSettings:
-    """Determined's settings of Horovod, which never runs a PyTorchTrial here: `use` is False."""
+    """Determined's settings of Horovod. `use` is False: a PyTorchTrial never runs Horovod here."""
 
     aggregation_frequency: int = 1
     average_aggregated_gradients: bool = True
@@ -67,7 +70,7 @@ class HorovodSettings:
 
 
 def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
-    """The settings that the section `optimizations` of a configuration makes."""
+    """Return the settings in the section `optimizations` of a configuration."""
     options = config.get("optimizations") or {}
     return HorovodSettings(
         aggregation_frequency=options.get("aggregation_frequency", 1),
@@ -78,7 +81,10 @@ def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
 
 
 def first_hparams(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters to try a trial's methods with: of each range its first value."""
+    """Return hyperparameters for trying a trial's methods: constants, and each range's minimum.
+
+    Of a categorical hyperparameter, the first value is returned.
+    """
     return choose_hparams(space, _first_number)
 
 

@@ -1,6 +1,4 @@
-"""The names that a context's methods had in the releases of 0.12 before 0.12.13, and the private
-ones that code reads.
-"""
+"""Names that a context's methods had in Determined before 0.12.13, and private names in use."""
 
 from __future__ import annotations
 

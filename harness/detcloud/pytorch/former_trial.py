@@ -1,11 +1,11 @@
-"""Trials in the form of Determined 0.12, in which the Trainer holds the model.
+"""Trials in the form of Determined 0.12, in which the Trainer owns the model.
 
-Such a trial defines `build_model()`, `optimizer(model)` and perhaps
+Such a trial defines `build_model()`, `optimizer(model)` and optionally
 `create_lr_scheduler(optimizer)`, which returns an LRScheduler.
 
-The Trainer goes on from the `loss` that `train_batch(batch, model, epoch_idx, batch_idx)` returns;
-`evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the model too.
-Methods with those arguments may also be those of a trial that wraps its models by itself.
+The Trainer computes gradients of the `loss` that `train_batch(batch, model, epoch_idx, batch_idx)`
+returns. `evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the
+model, too. Trials that wrap their models themselves may also have methods with these arguments.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from detcloud.shared.errors import DetcloudError
 
 
 def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorchTrial:
-    """The trial as the Trainer calls it: itself, unless its `train_batch` takes the model.
+    """Return the trial, or an adapter if `train_batch` takes the model.
 
-    A method `build_model` by itself may be a helper of a trial in today's form.
+    `build_model` alone does not decide: it may be a helper of a trial in the present form.
     """
     count = argument_count(trial.train_batch)
     if hasattr(trial, "build_model") and count in (None, 4):
@@ -36,7 +36,10 @@ def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorc
 
 
 class FormerTrial(PyTorchTrial):
-    """A trial in the former form, with its model, optimizer and scheduler wrapped."""
+    """The adapter of a trial in the former form. Wraps the trial's model, optimizer and scheduler.
+
+    Raises DetcloudError if the trial defines no optimizer.
+    """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
         if not hasattr(trial, "optimizer"):
@@ -46,7 +49,7 @@ class FormerTrial(PyTorchTrial):
             )
         self.trial = trial
         self._context, self._train = context, _train_function(trial)
-        # A second Trainer of the same trial finds them.
+        # For a second Trainer of the same trial, the model is wrapped already.
         if not context.models:
             context.wrap_model(trial.build_model())
             context.wrap_optimizer(trial.optimizer(context.get_model()))
@@ -89,7 +92,7 @@ class FormerTrial(PyTorchTrial):
         return metrics
 
     def _evaluate(self, name: str, method: Callable[..., Any], data: Any) -> Any:
-        """Call a method of evaluation, with the model where it takes one."""
+        """Call a method of evaluation, with the model if the method accepts a second argument."""
         if argument_count(method) == 1:
             return method(data)
         return bind_names(method, name, "model")(data, self._context.get_model())
@@ -116,9 +119,10 @@ class FormerTrial(PyTorchTrial):
 
 
 class ModelTakingTrial(FormerTrial):
-    """A trial whose methods take the model, while it wraps its models and steps by itself.
+    """The adapter of a trial with methods that take the model, and with its own steps.
 
-    So did the releases of 0.12 in which the context got its methods.
+    The trial wraps models and steps optimizers itself. Trials had this form in the releases of 0.12
+    in which the context got its methods.
     """
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:

@@ -1,4 +1,4 @@
-"""Training in several processes: torch's process group, and models whose gradients are averaged."""
+"""Training in several processes: torch's process group, and models that average gradients."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ Value = TypeVar("Value")
 
 
 def is_gang(distributed: DistributedContext) -> bool:
-    """Whether there are several processes, which exchange values."""
+    """Return whether the trial has several processes that exchange values."""
     return distributed.size > 1 and distributed.can_exchange
 
 
 def chief_value(distributed: DistributedContext, value: Value) -> Value:
-    """The chief's value, on every rank: what each process reads by itself may differ."""
+    """Return the chief's value on every rank, or `value` in a trial of one process.
+
+    All ranks must call this function.
+    """
     return distributed.broadcast(value) if is_gang(distributed) else value
 
 
 def join_process_group(distributed: DistributedContext) -> None:
-    """Join torch's process group: NCCL on GPUs, Gloo elsewhere.
+    """Join torch's process group, with NCCL on GPUs and Gloo elsewhere. Select the rank's GPU.
 
-    A process alone needs none, and a group that there is already is left as it is. It lasts as long
-    as the process: a second one would find the addresses of the first in torch's store.
+    Do nothing for a single process or if a group exists. The group lasts as long as the process: a
+    second group would find the addresses of the first in torch's store. Set MASTER_ADDR and
+    MASTER_PORT in the environment if they are missing.
     """
     if distributed.size == 1 or not distributed.can_exchange:
         return
@@ -37,7 +41,7 @@ def join_process_group(distributed: DistributedContext) -> None:
         torch.cuda.set_device(distributed.local_rank)
     if torch_distributed.is_initialized():
         return
-    # Launchers other than torch's own set no place to meet.
+    # Only torch's own launcher sets these variables.
     os.environ.setdefault("MASTER_ADDR", os.environ.get("DET_CHIEF_IP", "127.0.0.1"))
     os.environ.setdefault("MASTER_PORT", os.environ.get("DETCLOUD_RENDEZVOUS_PORT", "29400"))
     backend = "nccl" if torch.cuda.is_available() else "gloo"
@@ -49,9 +53,10 @@ def join_process_group(distributed: DistributedContext) -> None:
 def distribute_model(
     model: torch.nn.Module, device: torch.device, bucket_mib: int | None = None
 ) -> torch.nn.Module:
-    """The model with its gradients averaged over all processes; itself where it has none.
+    """Return a model that averages gradients over all processes, by DistributedModel.
 
-    Gradients are exchanged in buckets of `bucket_mib` MiB, of torch's own size where it is None.
+    Return `model` itself without a process group or trainable parameters. Gradients are exchanged
+    in buckets of `bucket_mib` MiB, or of torch's default size for None.
     """
     if not torch_distributed.is_initialized() or not any(
         parameter.requires_grad for parameter in model.parameters()
@@ -67,7 +72,7 @@ def distribute_model(
 def compress_gradients(
     models: list[torch.nn.Module], parameters: list[torch.nn.Parameter] | None = None
 ) -> None:
-    """Exchange gradients in half precision: of all models, or of those with these parameters."""
+    """Exchange gradients in half precision: for models with any of `parameters`, or all models."""
     for model in models:
         if not isinstance(model, DistributedModel) or model.is_compressed:
             continue
@@ -78,7 +83,7 @@ def compress_gradients(
 
 
 def copy_buffers_of_chief(models: list[torch.nn.Module]) -> None:
-    """Give every rank the chief's buffers, as the next step would: they belong to one model."""
+    """Copy the chief's buffers to every rank, as the next training step would do."""
     if not torch_distributed.is_initialized():
         return
     for model in models:

@@ -1,4 +1,4 @@
-"""The random generators of a trial: seeded, captured into checkpoints and put back."""
+"""Seeding, capturing and restoring the random generators of a trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ImportError:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators of Python, numpy (where installed) and torch; seed in [0, 2^32)."""
+    """Seed the generators of Python, torch and, if installed, NumPy. `seed` is in [0, 2^32)."""
     random.seed(seed)
     torch.manual_seed(seed)
     if numpy is not None:
@@ -26,10 +26,10 @@ def seed_all(seed: int) -> None:
 
 
 def seed_worker(seed: int) -> None:
-    """Seed the same generators for one sample or batch of many; those of GPUs only in use.
+    """Seed the same generators as `seed_all`, quickly. GPU generators are seeded only if in use.
 
-    torch.manual_seed takes most of a millisecond, and more memory each time, as long as no GPU is
-    in use: it notes down where it was called, for when one is.
+    Unless a GPU is in use, torch.manual_seed records each call for later. That takes most of a
+    millisecond and more memory each time.
     """
     cuda: Any = torch.cuda
     if cuda.is_initialized():
@@ -42,7 +42,7 @@ def seed_worker(seed: int) -> None:
 
 
 def capture_state() -> dict[str, Any]:
-    """The state of all generators as tensors and plain data."""
+    """Return the state of all generators as tensors and plain data."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
         "python": [version, list(words), gauss],
@@ -56,7 +56,7 @@ def capture_state() -> dict[str, Any]:
 
 
 def restore_state(state: dict[str, Any]) -> None:
-    """Restore a captured state; generators of devices that are not here are left out."""
+    """Restore a captured state. States of GPUs that do not exist here are ignored."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(state["torch"])
@@ -69,7 +69,7 @@ def restore_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def preserve_state() -> Iterator[None]:
-    """Restore the state of the generators at the end of the block."""
+    """Restore the present state of all generators at the end of the block."""
     state = capture_state()
     try:
         yield

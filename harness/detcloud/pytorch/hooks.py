@@ -1,4 +1,4 @@
-"""Calls of callbacks' hooks, by their present or former names and with fewer arguments."""
+"""Calls of callbacks' hooks, by present or former names, with the arguments that each accepts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _VALIDATION_HOOKS: tuple[Hook, ...] = (
 
 
 class Hooks:
-    """The callbacks of a trial by their names, called in the order in which it gave them."""
+    """The callbacks of a trial by name, called in the order of `build_callbacks`."""
 
     def __init__(self, callbacks: Mapping[str, PyTorchCallback]) -> None:
         self.callbacks = callbacks
 
     def call(self, hook: Hook, *arguments: object) -> None:
-        """Call a hook of each callback with as many of the arguments as its own form takes.
+        """Call a hook of each callback with as many of the arguments as the method accepts.
 
-        Where it had another name once, each callback's method of that name comes before.
+        If the hook had a former name, all methods of the former name are called first. A
+        FormerCallback gets paths as text.
         """
         former = _FORMER_HOOKS.get(hook.__name__)
         for kind in (former, hook) if former else (hook,):
@@ -50,7 +51,7 @@ class Hooks:
                 method(*given[: argument_count(method)])
 
     def wants_batch_metrics(self) -> bool:
-        """Whether a callback takes what each batch of a workload returned."""
+        """Return whether a callback accepts the metrics of each batch of a workload."""
         hook = PyTorchCallback.on_training_workload_end
         return any(
             argument_count(callback.on_training_workload_end) in (None, 2)
@@ -58,16 +59,16 @@ class Hooks:
         )
 
     def overrides(self, hook: Hook) -> bool:
-        """Whether a callback has a hook, under its present name or its former one."""
+        """Return whether a callback defines a hook, by the present or the former name."""
         former = _FORMER_HOOKS.get(hook.__name__)
         return any(self._overriding(one) for one in (hook, former) if one is not None)
 
     def observe_validations(self) -> bool:
-        """Whether a hook may change, in a validation, the state that training goes on with."""
+        """Return whether a hook may change the training's state in a validation."""
         return any(self._overriding(hook) for hook in _VALIDATION_HOOKS)
 
     def before_step(self) -> list[Callable[[list[Any]], None]]:
-        """The methods to call with an optimizer's parameters before it steps."""
+        """Return the methods to call with an optimizer's parameters before a step."""
         hook = PyTorchCallback.on_before_optimizer_step
         return [callback.on_before_optimizer_step for callback in self._overriding(hook)]
 
@@ -81,9 +82,10 @@ class Hooks:
 
 
 def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """The method as a function of values in the order of `names`.
+    """Return a function that takes values in the order of `names` and calls `method`.
 
-    It gets them by these names where it has them all, in whichever order, else by their places.
+    If the method's parameters have all these names, in any order, values are passed by name.
+    Otherwise `method` itself is returned, which takes the values by position.
     """
     parameters = inspect.signature(method).parameters.values()
     by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -96,7 +98,7 @@ def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
 
 
 def argument_count(method: Callable[..., Any]) -> int | None:
-    """The number of arguments that a method takes by position; None for any."""
+    """Return the number of positional arguments that a method accepts, or None for any number."""
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return None

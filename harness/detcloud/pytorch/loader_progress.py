@@ -1,4 +1,4 @@
-"""The place of one of torch's own loaders in its epoch, for loops that a framework runs."""
+"""The position of a torch loader within an epoch, for loops that a framework runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from detcloud.pytorch import generators
 
 
 class LoaderProgress:
-    """Follows the epochs of a loader, so that another process can go on within one.
+    """Follows the epochs of a loader, so that another process can resume within an epoch.
 
-    The loader is changed in one way: an epoch's order is drawn when its first batch is taken, from
-    generators whose state is kept. To go on, that state is put back, and the batches that were
-    trained are loaded and passed over.
+    The class of `loader` is replaced by a subclass, in which an epoch's order is drawn when the
+    first batch is taken. The generators' state at that moment is kept. To resume, the state is
+    restored, and trained batches are loaded and skipped.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
-        # Of the generators: when the epoch began, and before its latest batch was loaded.
+        # States of the generators: at the epoch's start, and before the latest batch was loaded.
         self._begun: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._resumed: dict[str, Any] | None = None
@@ -35,12 +35,12 @@ class LoaderProgress:
         loader.__class__ = follower
 
     def state_dict(self, batches: int) -> dict[str, Any]:
-        """The state after so many batches of the epoch."""
+        """Return the state after `batches` batches of the epoch."""
         states = {"begun": self._begun, "before": self._before, "now": self._capture()}
         return {"batches": batches, **states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the state, in the epoch that begins next."""
+        """Restore a state. The next epoch of the loader continues after the trained batches."""
         if state["batches"] and state["begun"] is not None:
             self._resumed = state
         self._restore(state["now"])
@@ -62,8 +62,10 @@ class LoaderProgress:
             yield from self._stream(batches, state)
 
     def _stream(self, batches: Iterator[Any], state: dict[str, Any] | None) -> Iterator[Any]:
-        """The batches, where nobody knows which is the last one: loops look one batch ahead, which
-        is loaded before the one before it is trained.
+        """Yield the batches of a loader without a length, which loops read one batch ahead.
+
+        The state before the latest batch is kept, because that batch is loaded before the previous
+        one is trained.
         """
         if state is not None:
             self._restore(state["before"])
@@ -88,7 +90,9 @@ class LoaderProgress:
         generators.restore_state(state["process"])
 
     def _own_generators(self) -> list[torch.Generator]:
-        """The generators that the loader and its samplers have beside those of the process."""
+        """Return the generators of the loader and the samplers, except for the process's
+        generators.
+        """
         batches: Any = self.loader.batch_sampler
         places = [self.loader, self.loader.sampler, batches, getattr(batches, "sampler", None)]
         found = [getattr(place, "generator", None) for place in places]
@@ -102,7 +106,7 @@ class LoaderProgress:
 
 
 def unfollowed_reason(loader: object) -> str:
-    """The reason why the epochs of a loader cannot be followed; "" where they can."""
+    """Return why the epochs of a loader cannot be followed, or "" if they can."""
     if not isinstance(loader, DataLoader):
         return f"{type(loader).__name__} is not a torch DataLoader and has no state_dict"
     if loader.num_workers and loader.persistent_workers:

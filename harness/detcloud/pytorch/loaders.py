@@ -1,4 +1,4 @@
-"""The data loaders of a trial as training uses them: ours, and torch's own where it may be."""
+"""The data loaders of a trial in training: our DataLoader, and other loaders where allowed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from detcloud.core import DistributedContext
 from detcloud.pytorch.data import DataLoader
 from detcloud.shared.errors import DetcloudError, InvalidCall
 
-# An epoch whose length is not known never ends, and stays a number that JSON holds.
+# The epoch length of a loader without a length: too large to be reached, exact in JSON.
 ENDLESS_EPOCH = 1 << 53
 
 
 class PlainLoader:
-    """A loader whose order and share of the data are the trial's own business."""
+    """A loader of the trial's own: the trial decides the order and the distribution over processes.
+
+    `count` limits the batches of a pass.
+    """
 
     def __init__(self, loader: Any, count: int | None = None) -> None:
         self.loader, self._count = loader, count
@@ -31,7 +34,7 @@ class PlainLoader:
         return islice(iter(self.loader), self._count)
 
     def __len__(self) -> int:
-        """The number of batches; TypeError, as of the loader itself, where nobody knows it."""
+        """Return the number of batches. Raises TypeError if the loader has no length."""
         length = len(self.loader)
         return length if self._count is None else min(length, self._count)
 
@@ -39,10 +42,11 @@ class PlainLoader:
         return PlainLoader(self.loader, count)
 
     def batches_from(self, _first: int, _seed: int) -> Iterator[Any]:
-        """Batches without end; the trial itself leaves out those that it has trained.
+        """Return an endless iterator over batches. The trial itself skips trained batches.
 
-        The first iterator is made at once: one of torch's draws a random number, which a trial that
-        goes on within an epoch has drawn before.
+        The first pass begins at once, not at the first batch: torch's iterator draws a random
+        number, which an interrupted run has drawn earlier, too. Raises DetcloudError at a pass
+        without batches.
         """
         return self._batches(iter(self.loader))
 
@@ -64,7 +68,10 @@ NO_BATCH = object()
 
 
 def padded_batches(loader: Loader) -> Iterator[Any]:
-    """The batches of a loader; a rank's share is filled up with NO_BATCH to the largest one."""
+    """Yield the batches of a loader.
+
+    For a share, add NO_BATCH up to the size of the largest share.
+    """
     if isinstance(loader, PlainLoader) or not loader.is_share:
         yield from loader
         return
@@ -74,25 +81,26 @@ def padded_batches(loader: Loader) -> Iterator[Any]:
 
 
 def whole_loader(loader: Loader) -> Any:
-    """The loader as the trial built it, or with fewer batches."""
+    """Return the loader that the trial built, or our loader if the batches were limited."""
     return loader.loader if isinstance(loader, PlainLoader) and loader.is_whole else loader
 
 
 @dataclass(frozen=True)
 class Loaders:
-    """The data loaders of one process; `epoch_length` is that of the chief, in batches."""
+    """The data loaders of a process."""
 
     training: Loader
     validation: Loader
     epoch_length: int
+    """The number of batches in the chief's epoch, or ENDLESS_EPOCH if unknown."""
 
 
 def share_loaders(
     training: object, validation: object, distributed: DistributedContext, *, checked: bool
 ) -> Loaders:
-    """The loaders that a trial has built, with this process's share of the training data.
+    """Check the loaders that a trial built, and reduce the training loader to this process's share.
 
-    InvalidCall for another thing than a loader, and for torch's own where `checked`.
+    Raises InvalidCall for other objects, and with `checked` for torch's own DataLoader.
     """
     ours = checked_loader(training, "build_training_data_loader", checked)
     if isinstance(ours, DataLoader) and distributed.can_exchange:
@@ -105,11 +113,24 @@ def share_loaders(
     )
 
 
+def check_not_empty(loader: Loader, method: str) -> None:
+    """Raise InvalidCall, naming `method`, if the loader's length is 0. Accept an unknown length."""
+    try:
+        count = len(loader)
+    except TypeError:
+        return
+    if count == 0:
+        raise InvalidCall(
+            f"{method} returned a data loader that has no batch: check that the data set is not"
+            " empty and, with drop_last=True, that it has at least one batch"
+        )
+
+
 def _epoch_length(loader: Loader) -> int:
     try:
         return max(1, len(loader))
     except TypeError:
-        # Of an iterable dataset without a length.
+        # An iterable dataset may have no length.
         return ENDLESS_EPOCH
 
 

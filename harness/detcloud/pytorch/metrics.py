@@ -1,9 +1,12 @@
-"""Metrics of many batches: averages over a training workload, reductions over a validation."""
+"""Metrics of many batches: averages over training workloads, reductions over validations."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Sequence
+from decimal import Decimal
 from itertools import zip_longest
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -13,27 +16,56 @@ from detcloud.pytorch.former_trial import FormerTrial
 from detcloud.pytorch.hooks import bind_names
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError, InvalidType, InvalidValue
+from detcloud.shared.json_values import to_float
 
 Item = TypeVar("Item")
 
 
-class MetricAverage:
-    """The averages of training metrics over batches, summed so that no batch waits for its metrics.
+class PartialMetricNotice:
+    """Prints a notice, once for each metric, if only some processes have the metric."""
 
-    An array counts as its mean, so that a metric is one number; what cannot be averaged, or has
-    another shape than in a batch before, is None. Sums are in double precision: of numbers on the
-    CPU as Python floats, which have the same bits as torch's, and of tensors elsewhere on their
-    device, with one operation.
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+
+    def tell(self, group: str, names_by_rank: Sequence[Collection[str]], rank: int) -> None:
+        """Print the metrics of a group that some ranks lack; only rank 0 prints.
+
+        A rank without any metric had no batch, and is ignored.
+        """
+        reporting = [number for number, names in enumerate(names_by_rank) if names]
+        for name in dict.fromkeys(name for names in names_by_rank for name in names):
+            having = [number for number in reporting if name in names_by_rank[number]]
+            if len(having) == len(reporting) or (group, name) in self._told:
+                continue
+            self._told.add((group, name))
+            if rank == 0:
+                ranks = ", ".join(map(str, having))
+                print(
+                    f"[detcloud] only {len(having)} of {len(names_by_rank)} processes have the"
+                    f" {group} metric {name!r} (ranks {ranks}): it is that of their batches alone",
+                    flush=True,
+                )
+
+
+class MetricAverage:
+    """The averages of training metrics over batches. Sums on a GPU do not wait for the GPU.
+
+    An array counts as its mean. A metric that has no numbers, or arrays of different shapes, has
+    the average None. Sums are in double precision: CPU values are summed as Python floats, and
+    other tensors on their device in place.
     """
 
     def __init__(self) -> None:
         self._sums: dict[str, torch.Tensor | float] = {}
         self._counts: dict[str, int] = {}
-        # Of the metrics that are not always one number; None where there is no average.
+        # The shapes of metrics that are arrays; None for a metric without an average.
         self._shapes: dict[str, list[int] | None] = {}
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
-        """Add one batch's metrics; the batch has none of those that are None."""
+        """Add a batch's metrics; a tensor is the metric `loss`. A metric that is None is skipped.
+
+        Raises InvalidType for other types.
+        """
         sums, counts = self._sums, self._counts
         named = metrics if type(metrics) is dict else named_metrics(metrics)
         for name, value in named.items():
@@ -43,27 +75,36 @@ class MetricAverage:
                 value = value.item()
             total = sums.get(name)
             if type(value) is float and type(total) is float and name not in self._shapes:
-                # Of nearly every metric and batch.
+                # The path of nearly every metric and batch.
                 sums[name] = total + value
             else:
                 sums[name] = self._add_to_total(name, value)
             counts[name] = counts.get(name, 0) + 1
 
     def average(self) -> dict[str, Any]:
-        """The mean of each metric over the batches that had it; None where there is none."""
+        """Return the mean of each metric over the batches with a value. Without a mean, None."""
         return {name: self._mean(name) for name in self._sums}
 
     def state_dict(self) -> dict[str, Any]:
         sums, counts, shapes = dict(self._sums), dict(self._counts), dict(self._shapes)
         return {"sums": sums, "counts": counts, "shapes": shapes}
 
-    def over_all_processes(self, distributed: DistributedContext) -> MetricAverage:
-        """The average over the batches of all processes, on each of them."""
+    def over_all_processes(
+        self, distributed: DistributedContext, notice: PartialMetricNotice | None = None
+    ) -> MetricAverage:
+        """Return the average over the batches of all processes, equal on each process.
+
+        Return this object itself in a single process. `notice` prints metrics that some processes
+        lack.
+        """
         if distributed.size == 1 or not distributed.can_exchange:
             return self
         state = {**self.state_dict(), "sums": _on_cpu(self._sums)}
         whole = MetricAverage()
-        for other in distributed.allgather(state):
+        states = distributed.allgather(state)
+        if notice is not None:
+            notice.tell("training", [other["sums"] for other in states], distributed.rank)
+        for other in states:
             for name, total in other["sums"].items():
                 whole._note_shape(name, other["shapes"].get(name, []))
                 before = whole._sums.get(name)
@@ -86,7 +127,10 @@ class MetricAverage:
         return float(mean)
 
     def _add_to_total(self, name: str, value: object) -> torch.Tensor | float:
-        """The total of a metric with one more value; a tensor is changed in place."""
+        """Return the total of a metric with `value` added. A tensor may be changed in place.
+
+        Return 0.0 for a metric without an average. Record the shape of the value.
+        """
         total = self._sums.get(name)
         if name not in self._shapes:
             if type(value) is float and total is None:
@@ -102,12 +146,14 @@ class MetricAverage:
         self._note_shape(name, None if number is None else list(number.shape))
         if number is None or self._shapes.get(name, ()) is None:
             return 0.0
-        # A tensor in double precision is still the trial's own.
+        # A tensor in double precision may be the trial's own object, so it is cloned.
         mean = number.mean() if number.dim() else number.clone()
         return mean if total is None else total + mean
 
     def _note_shape(self, name: str, shape: list[int] | None) -> None:
-        """Keep the shape of a metric's value, or that it has no average."""
+        """Record the shape of a metric's value. None, or another shape than before, ends the
+        average.
+        """
         former = self._shapes.get(name, []) if name in self._sums else shape
         if shape is None or shape != former:
             self._shapes[name] = None
@@ -116,7 +162,10 @@ class MetricAverage:
 
 
 def named_metrics(metrics: object) -> dict[str, Any]:
-    """The metrics that train_batch returned, by their names; InvalidType for what has none."""
+    """Return the metrics of `train_batch` by name; a tensor is the metric `loss`.
+
+    Raises InvalidType for anything but a tensor or dict.
+    """
     named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
     if not isinstance(named, dict):
         raise InvalidType(
@@ -127,9 +176,9 @@ def named_metrics(metrics: object) -> dict[str, Any]:
 
 
 def evaluates_batches(trial: PyTorchTrial) -> bool:
-    """Whether the trial defines evaluate_batch rather than evaluate_full_dataset.
+    """Return True if the trial defines evaluate_batch, False if evaluate_full_dataset.
 
-    Raises DetcloudError where it defines both or neither.
+    Raises DetcloudError if both or neither are defined.
     """
     kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     by_batch = kind.evaluate_batch is not PyTorchTrial.evaluate_batch
@@ -144,7 +193,7 @@ def evaluates_batches(trial: PyTorchTrial) -> bool:
 
 
 def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
-    """The metrics that an evaluation returned; InvalidType, naming `method`, if no dict."""
+    """Return `metrics`, or raise InvalidType that names `method` if it is no dict."""
     if not isinstance(metrics, dict):
         raise InvalidType(
             f"{method} returned a {type(metrics).__name__}: expected a dict of metrics"
@@ -153,7 +202,7 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
 
 
 def array_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics with NumPy arrays in the place of tensors, as callbacks get those of a batch."""
+    """Return a copy of the metrics with NumPy arrays instead of tensors, as callbacks get them."""
     return {
         name: _to_array(value) if isinstance(value, torch.Tensor) else value
         for name, value in metrics.items()
@@ -161,10 +210,10 @@ def array_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 class BatchMetrics:
-    """The metrics of one validation, collected batch by batch and reduced as the trial says.
+    """The metrics of a validation, collected from `evaluate_batch` and reduced at the end.
 
-    All batches have the same metrics. Arrays of one metric have one shape; the reducer makes one
-    number of all their elements.
+    All batches must have the same metrics. All arrays of a metric must have the same shape. The
+    reducer combines all elements to one number.
     """
 
     def __init__(self, trial: PyTorchTrial) -> None:
@@ -191,13 +240,20 @@ class BatchMetrics:
             self._values.setdefault(name, []).append(_reduced_value(number, reducer))
 
     def outputs(self) -> list[dict[str, Any]]:
-        """The metrics of each batch of this process, with arrays."""
+        """Return each batch's metrics in this process, with NumPy arrays instead of tensors."""
         return [array_metrics(one) for one in self._batches]
 
-    def merge(self, distributed: DistributedContext) -> None:
-        """Take in the other processes' batches, in the order that a process alone has them in."""
+    def merge(
+        self, distributed: DistributedContext, notice: PartialMetricNotice | None = None
+    ) -> None:
+        """Add the batches of the other processes, in the order of a run with a single process.
+
+        All processes call this method. `notice` prints metrics that only some processes have.
+        """
         ours = {name: [value.cpu() for value in values] for name, values in self._values.items()}
         everybody = distributed.allgather(ours)
+        if notice is not None:
+            notice.tell("validation", everybody, distributed.rank)
         names = dict.fromkeys(name for values in everybody for name in values)
         self._values = {n: _interleave([values.get(n, []) for values in everybody]) for n in names}
 
@@ -205,13 +261,14 @@ class BatchMetrics:
         return {name: self._reduced_metric(name).tolist() for name in self._values}
 
     def _reduced_metric(self, name: str) -> torch.Tensor:
-        """The metric over all batches; the mean is that of batches, however long each of them is,
-        as in Determined.
-        """
+        """Reduce a metric over all batches. Batches have equal weight, whatever their length."""
         return _reduced_value(torch.stack(self._values[name]), self._reducer_of(name))
 
     def _checked_number(self, name: str, value: object) -> torch.Tensor:
-        """The value in double precision; DetcloudError unless it fits the batches before."""
+        """Return the value in double precision, and remember the shape of the metric's first value.
+
+        Raises DetcloudError if it is no number, is empty, or has another shape than before.
+        """
         place, number = f"validation metric {name!r}", to_double(value)
         if number is None:
             raise DetcloudError(
@@ -238,7 +295,7 @@ class BatchMetrics:
 
 
 def _interleave(columns: list[list[Item]]) -> list[Item]:
-    """The first item of each column, then the second of each, and so on."""
+    """Return the first item of each column, then the second of each, and so on."""
     rows = zip_longest(*columns, fillvalue=None)
     return [item for row in rows for item in row if item is not None]
 
@@ -251,12 +308,12 @@ def _on_cpu(sums: dict[str, torch.Tensor | float]) -> dict[str, torch.Tensor | f
 
 
 def _is_cpu_scalar(value: torch.Tensor) -> bool:
-    """Whether the tensor is one number that can be read without waiting for a device."""
+    """Return whether the tensor is a float on the CPU, which can be read without waiting."""
     return value.is_cpu and value.dim() == 0 and value.is_floating_point()
 
 
 def _reduced_value(values: torch.Tensor, reducer: Reducer) -> torch.Tensor:
-    """One number of all elements."""
+    """Reduce all elements to a tensor with a single number."""
     if reducer is Reducer.AVG:
         return values.mean()
     if reducer is Reducer.SUM:
@@ -265,7 +322,7 @@ def _reduced_value(values: torch.Tensor, reducer: Reducer) -> torch.Tensor:
 
 
 def reduce_values(reducer: Reducer, metrics: Any, num_batches: list[int] | None = None) -> float:
-    """One number of all values; AVG weighs them by `num_batches`, if that is given."""
+    """Reduce all values to a single number. AVG weighs the values by `num_batches` if given."""
     values = torch.as_tensor(metrics, dtype=torch.float64)
     if reducer is not Reducer.AVG or not num_batches:
         return float(_reduced_value(values, reducer))
@@ -275,15 +332,18 @@ def reduce_values(reducer: Reducer, metrics: Any, num_batches: list[int] | None 
 
 def _to_array(value: torch.Tensor) -> Any:
     value = value.detach().cpu()
-    # NumPy has no such numbers.
+    # NumPy has no bfloat16.
     return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
 
 
 def to_double(value: object) -> torch.Tensor | None:
-    """The numbers of a value in double precision; None where it has no numbers in a regular shape.
+    """Convert numbers to a tensor in double precision. Return None if that is impossible.
 
-    One number is a number, in however many lists.
+    A single number in any depth of lists becomes a tensor without dimensions.
     """
+    if isinstance(value, int | Real | Decimal):
+        # torch would reject integers of more than 64 bits and read floats in single precision.
+        return torch.tensor(to_float(value), dtype=torch.float64)
     try:
         number = torch.as_tensor(value).detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Mixed precision: torch's own, for the whole of a batch, and apex where it is installed."""
+"""Mixed precision: torch's autocast for whole batches, or apex if installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = ("O0", "O1", "O2", "O3")
 
 
 class MixedPrecision:
-    """The precision of a trial's batches: full, torch's autocast, or as apex has set it up."""
+    """The precision of a trial's batches: full, torch's autocast, or apex's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -26,7 +26,10 @@ class MixedPrecision:
         self._apex_optimizers: list[torch.optim.Optimizer] = []
 
     def make_automatic(self, reason: str) -> None:
-        """Run batches in autocast from now on, on a GPU; elsewhere say that nothing changes."""
+        """Run batches in autocast on a GPU. Without a GPU, print to stderr that nothing changes.
+
+        `reason` names the setting in the message.
+        """
         self.is_automatic = True
         if self._device.type != "cuda":
             print(
@@ -36,18 +39,21 @@ class MixedPrecision:
             )
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """A block in which a batch is computed."""
+        """Return the block in which to compute a batch: autocast, or an empty block."""
         if self.is_automatic and self._device.type == "cuda":
             return torch.autocast("cuda")
         return nullcontext()
 
     def wrap_forward(self, model: torch.nn.Module) -> None:
-        """Wrap the model's forward pass in autocast, wherever it is called."""
+        """Replace the model's `forward` by a version that runs in autocast on a GPU."""
         forward, kind = model.forward, self._device.type
         model.forward = torch.autocast(kind, enabled=kind == "cuda")(forward)
 
     def configure_apex(self, models: Any, optimizers: Any, enabled: bool, **options: Any) -> Any:
-        """The models and optimizers as `apex.amp.initialize` returns them; as given if disabled."""
+        """Return the models and optimizers of `apex.amp.initialize`, or unchanged if not `enabled`.
+
+        Raises DetcloudError if apex is not installed.
+        """
         if not enabled:
             return models, optimizers
         try:
@@ -66,16 +72,16 @@ class MixedPrecision:
         return models, optimizers
 
     def compute_scaled_gradients(self, loss: torch.Tensor, is_last: bool, **options: Any) -> None:
-        """Compute gradients that are scaled as apex expects them.
+        """Compute gradients of a loss that apex scales.
 
-        `is_last` says that a step follows; `options` go to torch.autograd.backward.
+        `is_last`: an optimizer step follows. `options` go to torch.autograd.backward.
         """
         optimizers = self._apex_optimizers
         with self._apex.scale_loss(loss, optimizers, delay_unscale=not is_last) as scaled:
             torch.autograd.backward(scaled, **options)
 
     def step_parameters(self, optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter] | None:
-        """The parameters that apex steps; None without it, when the optimizer's own are stepped."""
+        """Return the parameters that apex steps, or None without apex."""
         if self._apex is None:
             return None
         return list(self._apex.master_params(optimizer))

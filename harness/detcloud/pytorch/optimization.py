@@ -1,4 +1,4 @@
-"""The models, optimizers and schedulers that a trial trains, and when each of them steps."""
+"""The models, optimizers and schedulers of a trial, and the moments at which they step."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from detcloud.pytorch.distributed_model import DistributedModel
 from detcloud.pytorch.plain_state import leave_out_objects, restore_types
+from detcloud.pytorch.restricted_pickle import without_unreadable
 from detcloud.shared.errors import DetcloudError, InvalidType
 
 ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
@@ -28,13 +29,15 @@ class StepMode(Enum):
     MANUAL_STEP = "manual_step"
 
 
-# Within the class below the name is its attribute.
+# In the class below, `StepMode` is an attribute.
 _StepMode = StepMode
 
 
 class LRScheduler:
-    """A scheduler and when it steps, as `create_lr_scheduler` returns it; and Determined's place
-    of `StepMode`.
+    """A scheduler with the moments of its steps, which `create_lr_scheduler` returns.
+
+    Other attributes are those of the scheduler. `LRScheduler.StepMode` exists for code written for
+    Determined.
     """
 
     StepMode = StepMode
@@ -48,24 +51,25 @@ class LRScheduler:
         return self._scheduler
 
     def __getattr__(self, name: str) -> Any:
-        # `step`, `get_last_lr` and the rest of torch's own.
+        # `step`, `get_last_lr` and other attributes of torch's scheduler.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._scheduler, name)
 
 
-# The names in checkpoints, which are Determined's.
+# The names of parts in checkpoints, as in Determined.
 MODELS = "models_state_dict"
 OPTIMIZERS = "optimizers_state_dict"
 SCHEDULERS = "lr_schedulers_state_dict"
 SCALER = "scaler_state_dict"
+_DDP_PREFIX = "module."
 _FORMER_PARTS = {
     "models": MODELS,
     "optimizers": OPTIMIZERS,
     "schedulers": SCHEDULERS,
     "scaler": SCALER,
 }
-# In checkpoints of code with one model of the `build_model` form.
+# The names in checkpoints of trials that define `build_model`.
 _SINGLE_PARTS = {
     "model_state_dict": MODELS,
     "optimizer_state_dict": OPTIMIZERS,
@@ -75,7 +79,7 @@ _SINGLE_PARTS = {
 
 
 def rename_former_parts(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of a checkpoint with its parts under today's names."""
+    """Return a checkpoint's state with the present names of parts. Other parts stay."""
     named = {_FORMER_PARTS.get(name, name): part for name, part in state.items()}
     for former, name in _SINGLE_PARTS.items():
         if former in named:
@@ -88,22 +92,23 @@ def rename_former_parts(state: dict[str, Any]) -> dict[str, Any]:
 class Optimization:
     """The objects that a trial wrapped, in the order of the calls.
 
-    `aggregation_frequency` batches make one optimizer step.
+    Raises DetcloudError if `aggregation_frequency` is no integer of at least 1.
     """
 
     aggregation_frequency: int = 1
+    """The number of batches per optimizer step."""
     average_aggregated_gradients: bool = True
     models: list[torch.nn.Module] = field(default_factory=list)
-    # The same with gradients that are averaged over the processes, where there are several.
+    # The models to train, which average gradients in a trial of several processes.
     wrapped_models: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
-    # Of the optimizers (by `id`) that have their own choice of `average_aggregated_gradients`.
+    # The value of `average_aggregated_gradients` for optimizers (by `id`) that have their own.
     averages: dict[int, bool] = field(default_factory=dict)
     # Called with an optimizer's parameters before it steps.
     before_step: list[Callable[[list[torch.nn.Parameter]], None]] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
     scaler: GradScaler | None = None
-    # The attributes of schedulers that the log says are left out of checkpoints.
+    # Attributes of schedulers for which a notice was printed: checkpoints leave them out.
     _told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -115,6 +120,11 @@ class Optimization:
             )
 
     def add_scheduler(self, scheduler: TorchLRScheduler, mode: StepMode, frequency: int) -> None:
+        """Add a scheduler that steps at every `frequency`th event of `mode`.
+
+        Raises InvalidType unless `mode` is a StepMode. Raises DetcloudError for a frequency below
+        1, and for a ReduceLROnPlateau without MANUAL_STEP, because its step needs a metric.
+        """
         if not isinstance(mode, StepMode):
             raise InvalidType(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
         if frequency < 1:
@@ -140,13 +150,19 @@ class Optimization:
         *,
         unscales: bool = False,
     ) -> bool:
-        """Step the optimizer if `batch_idx` is the last batch of an aggregation; whether it is.
+        """Step the optimizer if `batch_idx` ends an aggregation. Return whether the step was due.
 
-        With `unscales`, gradients that `scaler` scaled are clipped as they are without it; else the
-        code unscales what it clips, and torch allows that once. `apex_parameters` are those that
-        apex keeps in the place of the model's.
+        Before the step, gradients are averaged over processes and batches, and changed by
+        `before_step` and `clip_grads`.
 
-        Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
+        Args:
+            auto_zero_grads: set the gradients to None after the step.
+            scaler: makes the step, and skips it if gradients are infinite or NaN.
+            apex_parameters: the parameters that apex keeps in place of the model's.
+            unscales: unscale gradients before they are changed. Otherwise the caller has done so,
+                because torch allows it once per step.
+
+        Raises DetcloudError if `auto_zero_grads` is False and several batches make a step.
         """
         is_aggregated = self.aggregation_frequency > 1
         if is_aggregated and not auto_zero_grads:
@@ -172,11 +188,11 @@ class Optimization:
         return True
 
     def _settle_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Average the optimizer's gradients over the processes as far as that was not done."""
+        """Average the optimizer's gradients over the processes where the backward pass did not."""
         models = [model for model in self._distributed_models() if not model.is_settled]
         if not models:
             return
-        # To look for the model's parameters takes longer than many a layer.
+        # Finding the models' parameters takes longer than computing small layers.
         stepped = {id(parameter) for parameter in _parameters(optimizer)}
         for model in models:
             parameters = [one for one in model.parameters() if id(one) in stepped]
@@ -194,7 +210,10 @@ class Optimization:
         clip_grads: ClipGrads | None,
         scaler: GradScaler | None,
     ) -> None:
-        """Average the gradients over an aggregation, if asked for, and have them changed."""
+        """Divide the gradients by the aggregation if `is_averaged`, then let the hooks change them.
+
+        If a hook exists and `scaler` is given, the gradients are unscaled first.
+        """
         if is_averaged:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -206,11 +225,11 @@ class Optimization:
             change(parameters)
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
-        """Step every scheduler that is due after the batch with this number.
+        """Step every scheduler that is due after batch `batch_idx`.
 
-        As in Determined, the rate changes with an optimizer's step alone: then the schedulers make
-        the steps of all batches since the last one, and that of an epoch which ends before the
-        optimizer's next step.
+        As in Determined, learning rates only change at an optimizer step. Schedulers then make the
+        steps of all batches since the last optimizer step. This includes the step of an epoch that
+        ends before the next optimizer step.
         """
         if not self.schedulers or not self.is_step(batch_idx):
             return
@@ -222,7 +241,7 @@ class Optimization:
     def _counts_around_step(
         self, mode: StepMode, batch_idx: int, epoch_length: int
     ) -> tuple[int, int]:
-        """The count of a scheduler's mode before the optimizer step of a batch, and after it."""
+        """Return the counts of a mode's events before and after the optimizer step at a batch."""
         aggregated = self.aggregation_frequency
         match mode:
             case StepMode.STEP_EVERY_BATCH:
@@ -239,12 +258,12 @@ class Optimization:
             model.train(training)
 
     def prepare_batch(self, batch_idx: int) -> None:
-        """Average the gradients of all processes only for a batch that is followed by a step."""
+        """Let models average gradients over processes only if an optimizer step follows."""
         for model in self._distributed_models():
             model.begin_batch(is_step=self.is_step(batch_idx))
 
     def gradients(self) -> list[dict[str, torch.Tensor]]:
-        """The gradients that wait for their step, by the names of their parameters."""
+        """Return the gradients that wait for a step, for each model by parameter name."""
         return [
             {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
             for model in self.models
@@ -257,7 +276,10 @@ class Optimization:
                 parameter.grad = None if grad is None else grad.to(parameter.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that later batches depend on, with gradients that wait for their step."""
+        """Return the state of all objects, with gradients that wait for a step.
+
+        Attributes of schedulers that are not plain data are left out; each is printed once.
+        """
         return {
             MODELS: [model.state_dict() for model in self.models],
             OPTIMIZERS: [optimizer.state_dict() for optimizer in self.optimizers],
@@ -267,11 +289,11 @@ class Optimization:
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
-        """Load the weights alone. Raises DetcloudError where the models do not match."""
+        """Load only the weights. Raises DetcloudError if the models do not match the state."""
         _check_counts("models", state[MODELS], self.models)
         for model, model_state in zip(self.models, state[MODELS], strict=True):
             try:
-                model.load_state_dict(model_state)
+                model.load_state_dict(_without_prefix(model_state, model))
             except RuntimeError as error:
                 reason = " ".join(str(error).split())
                 raise DetcloudError(
@@ -285,7 +307,8 @@ class Optimization:
         for optimizer, saved_state in zip(self.optimizers, state[OPTIMIZERS], strict=True):
             optimizer.load_state_dict(saved_state)
         for (scheduler, _, _), saved_state in zip(self.schedulers, state[SCHEDULERS], strict=True):
-            scheduler.load_state_dict(restore_types(scheduler.state_dict(), saved_state))
+            readable = without_unreadable(saved_state, type(scheduler).__name__)
+            scheduler.load_state_dict(restore_types(scheduler.state_dict(), readable))
         if self.scaler is not None and state.get(SCALER):
             self.scaler.load_state_dict(state[SCALER])
         self.load_gradients(state["gradients"])
@@ -309,6 +332,18 @@ class Optimization:
 
     def is_step(self, batch_idx: int) -> bool:
         return (batch_idx + 1) % self.aggregation_frequency == 0
+
+
+def _without_prefix(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
+    """Return a model's state without the prefix `module.` of DistributedDataParallel.
+
+    Determined stored the prefix in trials with several slots. A state is returned unchanged unless
+    all names have the prefix and the model has none of these names.
+    """
+    names = set(model.state_dict())
+    if not state or not all(name.startswith(_DDP_PREFIX) for name in state) or names & set(state):
+        return state
+    return {name.removeprefix(_DDP_PREFIX): value for name, value in state.items()}
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

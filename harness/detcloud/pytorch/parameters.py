@@ -1,4 +1,4 @@
-"""The parameters of models: set to what they are when a model is new."""
+"""Resetting the parameters of models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def reset_parameters(model: torch.nn.Module) -> None:
-    """Draw new parameters for every layer that can do so."""
+    """Initialize the parameters of every layer with a method `reset_parameters` anew."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

@@ -1,4 +1,4 @@
-"""Lengths of training, in batches or epochs."""
+"""Lengths and periods of training, in batches or epochs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from detcloud.shared.errors import DetcloudError, InvalidType
 
 @dataclass(frozen=True)
 class Batch:
-    """`value` batches; of a period, every so many, or after each of the batches in a list."""
+    """A number of batches, or as a period the batches after which something happens."""
 
     value: int | Collection[int]
+    """A number from 1. For a period, either its multiples, or a collection of batch numbers."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """`value` passes over the training data; of a period, as for Batch."""
+    """A number of passes over the training data, or as a period the epochs at its end."""
 
     value: int | Collection[int]
+    """As for Batch, counted in epochs."""
 
 
 Period = Batch | Epoch
 
 
 def length_batches(period: Period, epoch_length: int) -> int:
-    """The number of batches in a length; `epoch_length` is that of one epoch.
+    """Return a length in batches. `epoch_length` is the number of batches per epoch.
 
-    Raises InvalidType for what is neither a Batch nor an Epoch of one number, and DetcloudError for
-    a number below 1.
+    Raises InvalidType if `period` is not a Batch or Epoch with a single number, and DetcloudError
+    for a number below 1.
     """
     interval = period_batches(period, epoch_length)
     if not isinstance(interval, Multiples):
@@ -41,9 +43,10 @@ def length_batches(period: Period, epoch_length: int) -> int:
 
 
 def period_batches(period: Period, epoch_length: int) -> Interval:
-    """The batches at which a period ends: the multiples of a number, or those of a list.
+    """Return the batches at which a period ends: multiples, or a sorted tuple of batch numbers.
 
-    Raises DetcloudError as `length_batches` does.
+    `epoch_length` is the number of batches per epoch. Raises InvalidType if `period` is not a Batch
+    or Epoch, and DetcloudError for a number below 1.
     """
     if not isinstance(period, Batch | Epoch):
         raise InvalidType(f"{period!r} is not a training length: use Batch(n) or Epoch(n)")
@@ -61,9 +64,9 @@ def period_batches(period: Period, epoch_length: int) -> Interval:
 
 
 def operation_batches(operation: SearcherOperation, epoch_length: int) -> int:
-    """The number of batches in an operation; `epoch_length` is that of one epoch.
+    """Return the length of an operation in batches. `epoch_length` is the batches per epoch.
 
-    Raises DetcloudError as `configured_batches` does.
+    Raises DetcloudError if the operation counts epochs and the epoch's length is unknown.
     """
     if not operation.counts_epochs:
         return operation.length
@@ -71,9 +74,9 @@ def operation_batches(operation: SearcherOperation, epoch_length: int) -> int:
 
 
 def configured_batches(epochs: int, epoch_length: int) -> int:
-    """The number of batches in so many epochs of the configuration.
+    """Convert a configured number of epochs into batches. `epoch_length` is the batches per epoch.
 
-    Raises DetcloudError where the data loader does not know the length of an epoch.
+    Raises DetcloudError if `epochs` is not 0 and the data loader does not know the epoch's length.
     """
     if epochs and epoch_length >= ENDLESS_EPOCH:
         raise DetcloudError(

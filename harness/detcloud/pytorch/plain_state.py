@@ -1,8 +1,8 @@
-"""States with the types that checkpoints hold, and back to those that a trial's code has.
+"""Conversion of states to the types that checkpoints may contain, and back.
 
-Code keeps numbers of NumPy and dicts of its own classes in optimizers and schedulers, which a
-checkpoint without code cannot name. It has their plain values, and what the code made since says
-their types.
+Trials keep NumPy numbers and subclasses of dict in optimizers and schedulers. A checkpoint without
+code cannot contain such classes. It contains plain values, and the objects that the trial creates
+at the restart define the types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _PLAIN_BASES = (bool, int, float, str)
 
 
 def to_plain(value: Any) -> Any:
-    """The value with plain types for those that only add to one of them; all else as it is."""
+    """Convert a value to plain types: enums, NumPy values, and subclasses of plain types.
+
+    Return values of other types unchanged. A dict or list without changes is returned itself.
+    """
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN_BASES or value is None:
         return value
@@ -43,8 +46,10 @@ def to_plain(value: Any) -> Any:
 
 
 def leave_out_objects(state: dict[str, Any], leave_out: Callable[[str, Any], None]) -> Any:
-    """The plain form of a scheduler's state, without attributes that have none: they are its own
-    objects, such as functions, which the code makes again. `leave_out` is told of each.
+    """Return a scheduler's state in plain form, without attributes that have no plain form.
+
+    Such attributes are objects like functions, which the code creates again. `leave_out` is called
+    with the name and value of each.
     """
     kept: dict[str, Any] = {}
     for name, value in to_plain(state).items():
@@ -56,9 +61,10 @@ def leave_out_objects(state: dict[str, Any], leave_out: Callable[[str, Any], Non
 
 
 def restore_types(present: Any, stored: Any) -> Any:
-    """The stored value with the types that the present one has, where those only add to plain ones.
+    """Return the stored value with the types of the present value.
 
-    What has another form than the present one stays plain.
+    Enums, NumPy values, deques and subclasses of plain types are rebuilt. A stored value with
+    another structure than the present one stays plain.
     """
     kind = type(present)
     if isinstance(present, dict) and isinstance(stored, dict):
@@ -80,7 +86,10 @@ def restore_types(present: Any, stored: Any) -> Any:
 
 
 def _to_torch(value: Any) -> Any:
-    """A number of Python's, or a tensor; what NumPy holds of other kinds stays as it is."""
+    """Convert a NumPy number to Python's, an array of numbers to a tensor, and a string to str.
+
+    Other values stay.
+    """
     if value.dtype.kind not in "biuf":
         return str(value) if isinstance(value, str) else value
     return value.item() if isinstance(value, np.generic) else torch.from_numpy(value.copy())
@@ -95,7 +104,7 @@ def _to_plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
         return items
     pairs = zip(items.items(), value.items(), strict=True)
     if all(new[0] is old[0] and new[1] is old[1] for new, old in pairs):
-        # Modules keep the versions of their states as an attribute of them.
+        # A module's state has the versions of its parts as an attribute of the dict.
         return value
     return kind(items)
 
@@ -115,7 +124,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _rebuild(kind: type, value: Any, otherwise: Any) -> Any:
-    """An object of the class from the value; `otherwise` where its constructor takes no such."""
+    """Return `kind(value)`, or `otherwise` if the constructor raises an exception."""
     try:
         return kind(value)
     except Exception:

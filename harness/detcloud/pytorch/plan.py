@@ -1,4 +1,4 @@
-"""The plan of one training: what `fit` was asked for, resolved with the configuration."""
+"""The plan of a training: the arguments of `fit` combined with the configuration."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from detcloud.pytorch.workloads import Schedule
 
 @dataclass(frozen=True)
 class Plan:
-    """The arguments of `fit`, resolved; `max_length` is in batches, for runs without a searcher.
-    An epoch has `epoch_length` batches.
-
-    `metric` names the searcher's metric, None for a run without a searcher. A `warm_start` takes
-    the weights of `checkpoint` and nothing else.
-    """
+    """The resolved arguments of `fit`."""
 
     schedule: Schedule
     max_length: int
+    """The length in batches, for runs without a searcher. ENDLESS if not given."""
     epoch_length: int
+    """The number of batches in an epoch."""
     metric: str | None
+    """The name of the searcher's metric, or None without a searcher."""
     checkpoint: CheckpointReference | str | None
+    """The checkpoint to start from, or None."""
     warm_start: bool
+    """Whether only the weights of `checkpoint` are loaded."""
+    first_batch: int
+    """The batch at which training resumes, or 0."""
     initial_validation: bool
     test_mode: bool

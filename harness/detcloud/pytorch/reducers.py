@@ -1,4 +1,4 @@
-"""Metrics that a trial reduces by itself, over the batches of all processes."""
+"""Metrics that a trial reduces with its own code, over the batches of all processes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ _NO_VALUE = object()
 
 
 class MetricReducer(ABC):
-    """A metric collected batch by batch, which `context.wrap_reducer` makes part of the reports.
+    """A metric that is collected over batches and reported after `context.wrap_reducer`.
 
-    Batches feed it through methods of its own, in `train_batch` or `evaluate_batch`.
+    Subclasses define methods that `train_batch` or `evaluate_batch` calls with values.
     """
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything; called before each training workload and each validation."""
+        """Discard collected values. Called before each training workload and each validation."""
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """The picklable data that this process has collected."""
+        """Return the data that this process has collected. The data must be picklable."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """The metric, or a dictionary of several, from what each process has collected."""
+        """Return the metric, or a dict of metrics, from the data of each process, by rank.
+
+        Called on the chief, which shares the result with all processes.
+        """
 
 
 class FunctionReducer(MetricReducer):
-    """A reducer that calls a function with all values that `update` got, in every process.
+    """A reducer that calls a function with the values of all calls of `update`, in all processes.
 
-    They are in the order in which one process would have had the batches, where each batch gave one
-    value.
+    The values are in the order of a run with a single process if each batch gave a value.
     """
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
@@ -67,7 +69,7 @@ class _ReducerEntry:
 
 
 class Reducers:
-    """The reducers of one trial, in the order in which it wrapped them."""
+    """The reducers of a trial, in the order of wrapping."""
 
     def __init__(self) -> None:
         self._wrapped: list[_ReducerEntry] = []
@@ -100,7 +102,11 @@ class Reducers:
             wrapped.reducer.reset()
 
     def reduce(self, distributed: DistributedContext, *, training: bool) -> dict[str, Any]:
-        """The metrics of training or of validation, on every process as the chief reduced them."""
+        """Return the metrics of the reducers for training or validation, equal on every process.
+
+        The chief reduces the values of all processes. Empty without reducers. Raises InvalidType if
+        a reducer without a name returns no dict, or a named reducer returns a dict.
+        """
         due = [one for one in self._wrapped if _is_due(one, training)]
         if not due:
             return {}
@@ -117,7 +123,10 @@ def _is_due(wrapped: _ReducerEntry, training: bool) -> bool:
 
 
 def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[str, Any]:
-    """The metrics of each reducer, given what each process has collected for all of them."""
+    """Return the metrics of the reducers `due`.
+
+    `slots` has a list per process with the data of each reducer.
+    """
     metrics: dict[str, Any] = {}
     for wrapped, *collected in zip(due, *slots, strict=True):
         value = wrapped.reducer.cross_slot_reduce(collected)
@@ -141,7 +150,9 @@ def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
 
 
 def plain_metric(value: Any) -> Any:
-    """A number or nested lists of them, from a tensor or array; what is one number is no list."""
+    """Convert a tensor or array into a number or nested lists. A list with a single number becomes
+    a number.
+    """
     value = value.tolist() if hasattr(value, "tolist") else value
     while isinstance(value, list | tuple) and len(value) == 1:
         value = value[0].tolist() if hasattr(value[0], "tolist") else value[0]

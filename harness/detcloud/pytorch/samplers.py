@@ -1,7 +1,7 @@
 """Samplers that repeat, shard, skip and shuffle another sampler or batch sampler.
 
-For data loaders that a trial builds of torch's own parts. Where they are combined: shuffle, repeat,
-shard, skip, so that what is skipped is what this worker has seen.
+They are for loaders that a trial builds from torch's parts. Combine them in this order: shuffle,
+repeat, shard, skip. Then exactly the batches that this worker has trained are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Item = TypeVar("Item", covariant=True)
 
 
 class SizedSampler(Protocol[Item]):
-    """Anything that has a length and can be iterated more than once."""
+    """An iterable with a length that can be iterated several times."""
 
     def __len__(self) -> int: ...
 
@@ -29,7 +29,7 @@ class SizedSampler(Protocol[Item]):
 
 
 class RepeatSampler(Sampler[Any]):
-    """The items of a sampler again and again; the length is that of one pass."""
+    """An endless repetition of another sampler. The length is that of a single pass."""
 
     def __init__(self, sampler: SizedSampler[Any]) -> None:
         self._sampler = sampler
@@ -43,7 +43,10 @@ class RepeatSampler(Sampler[Any]):
 
 
 class DistributedSampler(Sampler[Any]):
-    """Every `num_workers`th item of a sampler, from number `rank` on."""
+    """The share of a worker: every `num_workers`th item of a sampler, from number `rank` on.
+
+    Raises InvalidValue if `rank` is not from 0 to `num_workers` - 1.
+    """
 
     def __init__(self, sampler: SizedSampler[Any], num_workers: int, rank: int) -> None:
         if num_workers < 1 or not 0 <= rank < num_workers:
@@ -62,7 +65,7 @@ class DistributedSampler(Sampler[Any]):
 
 
 class SkipSampler(Sampler[Any]):
-    """The items of a sampler after the first `skip`; the length is that of the whole."""
+    """The items of a sampler after the first `skip`. The length is that of the whole sampler."""
 
     def __init__(self, sampler: SizedSampler[Any], skip: int) -> None:
         self._sampler, self._skip = sampler, skip
@@ -75,8 +78,9 @@ class SkipSampler(Sampler[Any]):
 
 
 class ReproducibleShuffleSampler(Sampler[Any]):
-    """The items of a sampler in an order that `seed` and the number of the pass decide alone: the
-    one that it had in Determined.
+    """The items of a sampler in an order that depends on `seed` and the number of the pass.
+
+    The order equals that of Determined's sampler. Passes are counted per object.
     """
 
     def __init__(self, sampler: SizedSampler[Any], seed: int) -> None:
@@ -93,7 +97,7 @@ class ReproducibleShuffleSampler(Sampler[Any]):
 
 
 class FixedShuffleSampler(Sampler[int]):
-    """The numbers of a dataset's samples in an order that `seed` decides, the same in each pass."""
+    """The numbers of a dataset's samples in an order that depends only on `seed`."""
 
     def __init__(self, dataset: Sized, seed: int) -> None:
         self._dataset, self._seed = dataset, seed
@@ -107,12 +111,12 @@ class FixedShuffleSampler(Sampler[int]):
 
 
 class _BatchWise(BatchSampler):
-    """A batch sampler whose batches come from one of the samplers above."""
+    """The base of batch samplers that use a sampler of this module for batches."""
 
     _batches: SizedSampler[list[int]]
 
     def __init__(self, batch_sampler: SizedSampler[list[int]], batches: SizedSampler[Any]) -> None:
-        # Not BatchSampler's own, which wants a sampler of indices and a size.
+        # BatchSampler's own constructor requires a sampler of indices and a batch size.
         self.batch_sampler, self._batches = batch_sampler, batches
 
     def __len__(self) -> int:
@@ -123,14 +127,14 @@ class _BatchWise(BatchSampler):
 
 
 class RepeatBatchSampler(_BatchWise):
-    """The batches of a batch sampler again and again."""
+    """A batch sampler that repeats the batches of another without end."""
 
     def __init__(self, batch_sampler: SizedSampler[list[int]]) -> None:
         super().__init__(batch_sampler, RepeatSampler(batch_sampler))
 
 
 class DistributedBatchSampler(_BatchWise):
-    """Every `num_workers`th batch of a batch sampler, from number `rank` on."""
+    """The share of a worker: every `num_workers`th batch of another sampler, from `rank` on."""
 
     @accept_names(num_replicas="num_workers")
     def __init__(self, batch_sampler: SizedSampler[list[int]], num_workers: int, rank: int) -> None:
@@ -145,7 +149,7 @@ class SkipBatchSampler(_BatchWise):
 
 
 class ReproducibleShuffleBatchSampler(_BatchWise):
-    """The batches of a batch sampler in an order that `seed` and the pass decide alone."""
+    """The batches of another sampler in an order that depends on `seed` and the pass."""
 
     def __init__(self, batch_sampler: SizedSampler[list[int]], seed: int) -> None:
         super().__init__(batch_sampler, ReproducibleShuffleSampler(batch_sampler, seed))
@@ -158,8 +162,11 @@ def adapt_batch_sampler(
     num_replicas: int = 1,
     rank: int = 0,
 ) -> SizedSampler[list[int]]:
-    """A batch sampler for one worker of several: repeated, sharded and without the first `skip`
-    batches of the worker's own.
+    """Return a batch sampler that is repeated (`repeat`), then sharded, then without `skip`
+    batches.
+
+    With `num_replicas` above 1, only the share of worker `rank` remains, and `skip` counts batches
+    of this share. Raises InvalidValue for an impossible rank.
     """
     if repeat:
         batch_sampler = RepeatBatchSampler(batch_sampler)

@@ -13,20 +13,22 @@ from detcloud.pytorch import snapshot
 from detcloud.pytorch.plain_state import to_plain
 from detcloud.pytorch.state_copy import StateCopier, state_bytes
 
-# A copy may take half of what is free: the training needs more at times, such as its data loaders.
+# The largest share of free memory for a copy. Training sometimes needs more memory than now, for
+# example for data loaders.
 SHARE_MAX = 0.5
 _MIB, _GIB = 1 << 20, 1 << 30
-# Less than this is on a disk before a thread had it.
+# Smaller states are written to a disk faster than a thread could begin.
 SMALL_BYTES = 4 * _MIB
 
 Finish = Callable[[Path], None]
 
 
 class Mode(Enum):
-    """The part of a save that holds up the training.
+    """The part of a save during which the training waits.
 
-    `COPYING`: to copy the state; files are written from the copy and uploaded behind. `WRITING`: to
-    write the files, which are uploaded behind. `STORING`: all of it.
+    - `COPYING`: the state is copied. Files are written and uploaded in the background.
+    - `WRITING`: files are written. They are uploaded in the background.
+    - `STORING`: files are written and uploaded.
     """
 
     COPYING = "copying"
@@ -35,10 +37,10 @@ class Mode(Enum):
 
 
 class StateStore:
-    """Stores one state after the other and tells in the log how, once and when that changes."""
+    """Stores the states of a training, and prints the mode at the first save and at changes."""
 
     def __init__(self, context: Context, *, writes_in_step: bool) -> None:
-        """`writes_in_step`: a callback adds files of its own to what was written."""
+        """Create a store. `writes_in_step`: a callback adds files to each written checkpoint."""
         self._core = context
         self._writes_in_step = writes_in_step
         options = context.info.config.get("optimizations") or {}
@@ -49,8 +51,17 @@ class StateStore:
     def store(
         self, state: dict[str, Any], metadata: dict[str, Any], finish: Finish, *, is_last: bool
     ) -> tuple[str, bool]:
-        """Store the state in files of which `finish` writes the rest; the checkpoint's UUID, and
-        whether it is stored already. After the last one nothing is left to go on with meanwhile.
+        """Store a state after the previous state; return the UUID, and whether storing is over.
+
+        If the second part is False, the checkpoint is written or uploaded in the background. With
+        `is_last`, nothing remains to be trained and everything is stored before the return.
+
+        Args:
+            finish: writes the other files into the folder that it gets.
+
+        Raises:
+            DetcloudError: the state contains other objects than tensors and plain data, or files
+                cannot be written or stored, now or for the previous state.
         """
         self._core.checkpoint.wait()
         state = to_plain(state)
@@ -75,8 +86,9 @@ class StateStore:
         return uuid, not is_behind
 
     def _choose_mode(self, size: int) -> tuple[Mode, str]:
-        """The way to store a state of so many bytes, and the reason as a line of the log, "" where
-        it makes no difference.
+        """Return the mode for a state of `size` bytes, and the reason as a line for the log.
+
+        The reason is empty if the mode makes no difference.
         """
         is_small = size < SMALL_BYTES and self._core.checkpoint.is_on_disk
         if self._is_asynchronous is None and is_small:

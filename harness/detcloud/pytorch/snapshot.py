@@ -1,4 +1,4 @@
-"""The files of a checkpoint: state_dict.pth holds tensors and plain data, never code."""
+"""The files of a checkpoint. `state_dict.pth` contains tensors and plain data, never code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from detcloud.pytorch.optimization import rename_former_parts
+from detcloud.pytorch.optimization import MODELS, OPTIMIZERS
+from detcloud.pytorch.original_checkpoint import (
+    check_readable,
+    read_state,
+    state_path,
+    to_current_parts,
+)
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_checkpoint import STATE_FILE
 
@@ -17,10 +23,14 @@ _PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.devi
 
 
 def save_state(state: dict[str, Any], folder: Path) -> None:
-    """Write the state; DetcloudError for what `load_state` would refuse, and for a full disk."""
+    """Write the state to `folder`.
+
+    Raises DetcloudError for objects that `load_state` would refuse, and if the file cannot be
+    written.
+    """
     check_plain(state)
     try:
-        # Through Python's own file: torch's does not tell why a write failed.
+        # A Python file reports why a write failed; torch's file does not.
         with (folder / STATE_FILE).open("wb") as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
@@ -31,19 +41,20 @@ def save_state(state: dict[str, Any], folder: Path) -> None:
         ) from error
 
 
-def load_state(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
-    """The state with its tensors on the CPU; nothing in the file can run code.
+def load_state(folder: Path, parts: Collection[str] = (), steps: int = 0) -> dict[str, Any]:
+    """Read the state of a checkpoint at batch `steps`, with all tensors on the CPU.
 
-    Raises DetcloudError where the file is missing, cannot be read or lacks one of `parts`.
+    States of Determined's checkpoints are converted. The file cannot run code unless the user has
+    set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD. Raises DetcloudError if the file is missing, cannot be
+    read, or lacks one of `parts`.
     """
-    path = folder / STATE_FILE
+    path = state_path(folder)
     if not path.exists():
         raise DetcloudError(f"the checkpoint has no {STATE_FILE}: no PyTorchTrial wrote it")
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise DetcloudError(f"{STATE_FILE} cannot be read: {error}") from error
-    state = rename_former_parts(state) if isinstance(state, dict) else state
+    state: dict[str, Any] = read_state(path)
+    if isinstance(state, dict):
+        state = to_current_parts(state, steps)
+        check_readable(state, MODELS, *(part for part in (OPTIMIZERS,) if part in parts))
     missing = [part for part in parts if not isinstance(state, dict) or part not in state]
     if missing:
         raise DetcloudError(f"{STATE_FILE} lacks {', '.join(missing)}: no PyTorchTrial wrote it")
@@ -51,8 +62,12 @@ def load_state(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
 
 
 def check_plain(value: object, place: str = "checkpoint") -> None:
-    """Raise DetcloudError, naming the place, for what `load_state` would refuse."""
-    # Exact types: a subclass would be pickled by a reference to its class.
+    """Raise DetcloudError, naming `place`, for objects that `load_state` would refuse.
+
+    Accepted are tensors, numbers, texts, None, torch's sizes, types and devices, and dicts, lists,
+    tuples and sets of these. Subclasses are refused.
+    """
+    # Types are compared exactly, because a subclass is pickled by a reference to the class.
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN:
         return

@@ -1,4 +1,4 @@
-"""A copy of a trial's state in the machine's memory, which is written while training goes on."""
+"""A copy of a trial's state in main memory, which is written while the training continues."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 
 class StateCopier:
-    """Copies states into memory that it keeps, since allocating takes longer than copying.
+    """Copies states into memory that is reused, because allocation takes longer than copying.
 
-    A copy reuses the memory of the previous one, which must no longer be in use.
+    A copy overwrites the previous copy, which must no longer be in use.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,10 @@ class StateCopier:
         return sum(buffer.nbytes() for buffer in self._buffers)
 
     def copy_state(self, state: Any) -> Any:
-        """The state with its tensors on the CPU; what shares memory in it does so in the copy."""
+        """Return a copy of the state with all tensors on the CPU, and keep the copy's memory.
+
+        Tensors that share memory in `state` also share memory in the copy.
+        """
         copying = _Copying(self._buffers)
         copied = copying.copy_value(state)
         self._buffers = list(copying.storages.values())
@@ -31,7 +34,7 @@ class StateCopier:
 
 
 class _Copying:
-    """One copy: the storages made so far, by the address of their originals."""
+    """A copy in progress: the new storages by the address of the original."""
 
     def __init__(self, kept: list[torch.UntypedStorage]) -> None:
         self._kept = kept
@@ -45,7 +48,7 @@ class _Copying:
             made = kind()
             for key, item in value.items():
                 made[self.copy_value(key)] = self.copy_value(item)
-            # Modules keep the versions of their states as an attribute of them.
+            # A module's state has the versions of its parts as an attribute of the dict.
             if hasattr(value, "__dict__"):
                 made.__dict__.update(copy.deepcopy(value.__dict__))
             return made
@@ -75,7 +78,7 @@ class _Copying:
 
 
 def state_bytes(state: Any) -> int:
-    """The bytes of a state's tensors, of what several share only once."""
+    """Return the bytes of a state's tensors. Memory that several tensors share counts once."""
     sizes: dict[int, int] = {}
 
     def add(value: Any) -> None:
@@ -97,7 +100,7 @@ def state_bytes(state: Any) -> int:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but a view of a storage."""
+    """Return whether a tensor is only a view of a storage, without further properties."""
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided

@@ -1,4 +1,4 @@
-"""The code in a checkpoint, and the facts that make a trial of it again."""
+"""The code in a checkpoint, and the facts for creating the trial from the checkpoint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE
 
 FILES_MAX = 1000
-# Every checkpoint has a copy.
+# Every checkpoint contains a copy of the code.
 BYTES_MAX = 16 * 1024 * 1024
-# They may hold what nobody should read in a checkpoint.
+# These sections may contain secrets.
 _PRIVATE_SECTIONS = ("checkpoint_storage", "tensorboard_storage", "environment", "integrations")
 
 
@@ -30,11 +30,11 @@ def write_code(
     core_context: core.Context,
     trial_type: str = "PyTorchTrial",
 ) -> None:
-    """Write `load_data.json` and, on a cluster, the code's files below `code/`.
+    """Write `load_data.json` and, on a cluster, a copy of the code below `code/`.
 
-    `trial_type` says who can load the checkpoint: `load_trial_from_checkpoint_path` those of a
-    PyTorchTrial alone. Code of more files or bytes than a checkpoint should carry is left out,
-    with a notice.
+    If the code has more than FILES_MAX files or BYTES_MAX bytes, print a notice and do not copy it.
+    `trial_type` says which function can load the checkpoint: `load_trial_from_checkpoint_path`
+    loads only a PyTorchTrial.
     """
     kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     config = core_context.info.config
@@ -54,7 +54,10 @@ def write_code(
 
 
 def _module_name(kind: type[Any]) -> str:
-    """The name to import the class's module by, which for a script is its file's."""
+    """Return the name for importing the class's module.
+
+    For a script, that is the file's name without suffix, or `__main__` without a file.
+    """
     if kind.__module__ != "__main__":
         return kind.__module__
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -62,7 +65,7 @@ def _module_name(kind: type[Any]) -> str:
 
 
 def _script_folder(kind: type[Any]) -> str:
-    """The folder, seen from the code's, from which the class's script imports: "" for its own."""
+    """Return the folder of the class's script relative to the code, or "" for the code's folder."""
     file = getattr(sys.modules["__main__"], "__file__", None)
     if kind.__module__ != "__main__" or not file:
         return ""
@@ -89,7 +92,7 @@ def _copy_code(code: Path, target: Path) -> None:
 
 
 def _code_files(code: Path) -> Iterator[Path]:
-    """The files of the code, without hidden and compiled ones and what only links elsewhere."""
+    """Yield the files of the code, sorted, without hidden and compiled files and links."""
     for root, folders, names in os.walk(code):
         folders[:] = sorted(
             one for one in folders if not one.startswith(".") and one != "__pycache__"

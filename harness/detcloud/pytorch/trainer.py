@@ -1,4 +1,6 @@
-"""The Trainer, which turns the arguments of `fit` and the trial's specification into a training."""
+"""The Trainer, which computes the plan of a training from the arguments of `fit` and the
+specification.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.event_files import flush_writers
 from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.hooks import Hooks
-from detcloud.pytorch.loaders import Loaders, share_loaders
+from detcloud.pytorch.loaders import Loaders, check_not_empty, share_loaders
 from detcloud.pytorch.metrics import evaluates_batches
 from detcloud.pytorch.periods import (
     Batch,
@@ -31,12 +33,32 @@ CheckpointPolicy = Literal["best", "all", "none"]
 
 
 class Trainer:
-    """Trains one trial with its context."""
+    """The Trainer of a trial.
+
+    Arguments of `fit`:
+
+    - `checkpoint_period`, `validation_period` and `reporting_period`: Batch or Epoch. A period of
+      one number ends at each of its multiples; with a list, as in `Batch([5, 20])`, it ends after
+      these batches.
+    - `max_length`: the length of training. On a cluster it is used only if the search is measured
+      by `time_metric` or the configuration sets no `max_length`.
+    - `checkpoint_policy`: `best` stores a checkpoint after each validation that is better than all
+      before in the experiment, `all` after each validation, `none` at checkpoint periods only.
+      Without a metric of the searcher, `best` means `all`.
+    - `latest_checkpoint`: the checkpoint to start from, or its UUID; None for the one that the
+      cluster names. From another trial's checkpoint only the weights are loaded.
+    - `step_zero_validation`: whether to validate before the first batch.
+    - `test_mode`: train and validate one batch, and store a checkpoint.
+    - `profiling_enabled`: whether to measure the machine while training; None for the value of
+      `configure_profiler`.
+    """
 
     training_class: type[Training] = Training
 
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-        """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
+        """Raise InvalidType unless `trial` is a PyTorchTrial. Raise DetcloudError unless the trial
+        defines exactly one evaluation.
+        """
         if not isinstance(trial, PyTorchTrial):
             raise InvalidType(f"{trial!r:.80} is not a PyTorchTrial")
         self._trial = to_current_form(trial, context)
@@ -51,9 +73,10 @@ class Trainer:
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Measure the machine while training, if `enabled`, as `profiling_enabled` of `fit` does.
+        """Set whether `fit` measures the machine while training.
 
-        The others are Determined's: all of a training is measured.
+        `fit(profiling_enabled=...)` replaces this value. The other arguments exist for code written
+        for Determined and change nothing: the whole training is measured.
         """
         self._is_profiled = enabled
 
@@ -69,14 +92,14 @@ class Trainer:
         test_mode: bool | None = None,
         profiling_enabled: bool | None = None,
     ) -> None:
-        """Train, validate and checkpoint.
+        """Train, validate and store checkpoints; the class describes the arguments.
 
-        On a cluster the searcher says how long, so `max_length` counts there only where it measures
-        training by `time_metric`, and what is not given comes from the experiment's configuration.
-        Elsewhere `max_length` is required (one batch in test mode), training metrics are reported
-        every 100 batches and the policy is `best`, which without a `searcher.metric` in the
-        configuration is `all`. A period ends at each multiple of its length; it may be a list, too:
-        Batch([5, 20]) means after those batches.
+        None stands for the experiment's configuration. Without a cluster, `max_length` is required
+        (except in test mode), metrics are reported every 100 batches, and the policy is `best`.
+
+        Raises InvalidValue without `max_length`, or for `test_mode=True` in a search. Raises
+        DetcloudError for an invalid period, policy, callback or data loader, and all errors of the
+        trial.
         """
         hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)
@@ -87,8 +110,7 @@ class Trainer:
         try:
             self._context.set_initial_batch(first)
             loaders = self._loaders()
-            profiled = self._is_profiled if profiling_enabled is None else profiling_enabled
-            if profiled:
+            if self._is_profiled if profiling_enabled is None else profiling_enabled:
                 self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
             testing = self._is_testing(test_mode)
@@ -120,6 +142,7 @@ class Trainer:
                 metric=self._metric(),
                 checkpoint=checkpoint,
                 warm_start=warm_start,
+                first_batch=first,
                 initial_validation=validate_first and not testing,
                 test_mode=testing,
             )
@@ -129,7 +152,10 @@ class Trainer:
             flush_writers()
 
     def _warn_of_unused_periods(self, **periods: tuple[Period | None, int]) -> None:
-        """Print which periods of the configuration, in batches, those given to `fit` replace."""
+        """Print on the chief which periods of the configuration are replaced by arguments of `fit`.
+
+        `periods` maps a name to the argument and the configured number of batches, 0 for none.
+        """
         if not self._context.core.is_chief:
             return
         for name, (given, configured) in periods.items():
@@ -141,7 +167,10 @@ class Trainer:
                 )
 
     def _warn_of_other_time(self, max_length: Period | None) -> None:
-        """Print that a search by time compares trials over another length than `max_length`."""
+        """Print on the chief that `max_length` differs from the search's `max_time`.
+
+        Print nothing without a cluster or a search by time.
+        """
         core = self._context.core
         search = core.info.config.get("searcher") or {}
         kind = {"batches": Batch, "epochs": Epoch}.get(str(search.get("time_metric")))
@@ -177,12 +206,17 @@ class Trainer:
         return callbacks
 
     def _loaders(self) -> Loaders:
-        return share_loaders(
+        loaders = share_loaders(
             self._trial.build_training_data_loader(),
             self._trial.build_validation_data_loader(),
             self._context.distributed,
             checked=self._context.experimental.checks_data_sets,
         )
+        check_not_empty(loaders.training, "build_training_data_loader")
+        # `evaluate_full_dataset` may read the data from another place than the loader.
+        if evaluates_batches(self._trial):
+            check_not_empty(loaders.validation, "build_validation_data_loader")
+        return loaders
 
     def _checkpoint(
         self, latest_checkpoint: CheckpointReference | str | None
@@ -221,7 +255,9 @@ class Trainer:
         )
 
     def _reporting_batches(self) -> Interval:
-        """The configuration's scheduling_unit, or Determined's period without a cluster."""
+        """Return the configuration's scheduling_unit. Without a cluster, the period ends at
+        multiples.
+        """
         core = self._context.core
         unit = core.info.scheduling_unit
         return unit if core.on_cluster else Multiples(unit)

@@ -1,7 +1,7 @@
-"""The training loop: workload after workload, until the searcher has no more.
+"""The training loop, which runs workloads until the searcher has no more operations.
 
-The processes of a trial go through the same workloads, each with its own share of the batches; the
-chief says what only one may decide.
+All processes of a trial run the same workloads, each with its share of the batches. The chief makes
+the decisions that must be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from detcloud.pytorch.event_files import flush_writers
 from detcloud.pytorch.gang import chief_value, copy_buffers_of_chief, is_gang
 from detcloud.pytorch.hooks import Hooks, bind_names
 from detcloud.pytorch.loaders import ENDLESS_EPOCH, Loaders
-from detcloud.pytorch.metrics import MetricAverage, array_metrics, named_metrics
+from detcloud.pytorch.metrics import (
+    MetricAverage,
+    PartialMetricNotice,
+    array_metrics,
+    named_metrics,
+)
 from detcloud.pytorch.periods import operation_batches
 from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.reducers import plain_metric
@@ -38,6 +43,7 @@ from detcloud.pytorch.workloads import (
     policy_wants_checkpoint,
 )
 from detcloud.shared.errors import DetcloudError, InvalidCall
+from detcloud.shared.plurals import count_text
 from detcloud.shared.trial_directory import ENDLESS
 
 
@@ -61,7 +67,7 @@ class Training:
         self._optimization = context.optimization
         self._hooks = hooks
         self._optimization.before_step = hooks.before_step()
-        # What each batch of a workload returned, where a hook wants it.
+        # The metrics of each batch of a workload. None without a hook that needs batch metrics.
         self._batch_metrics: list[dict[str, Any]] | None = (
             [] if hooks.wants_batch_metrics() else None
         )
@@ -75,11 +81,16 @@ class Training:
         self._moved_batch = context.batch_mover()
         self._batches = iter(())
         self._train_with = trial.train_batch
-        # Why the latest validation has no metric for the searcher; "" where it has one.
+        # Why the latest validation has no metric for the searcher, or "".
         self._missing_metric_reason = ""
+        self._notice = PartialMetricNotice()
 
     def run(self) -> None:
-        """Train until nothing is left to do here, then checkpoint unsaved work."""
+        """Train until the searcher is done or the trial must stop, then store unsaved work.
+
+        If the trial's code requested the stop, report that to the cluster. Errors of the trial's
+        code are raised.
+        """
         self._start()
         with self._context.profile_training():
             for operation in self._core.searcher.operations(self._plan.max_length):
@@ -94,16 +105,21 @@ class Training:
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     def _warn_of_unused_length(self, operation: SearcherOperation) -> None:
-        """Print that another length than the argument of `fit` counts, once."""
+        """Print once, on the chief, that the search decides the length and not the argument of
+        `fit`.
+
+        After that, the plan's `max_length` is ENDLESS.
+        """
         given = self._plan.max_length
         length = operation_batches(operation, self._plan.epoch_length)
         is_used = not self._core.on_cluster or operation.is_endless or given in (length, ENDLESS)
         if is_used or self._plan.test_mode or not self._core.is_chief:
             return
         self._plan = replace(self._plan, max_length=ENDLESS)
+        batches = count_text(given, "batch", "batches")
         print(
-            f"[detcloud] fit(max_length=...), which comes to {given} batches, is not used: the"
-            " search says how long, as searcher.max_length is given",
+            f"[detcloud] fit(max_length=...), {batches}, is not used: the search decides the"
+            " length, because the configuration sets searcher.max_length",
             flush=True,
         )
 
@@ -112,7 +128,7 @@ class Training:
         drawn = self._state.restore()
         steps, seed = self._state.position.steps, self._context.get_trial_seed()
         self._batches = self._loaders.training.batches_from(steps, seed)
-        # The last batch that was trained, as a validation in an unbroken run would see it.
+        # A validation after a restart must see the same position as in an unbroken run.
         self._context.set_position(max(0, steps - 1), self._loaders.epoch_length)
         self._hooks.call(PyTorchCallback.on_training_start)
         known = self._core.info.validated_steps
@@ -120,19 +136,21 @@ class Training:
             self._run_validation()
         self._train_with = bind_names(self._trial.train_batch, "batch", "epoch_idx", "batch_idx")
         if drawn is not None:
-            # Last, so that nothing above moves the generators on.
+            # Restored last, because the code above draws random numbers.
             generators.restore_state(drawn)
 
     def _run_operation(self, operation: SearcherOperation) -> None:
         """Run workloads until the operation is done or this process has to stop.
 
-        The next workload is chosen before it runs rather than after the last one, so that a trial
-        stopped between training and validation validates at the same batch when it resumes.
+        Complete the operation with the searcher's metric. If the metric is missing, report that and
+        raise DetcloudError. The next workload is chosen before it runs rather than after the last
+        one. So a trial that is stopped between training and validation validates at the same batch
+        when it resumes.
         """
         schedule = self._plan.schedule
         length = operation_batches(operation, self._plan.epoch_length)
         if operation.is_endless:
-            # Without a period the searcher would hear nothing.
+            # Without a period, no validation would be reported to the searcher.
             period = schedule.validation_period or schedule.scheduling_unit
             schedule = replace(schedule, validation_period=period)
             length = self._plan.max_length
@@ -159,7 +177,10 @@ class Training:
                 return
 
     def _run_training(self, end: int, operation: SearcherOperation) -> None:
-        """Train to batch `end`; with a deadline, stop before it and leave the workload open."""
+        """Train up to batch `end`, report the metrics and the progress, and call the hooks.
+
+        If a deadline requires a stop, stop earlier, report nothing, and leave the workload open.
+        """
         self._optimization.set_training(True)
         self._context.reducers.reset()
         steps, epoch_length = self._state.position.steps, self._loaders.epoch_length
@@ -182,25 +203,30 @@ class Training:
         self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
 
     def _training_metrics(self) -> dict[str, Any]:
-        """The metrics of the workload that ends, over all processes unless only the chief's count.
+        """Return the metrics of the workload, over all processes or only the chief's.
 
-        `optimizations.average_training_metrics` decides, which is off by default in the step era.
+        `optimizations.average_training_metrics` decides. The default is all processes; in the step
+        era only the chief.
         """
         distributed, info = self._core.distributed, self._core.info
         options = info.config.get("optimizations") or {}
         average = self._state.average
         if options.get("average_training_metrics", info.era != "steps"):
-            average = average.over_all_processes(distributed)
+            average = average.over_all_processes(distributed, self._notice)
         reduced = self._context.reducers.reduce(distributed, training=True)
         return {**average.average(), **reduced}
 
     def _add_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """The metrics to report: in the length era with the batches and whole epochs until now."""
+        """Return the metrics to report.
+
+        Except in the step era, add `batches` and whole `epochs` trained, unless metrics have these
+        names.
+        """
         steps, epoch_length = self._state.position.steps, self._loaders.epoch_length
         if self._core.info.era == "steps":
             return metrics
         epochs = {"epochs": steps // epoch_length} if epoch_length < ENDLESS_EPOCH else {}
-        # Last, unless the trial has metrics of these names.
+        # The trial's own metrics replace the counts, which otherwise come last.
         return {**metrics, "batches": steps, **epochs, **metrics}
 
     def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
@@ -226,17 +252,17 @@ class Training:
             self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
     def _run_validation(self) -> None:
-        """Validate once; where a deadline cuts it short, only the first hook has had an effect."""
+        """Validate and report the metrics. Report nothing if a deadline stops the validation."""
         generators_before = generators.capture_state()
         self._context.reducers.reset()
-        # Before the hook, which may want another mode for some part of a model.
+        # Called before the hook, so that the hook can set another mode for parts of a model.
         self._optimization.set_training(False)
         self._hooks.call(PyTorchCallback.on_validation_start)
         copy_buffers_of_chief(self._optimization.models)
         with generators.preserve_state(), torch.no_grad(), self._context.precision.autocast():
             metrics = self._evaluation.metrics()
         if metrics is None:
-            # The validation starts again when the trial resumes, with the hook above.
+            # When the trial resumes, the validation starts again and calls the hook above again.
             generators.restore_state(generators_before)
             return
         steps, validated_steps = self._state.position.steps, self._core.info.validated_steps
@@ -244,7 +270,7 @@ class Training:
             self._core.distributed, self._core.train.get_experiment_best_validation()
         )
         if self._hooks.overrides(PyTorchCallback.on_validation_end):
-            # What the chief's callbacks make of the metrics is reported.
+            # The metrics are reported as the chief's callbacks changed them.
             self._hooks.call(PyTorchCallback.on_validation_end, metrics)
             changed = {name: plain_metric(value) for name, value in metrics.items()}
             metrics = chief_value(self._core.distributed, changed)
@@ -264,7 +290,11 @@ class Training:
         self._state.observed_validation = self._hooks.observe_validations()
 
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:
-        """The metric that the searcher uses; NaN, which is never the best, if it may be missing."""
+        """Return the searcher's metric. If the metric is missing, raise InvalidCall or return NaN.
+
+        NaN, which is never the best, is returned without a searcher, and in eras where a missing
+        metric ends the search; `_missing_metric_reason` is then set.
+        """
         name = self._plan.metric
         if name is None:
             return math.nan
@@ -294,7 +324,7 @@ class Training:
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:
-        """Whether the code of any process has asked for the trial's end."""
+        """Return whether the code of any process has requested the end of the trial."""
         requested = self._context.get_stop_requested()
         return (
             any(self._core.distributed.allgather(requested))

@@ -1,6 +1,6 @@
-"""The state of a training: what its checkpoints hold, when they are stored, and how it goes on.
+"""The state of a training: its content, when checkpoints are stored, and how training resumes.
 
-The processes of a trial save at the same batches; the chief stores the state for all.
+All processes of a trial save at the same batches. The chief stores the state for all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.metrics import MetricAverage
 from detcloud.pytorch.optimization import MODELS, OPTIMIZERS, SCHEDULERS
 from detcloud.pytorch.plan import Plan
+from detcloud.pytorch.restricted_pickle import without_unreadable
 from detcloud.pytorch.saving import StateStore
 from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.trial import PyTorchTrial
@@ -41,7 +42,7 @@ STATE_PARTS = (
 
 
 def checkpoint_metadata(steps: int) -> dict[str, Any]:
-    """The metadata of a trial's checkpoint at so many batches, which are Determined's."""
+    """Return the metadata of a trial's checkpoint after `steps` batches, as in Determined."""
     return {
         "steps_completed": steps,
         "framework": f"torch-{torch.__version__}",
@@ -51,9 +52,9 @@ def checkpoint_metadata(steps: int) -> dict[str, Any]:
 
 
 class TrainingState:
-    """How far a training is, and the averages of its open workload; saves and restores all of it.
+    """The position of a training and the averages of the open workload, saved and restored.
 
-    `observed_validation` says that hooks of the last validation may have changed the state.
+    `observed_validation`: hooks of the last validation may have changed the state.
     """
 
     def __init__(
@@ -65,25 +66,32 @@ class TrainingState:
         self._store = StateStore(
             context.core, writes_in_step=hooks.overrides(PyTorchCallback.on_checkpoint_write_end)
         )
-        # The checkpoint of whose end the callbacks have not been told yet.
+        # The checkpoint for which `on_checkpoint_upload_end` has still to be called.
         self._unfinished_save: str | None = None
         self.position = Position()
         self.average = MetricAverage()
         self.observed_validation = False
 
     def restore(self) -> dict[str, Any] | None:
-        """Load the plan's checkpoint, if it has one; its generators' state, for when training
-        begins, or None after a warm start, which has none.
+        """Load the plan's checkpoint, and return the generators' state, to be restored later.
+
+        Return None without a checkpoint, and after a warm start, which loads only the weights.
+        Raises DetcloudError if the checkpoint cannot be read or does not fit the trial.
         """
         if self._plan.checkpoint is None:
             return None
+        with self._core.checkpoint.loading.watch(self._plan.checkpoint):
+            return self._restore()
+
+    def _restore(self) -> dict[str, Any] | None:
         state = self._load()
         if state is None:
             return None
         self.average.load_state_dict(state["average"], self._context.device)
+        callbacks = without_unreadable(state["callbacks"], "callbacks")
         for name, callback in self._hooks.callbacks.items():
-            if name in state["callbacks"]:
-                callback.load_state_dict(state["callbacks"][name])
+            if name in callbacks:
+                callback.load_state_dict(callbacks[name])
         distributed = self._context.distributed
         answered = chief_value(distributed, self._answered_batches())
         known = self._core.info.validated_steps
@@ -98,34 +106,44 @@ class TrainingState:
         return directives.answered * (self._plan.epoch_length if is_epochs else 1)
 
     def save_if_stale(self, *, is_last: bool = False) -> None:
-        """Save what no checkpoint has yet."""
+        """Save the state unless a checkpoint has it already.
+
+        `is_last`: nothing follows, so the state is stored before the return.
+        """
         if self._is_stale():
             self._save(is_last=is_last)
 
     def save_before_leaving(self) -> None:
-        """Store unsaved work if an interruption notice leaves enough time."""
+        """Save an unsaved state before the process ends.
+
+        After an interruption notice the chief decides, by the time left, whether all processes
+        save, wait for a running upload, or abandon it.
+        """
         plan = self._core.plan_last_save
         choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE
         choice = chief_value(self._context.distributed, choice)
         if choice is Choice.SAVE:
             self.save_if_stale(is_last=True)
         elif choice is Choice.KEEP:
-            # The chief's plan has done so for itself.
+            # The chief's plan has abandoned its save already. Other processes follow.
             self._core.checkpoint.saves.abandon()
             self._unfinished_save = None
 
     def finish_save(self) -> None:
-        """Wait for the checkpoint in the background, and tell the callbacks of its end."""
+        """Wait for the checkpoint in the background, and call `on_checkpoint_upload_end`.
+
+        Do nothing if no checkpoint is unfinished. Raises DetcloudError if storing failed.
+        """
         uuid, self._unfinished_save = self._unfinished_save, None
         if uuid is None:
             return
         self._core.checkpoint.wait()
-        # The others go on once the chief has stored it.
+        # Other processes wait here until the chief has stored the checkpoint.
         chief_value(self._context.distributed, None)
         self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
 
     def finish_stored_save(self) -> None:
-        """Tell the callbacks that ask for it of the checkpoint in the background, if it is done."""
+        """Call `on_checkpoint_upload_end` if a callback has it and the background save is done."""
         if self._unfinished_save is None or not self._hooks.overrides(
             PyTorchCallback.on_checkpoint_upload_end
         ):
@@ -152,9 +170,7 @@ class TrainingState:
     def _store_state(
         self, steps: int, ranks: list[dict[str, Any]], is_last: bool
     ) -> tuple[str, bool]:
-        """Store the trial's state, as the chief; the checkpoint's UUID, and whether it is stored
-        already.
-        """
+        """Store the trial's state on the chief; return the UUID, and whether storing is over."""
         state = {
             **self._context.optimization.state_dict(),
             APEX: self._context.precision.state_dict(),
@@ -170,7 +186,7 @@ class TrainingState:
         return self._store.store(state, checkpoint_metadata(steps), finish, is_last=is_last)
 
     def _loop_state(self) -> dict[str, Any]:
-        """The state of this process's loop, beside that of what it trains."""
+        """Return the loop's state in this process: callbacks, averages, position and generators."""
         callbacks = self._hooks.callbacks.items()
         return {
             "callbacks": {name: callback.state_dict() for name, callback in callbacks},
@@ -180,7 +196,10 @@ class TrainingState:
         }
 
     def _gathered_rank_states(self) -> list[dict[str, Any]]:
-        """The state that each process has of its own, on the chief; nothing for one alone."""
+        """Return each process's own state, by rank.
+
+        Empty on other ranks and for a single process.
+        """
         if not self._is_gang:
             return []
         ours: dict[str, Any] = {
@@ -192,11 +211,16 @@ class TrainingState:
         return self._core.distributed.gather(ours) or []
 
     def _load(self) -> dict[str, Any] | None:
-        """Load what is trained; the state of this process's loop, None after a warm start."""
+        """Load models and optimizers from the checkpoint, and return the state of this process's
+        loop.
+
+        Return None after a warm start.
+        """
         assert self._plan.checkpoint is not None
         optimization, distributed = self._context.optimization, self._core.distributed
         with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
-            state = snapshot.load_state(folder, (MODELS,) if self._plan.warm_start else STATE_PARTS)
+            parts = (MODELS,) if self._plan.warm_start else STATE_PARTS
+            state = snapshot.load_state(folder, parts, self._plan.first_batch)
         self._hooks.call(PyTorchCallback.on_checkpoint_load_start, state)
         if self._plan.warm_start:
             optimization.load_models(state)

@@ -1,4 +1,4 @@
-"""PyTorchTrial, the class that users define."""
+"""PyTorchTrial, the class that users define to train a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ TorchData = Any
 
 
 class Reducer(Enum):
-    """The ways to reduce validation metrics to one value; AVG weighs by the batches' lengths."""
+    """The ways to reduce the values of a validation metric to one number.
+
+    AVG is the mean over batches. Every batch has the same weight, as in Determined.
+    """
 
     AVG = "avg"
     SUM = "sum"
@@ -27,15 +30,15 @@ class Reducer(Enum):
 
 
 class PyTorchTrial(ABC):
-    """A model and how to train it.
+    """A model and the code that trains it.
 
-    Wrap models, optimizers and schedulers with the context in `__init__`; train, build the loaders
-    (`detcloud.pytorch.DataLoader`) and define exactly one of `evaluate_batch` and
+    In `__init__`, wrap models, optimizers and schedulers with the context. Define the training,
+    both loaders (`detcloud.pytorch.DataLoader`), and exactly one of `evaluate_batch` and
     `evaluate_full_dataset`.
     """
 
     framework: ClassVar[str] = "detcloud.pytorch"
-    """The module whose `init` and `Trainer` train the class."""
+    """The module that provides `init` and `Trainer` for this class."""
 
     @abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None: ...
@@ -44,9 +47,14 @@ class PyTorchTrial(ABC):
     def train_batch(
         self, batch: TorchData, epoch_idx: int, batch_idx: int
     ) -> torch.Tensor | dict[str, Any]:
-        """Train on one batch; `batch_idx` counts from the trial's start.
+        """Train on a batch, and return metrics by name, or a tensor as the metric `loss`.
 
-        Returns numbers to average over the workload; a lone tensor is the `loss`.
+        The metrics are averaged over the training workload. A metric that is None is left out.
+
+        Args:
+            batch: a batch of the training loader, on the trial's device.
+            epoch_idx: the number of the epoch, from 0.
+            batch_idx: the number of the batch since the trial's start, from 0.
         """
 
     @abstractmethod
@@ -56,26 +64,34 @@ class PyTorchTrial(ABC):
     def build_validation_data_loader(self) -> DataLoader: ...
 
     def evaluate_batch(self, batch: TorchData) -> dict[str, Any]:
-        """Metrics of one validation batch, reduced with `evaluation_reducer`.
+        """Return the metrics of a validation batch; `evaluation_reducer` combines all batches.
 
-        A second parameter named `batch_idx`, where defined, gets the batch's number.
+        Every batch must return the same names. If the method has a second parameter `batch_idx`, it
+        gets the number of the batch. Raises DetcloudError unless defined.
         """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_batch")
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
-        """Metrics of the whole validation set; iterate over `data_loader` for its batches."""
+        """Return the metrics of the whole validation set, computed on the chief.
+
+        `data_loader` is the loader that `build_validation_data_loader` returned. Move its batches
+        with `context.to_device`. Raises DetcloudError unless defined.
+        """
         raise DetcloudError(f"{type(self).__name__} does not define evaluate_full_dataset")
 
     def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
-        """The reducer for all metrics, or one for each by its name."""
+        """Return the reducer for all metrics of `evaluate_batch`, or a reducer by each name."""
         return Reducer.AVG
 
     def build_callbacks(self) -> dict[str, PyTorchCallback]:
-        """Callbacks by a name of their own, under which checkpoints keep their state."""
+        """Return the callbacks by name. Checkpoints store each callback's state under the name."""
         return {}
 
     def get_batch_length(self, batch: TorchData) -> int:
-        """The number of records in a batch; override for batches of a type of your own."""
+        """Return the number of records in a batch. Override for your own types of batches.
+
+        Raises DetcloudError if the number is unknown.
+        """
         try:
             return data_length(batch)
         except DetcloudError:

@@ -1,6 +1,6 @@
-"""The order of workloads: the next one is a pure function of the schedule and the position.
+"""The order of workloads. The next workload is a pure function of the schedule and the position.
 
-The orders of workloads are those of Determined 0.12 (steps) and 0.19 (lengths), restated.
+The orders are those of Determined 0.12 (steps) and 0.19 (lengths).
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class EraRules:
-    """The differences between the eras of configurations inside a trial.
+    """The rules that depend on the era of the configuration.
 
-    `cuts_at_periods`: a training workload ends where a period does; else periods, which count in
-    whole steps, are checked where a step ends. `validates_first`: at an operation's end the
-    validation goes before the checkpoint. Either way the searcher hears of the validation after
-    both, so that it never learns a metric that cannot be restored. `missing_metric_ends_search`: a
-    validation without the searcher's metric is no error, but ends the experiment where the searcher
-    waits for it; else it is an error of the trial anywhere.
+    The searcher gets the metric of a validation only after the checkpoint, so that every known
+    metric can be restored.
     """
 
     cuts_at_periods: bool
+    """Whether a training workload ends at the end of a period. Otherwise periods count whole steps
+    and are checked at the end of a step.
+    """
     validates_first: bool
+    """Whether the validation at the end of an operation comes before the checkpoint."""
     missing_metric_ends_search: bool
+    """Whether a missing metric of the searcher ends the experiment at the end of an operation, and
+    is ignored elsewhere. Otherwise a missing metric is always an error of the trial.
+    """
 
 
 ERAS = {
@@ -35,62 +38,70 @@ ERAS = {
 
 @dataclass(frozen=True)
 class Multiples:
-    """A period that ends at each multiple of so many batches, whatever came before."""
+    """A period that ends at each multiple of `batches`, counted from the trial's start."""
 
     batches: int
 
 
 Interval = int | Multiples | tuple[int, ...]
-"""A period in batches since the last time, 0 for none; the multiples of a number of batches; or the
-batches at which something is due, in their order.
+"""A period: a number of batches since the last time (0: never), multiples of a number of batches,
+or a sorted tuple of batch numbers.
 """
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The periods of a trial's workloads, in batches; 0 is off. `policy` is best, all or none."""
+    """The periods of a trial's workloads, in batches."""
 
     scheduling_unit: Interval
+    """The length of a training workload."""
     validation_period: Interval
     checkpoint_period: Interval
     policy: str
+    """`best`, `all` or `none`: which validations are followed by a checkpoint."""
     smaller_is_better: bool
     rules: EraRules = ERAS["length"]
 
 
 @dataclass(frozen=True)
 class Position:
-    """The progress of a trial, in batches since its start; `best` is its best metric.
-
-    `workload_start` lies before `steps` where a deadline cut a workload: it goes on later.
-    `last_checkpoint` is the last one that the schedule asked for and `saved` the last one that
-    exists, so that periods count as if nothing had been interrupted. `metric` is of the
-    validation at `last_validation`, None where another process did it; `is_wanted` says that the
-    policy asks for a checkpoint of it.
-    """
+    """The progress of a trial. Numbers are batches since the trial's start."""
 
     steps: int = 0
     workload_start: int = 0
+    """The start of the current workload. Below `steps` if a deadline cut the workload, which
+    continues later.
+    """
     last_validation: int = 0
     last_checkpoint: int = 0
+    """The last checkpoint that the schedule asked for. With this value, periods count as if nothing
+    had been interrupted.
+    """
     best: float | None = None
+    """The best metric of the trial's validations, or None without one."""
     metric: float | None = None
+    """The metric of the validation at `last_validation`. None if another process reported it."""
     is_wanted: bool = False
+    """Whether the policy requires a checkpoint of the last validation."""
     saved: int = 0
+    """The last checkpoint that exists."""
 
     @property
     def is_saved(self) -> bool:
         return self.saved == self.steps
 
     def after_training(self, steps: int, end: int) -> Position:
-        """The position after training to `steps`, of a workload that ends at `end`."""
+        """Return the position after training to `steps`, in a workload that ends at `end`."""
         start = steps if steps == end else self.workload_start
         return replace(self, steps=steps, workload_start=start)
 
     def after_validation(
         self, schedule: Schedule, metric: float, wants_checkpoint: bool
     ) -> Position:
-        """The position after a validation at `steps`; a NaN is no best."""
+        """Return the position after a validation at `steps`.
+
+        A NaN never becomes the best metric.
+        """
         best = self.best
         if metric == metric and (best is None or is_better(schedule, metric, best)):
             best = metric
@@ -103,14 +114,15 @@ class Position:
         )
 
     def after_checkpoint(self) -> Position:
-        """The position after the checkpoint that `next_workload` asked for, new or not."""
+        """Return the position after a checkpoint that `next_workload` asked for."""
         return replace(self, last_checkpoint=self.steps, is_wanted=False)
 
     def after_restart(self, schedule: Schedule, *validated_steps: int | None) -> Position:
-        """The position after a restart from the checkpoint of `steps`.
+        """Return the position after a restart from the checkpoint of `steps`.
 
-        `validated_steps` are batches whose validations the cluster knows: one at `steps` may have
-        come after the checkpoint.
+        `validated_steps` are batches with validations that the cluster knows. If one is at `steps`
+        and not in this position, it followed the checkpoint. Periods then count it, but its metric
+        is None, and the policy `all` wants a checkpoint.
         """
         position = replace(self, saved=self.steps)
         if self.steps not in validated_steps or self.last_validation == self.steps:
@@ -121,24 +133,24 @@ class Position:
 
 @dataclass(frozen=True)
 class Train:
-    """Train to batch `end`."""
+    """The workload of training up to batch `end`."""
 
     end: int
 
 
 @dataclass(frozen=True)
 class Validate:
-    """Validate at this batch."""
+    """The workload of validating at the present batch."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The schedule asks for a checkpoint of this batch; where there is one, it is not repeated."""
+    """The workload of storing a checkpoint of the present batch, unless it exists already."""
 
 
 @dataclass(frozen=True)
 class Complete:
-    """The operation is done with this metric."""
+    """The end of the operation, with this metric."""
 
     metric: float
 
@@ -147,10 +159,15 @@ Workload = Train | Validate | Checkpoint | Complete
 
 
 def next_workload(schedule: Schedule, position: Position, length: int) -> Workload:
-    """The workload to run at `position` for an operation of `length` batches."""
+    """Return the workload to run at `position`, in an operation that ends at batch `length`.
+
+    Before `length`: first finish a workload that a deadline cut. Otherwise validate if that is due,
+    then store a checkpoint if that is due or wanted, then train. At `length`: validate and store a
+    checkpoint in the order of the era, unless done, and then complete the operation.
+    """
     if position.steps >= length:
         return _workload_at_end(schedule.rules, position)
-    # A workload that a deadline cut goes on first.
+    # Finish a workload that a deadline cut before anything else.
     if position.steps == position.workload_start:
         if _is_due(schedule.validation_period, position.steps, position.last_validation):
             return Validate()
@@ -162,17 +179,21 @@ def next_workload(schedule: Schedule, position: Position, length: int) -> Worklo
 
 
 def is_measured(position: Position, length: int) -> bool:
-    """Whether the operation's metric is known, so that it is completed before any stop."""
+    """Return whether the operation has only to be completed: its length and metric are reached.
+
+    Such an operation is completed before the trial stops.
+    """
     return position.steps >= length and _current_metric(position) is not None
 
 
 def policy_wants_checkpoint(
     schedule: Schedule, metric: float, *bests: float | None, repeats: bool = False
 ) -> bool:
-    """Whether a validation's metric calls for a checkpoint, given the bests before it.
+    """Return whether the policy requires a checkpoint after a validation with this metric.
 
-    `best` asks for strictly better than all of them: the first is best, ties and NaN are not. A
-    validation that `repeats` one from before a failure ties with its own first report.
+    With `best`, the metric must be strictly better than all `bests`; None counts as worse. NaN is
+    never better. If `repeats` is set, the validation repeats an earlier one after a failure, and
+    equality is enough.
     """
     if schedule.policy != "best":
         return schedule.policy == "all"
@@ -206,7 +227,7 @@ def _is_due(period: Interval, steps: int, last: int) -> bool:
 
 
 def _next_due(period: Interval, last: int) -> int | None:
-    """The batch at which a period ends that began at batch `last`; None for never."""
+    """Return the first end of a period after batch `last`, or None for never."""
     if isinstance(period, tuple):
         return next((batch for batch in period if batch > last), None)
     if isinstance(period, Multiples):
@@ -215,7 +236,7 @@ def _next_due(period: Interval, last: int) -> int | None:
 
 
 def _workload_end(schedule: Schedule, position: Position, length: int) -> int:
-    """The batch at which the current training workload ends, at least one after `steps`."""
+    """Return the batch at which the present training workload ends, at least `steps` + 1."""
     ends = [length, _next_due(schedule.scheduling_unit, position.workload_start)]
     if schedule.rules.cuts_at_periods:
         ends.append(_next_due(schedule.validation_period, position.last_validation))

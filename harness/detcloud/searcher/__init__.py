@@ -1,4 +1,4 @@
-"""Custom search methods, which run outside the cluster; the names are `determined.searcher`'s.
+"""Custom search methods, which run outside the cluster. The names are those of determined.searcher.
 
 from detcloud import searcher
 

@@ -1,4 +1,4 @@
-"""The dispatch of one event to a search method."""
+"""The dispatch of an event to a search method."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from detcloud.shared.errors import DetcloudError
 def handle_event(
     method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
 ) -> list[Operation]:
-    """Count the event in `state` and give it to the method; the operations that it answers.
+    """Record the event in `state`, call the method's hook for the event, and return the operations.
 
-    Raises:
-        DetcloudError: the method answered with something else than operations.
-        And whatever the method raises.
+    Return an empty list for progress, for an unknown event, and if the hook returns None. Raises
+    DetcloudError if the hook returns anything but operations, and every exception of the hook.
     """
     state.last_event_id = event["id"]
     operations = _call_hook(method, state, event)
@@ -34,6 +33,7 @@ def handle_event(
 def _call_hook(
     method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
 ) -> list[Operation]:
+    """Record the event in `state` and return the result of the method's hook for the event."""
     if event["type"] == "initial_operations":
         return method.initial_operations(state)
     trial = UUID(event["request_id"])
@@ -66,7 +66,9 @@ def _call_hook(
 
 
 def _with_numbers(value: Any) -> Any:
-    """A value in the place of a metric, with NaN and the infinities as numbers."""
+    """Return a metric value with the strings of NaN and the infinities as floats, at every
+    depth.
+    """
     if isinstance(value, dict):
         return {name: _with_numbers(item) for name, item in value.items()}
     if isinstance(value, list):

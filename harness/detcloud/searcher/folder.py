@@ -1,8 +1,8 @@
 """The folder of a search runner's state, which is consistent whenever the process ends.
 
-`saved-N` is a state, complete once it has its name; the previous one is kept until the cluster has
-accepted the operations of the last one. `request.json` is the request that creates the experiment,
-written before it is sent, so that sending it again creates no second experiment.
+A complete state is a folder `saved-N`. The previous state is kept until the cluster has accepted
+the operations of the newest state. `request.json` is the request that creates the experiment. The
+request is written before it is sent, so that a repeated request creates no second experiment.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _STATE_FOLDER = re.compile(r"saved-([0-9]{1,15})")
 
 @dataclass
 class RunnerRecord:
-    """The runner's progress.
-
-    `post` numbers the last post that was accepted, `operations` are still to be posted, and
-    `acknowledged` is the id of the last event that they answer.
-    """
+    """The runner's progress."""
 
     experiment_id: int
     cluster_id: str
     post: int = 0
+    """The number of the last accepted post of operations."""
     acknowledged: int = 0
+    """The id of the last event that `operations` answer."""
     operations: list[dict[str, Any]] = field(default_factory=list)
+    """The operations that are still to be posted, as the API expects them."""
     version: int = VERSION
+    """The version of the format on disk."""
 
 
 class StateFolder:
-    """The folder of one search; it is made if it is not there."""
+    """The folder of a search, created if missing. Raises DetcloudError if that fails."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class StateFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder's lock; DetcloudError if another process does."""
+        """Lock the folder for the block. Raises DetcloudError if another process holds the lock."""
         with (self.path / "lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,20 +67,24 @@ class StateFolder:
             yield
 
     def read_request(self) -> dict[str, Any] | None:
-        """The request that creates the experiment; None before it was written."""
+        """Return the stored request that creates the experiment. Return None if no request is
+        stored.
+
+        Raises DetcloudError if the file cannot be read.
+        """
         path = self.path / "request.json"
         return _read_json(path) if path.exists() else None
 
     def write_request(self, request: dict[str, Any]) -> None:
-        """Write the request that is about to be sent."""
+        """Write the request to disk, before the request is sent."""
         _write_json(self.path / "request.json", request)
 
     def delete_request(self) -> None:
-        """Delete a request that was refused, so that there may be another."""
+        """Delete a refused request, so that a different request may follow."""
         (self.path / "request.json").unlink()
 
     def save_state(self, record: RunnerRecord, state: SearcherState, method: SearchMethod) -> None:
-        """Save a state as the newest one; the one before it stays."""
+        """Save a new newest state. Keep the previous state, and delete all older states."""
         numbers = self._state_numbers()
         number = max(numbers, default=0) + 1
         fresh = self.path / "saving"
@@ -98,7 +102,10 @@ class StateFolder:
                 shutil.rmtree(self.path / f"saved-{old}", ignore_errors=True)
 
     def read_record(self) -> RunnerRecord | None:
-        """The record of the newest state; None if there is none."""
+        """Return the record of the newest state. Return None if no state is saved.
+
+        Raises DetcloudError if the file cannot be read or has another version.
+        """
         folder = self._newest_state()
         if folder is None:
             return None
@@ -111,7 +118,11 @@ class StateFolder:
         return RunnerRecord(**fields)
 
     def load_state(self, state: SearcherState, method: SearchMethod) -> RunnerRecord | None:
-        """Load the newest state into `state` and `method`; its record, None if there is none."""
+        """Load the newest state into `state` and `method`, and return the state's record.
+
+        If no state is saved, return None and change nothing. Raises DetcloudError as `read_record`
+        does.
+        """
         record, folder = self.read_record(), self._newest_state()
         if folder is not None:
             state.from_dict(_read_json(folder / "runner.json")["searcher_state"])
@@ -119,7 +130,10 @@ class StateFolder:
         return record
 
     def discard_newest_state(self) -> bool:
-        """Go back to the state before the newest one; whether there is one."""
+        """Discard the newest state, and return True.
+
+        If no older state is saved, discard nothing and return False.
+        """
         numbers = sorted(self._state_numbers())
         if len(numbers) < 2:
             return False
@@ -140,8 +154,10 @@ class StateFolder:
 def _save_method(
     method: SearchMethod, folder: Path, state: SearcherState, experiment_id: int
 ) -> None:
-    """Save the method in an empty folder. A `save` of its own, as Determined had it, is called, and
-    else what that calls: the state of the search is in the record.
+    """Save the method in the empty folder `folder`.
+
+    If the class overrides `save`, as for Determined, call it. Otherwise call `save_method_state`,
+    because the record contains the search's state.
     """
     if type(method).save is SearchMethod.save:
         method.save_method_state(folder)
@@ -157,6 +173,9 @@ def _load_method(method: SearchMethod, folder: Path) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises DetcloudError if the file cannot be read or has
+    none.
+    """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -167,7 +186,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, fields: dict[str, Any]) -> None:
-    """Write the file whole or not at all, so that it survives a power cut."""
+    """Write the file completely or not at all, and flush the file to disk."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(json.dumps(fields), encoding="utf-8")
     _sync(fresh)

@@ -1,4 +1,4 @@
-"""The base class of search methods, and the state that each call gets besides the event."""
+"""The base class of search methods, and the search state that each hook receives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEARCHER_STATE_FILE = "state"
 
 
 class ExitedReason(Enum):
-    """The reason why a trial ended before it did all that was asked of it."""
+    """The reason why a trial ended before all requested work was done."""
 
     ERRORED = "ERRORED"
     USER_CANCELED = "USER_CANCELED"
@@ -27,7 +27,10 @@ class ExitedReason(Enum):
 
     @classmethod
     def from_cluster(cls, reason: str) -> ExitedReason:
-        """The reason for the cluster's finer one: a trial that stops itself counts as canceled."""
+        """Return the reason that corresponds to the cluster's more detailed `reason`.
+
+        Every reason other than an error or invalid hyperparameters counts as USER_CANCELED.
+        """
         if reason == "ERRORED":
             return cls.ERRORED
         return cls.INVALID_HP if "INVALID_HP" in reason else cls.USER_CANCELED
@@ -35,14 +38,15 @@ class ExitedReason(Enum):
 
 @dataclass
 class SearcherState:
-    """The facts of a search that the runner counts for the method, which only reads them.
-
-    `trial_progress` is each trial's training so far, in the unit of the search; one with invalid
-    hyperparameters has none.
-    """
+    """The facts of a search that the runner records. Methods must not change them."""
 
     failures: set[UUID] = field(default_factory=set)
+    """The trials that ended with an error."""
     trial_progress: dict[UUID, float] = field(default_factory=dict)
+    """The training of each trial so far, in the unit of the search.
+
+    A trial with invalid hyperparameters has no entry.
+    """
     trials_closed: set[UUID] = field(default_factory=set)
     trials_created: set[UUID] = field(default_factory=set)
     last_event_id: int = 0
@@ -51,7 +55,7 @@ class SearcherState:
     experiment_failed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as plain JSON."""
+        """Return the state as plain JSON data."""
         return {
             "failures": sorted(map(str, self.failures)),
             "trialProgress": {str(trial): units for trial, units in self.trial_progress.items()},
@@ -64,7 +68,7 @@ class SearcherState:
         }
 
     def from_dict(self, fields: dict[str, Any]) -> None:
-        """Restore the state that `to_dict` gave."""
+        """Replace this state by the result of an earlier `to_dict`."""
         self.failures = set(map(UUID, fields["failures"]))
         self.trial_progress = {UUID(k): v for k, v in fields["trialProgress"].items()}
         self.trials_closed = set(map(UUID, fields["trialsClosed"]))
@@ -78,50 +82,63 @@ class SearcherState:
 class SearchMethod(ABC):
     """A search algorithm, which answers each event with operations, in order.
 
-    After a crash an event may come again, to the method as it was saved before that event; the
-    operations of its first answer were not done then. So a method must change nothing but itself.
+    After a crash, an event may be repeated. The method is then restored to its state before the
+    event, and the operations of the first answer were not carried out. A method must therefore not
+    change anything outside itself.
     """
 
     @abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """Called when the search begins."""
+        """Return the operations with which the search begins. Called once."""
 
     @abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Called when a trial was made, as a Create asked for."""
+        """Return the operations that follow the creation of a trial by a Create."""
 
     @abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """Called when a trial validated at the length of a ValidateAfter.
+        """Return the operations that follow a validation at the length of a ValidateAfter.
 
-        A metric that was no finite number comes as the worst one there is. What a script gave to
-        `report_completed` in the place of a number, such as a dict, comes as it was.
+        A metric that is not finite arrives as the worst possible number. Other values that a script
+        gave to `report_completed`, such as a dict, arrive unchanged. `train_length` is in the
+        search's unit.
         """
 
     @abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Called when a trial has ended, early or not: once for each trial, as its last event."""
+        """Return the operations that follow the end of a trial, early or not.
+
+        Called once for each trial, as the trial's last event.
+        """
 
     @abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """Called when a trial ended before it did all that was asked; `on_trial_closed` follows."""
+        """Return the operations that follow the end of a trial before all requested work is done.
+
+        `on_trial_closed` is called next.
+        """
 
     @abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """The share of the search that is done, in [0, 1]."""
+        """Return the completed part of the search, in [0, 1]."""
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
-        """Write both states into the folder `path`: the search's as `state`, then the method's."""
+        """Write the search's state as the file `state`, and the method's state, into the folder
+        `path`.
+        """
         fields = {**searcher_state.to_dict(), "experimentId": experiment_id}
         (path / SEARCHER_STATE_FILE).write_text(json.dumps(fields), encoding="utf-8")
         self.save_method_state(path)
 
     def load(self, path: Path) -> tuple[SearcherState, int]:
-        """Restore what `save` wrote; the state of the search, and the experiment's id."""
+        """Restore the method from the folder that `save` wrote.
+
+        Return the search's state and the experiment's id, 0 if the id is unknown.
+        """
         searcher_state = SearcherState()
         file = path / SEARCHER_STATE_FILE
         searcher_state.from_dict(json.loads(file.read_text(encoding="utf-8")))
@@ -129,7 +146,10 @@ class SearchMethod(ABC):
         return searcher_state, searcher_state.experiment_id or 0
 
     def save_method_state(self, path: Path) -> None:
-        """Write the method's state, by default its pickled attributes, into the folder `path`."""
+        """Write the method's state, by default the pickled attributes, into the folder `path`.
+
+        Raises DetcloudError if an attribute cannot be pickled.
+        """
         try:
             (path / STATE_FILE).write_bytes(pickle.dumps(vars(self)))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -139,5 +159,5 @@ class SearchMethod(ABC):
             ) from error
 
     def load_method_state(self, path: Path) -> None:
-        """Restore from the folder `path` the state that `save_method_state` wrote."""
+        """Restore the attributes that `save_method_state` wrote into the folder `path`."""
         vars(self).update(pickle.loads((path / STATE_FILE).read_bytes()))

@@ -1,4 +1,4 @@
-"""The operations that a search method may ask for; it names trials by UUIDs of its choice."""
+"""The operations of search methods. A method identifies trials by UUIDs of its choice."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ Fields = dict[str, Any]
 
 
 class Operation(ABC):
-    """An instruction of a search method to the cluster."""
+    """A request of a search method to the cluster."""
 
     @abstractmethod
     def fields(self) -> Fields:
-        """The operation as the API takes it; DetcloudError for values that make no sense."""
+        """Return the operation as JSON data for the API. Raises DetcloudError for invalid
+        values.
+        """
 
     def __repr__(self) -> str:
         arguments = (
@@ -30,13 +32,15 @@ class Operation(ABC):
 
 
 class Create(Operation):
-    """Make a trial; the same request id makes one trial, however often it is asked for.
+    """Create a trial. Repeating a request id creates no second trial.
 
     Args:
         request_id: a UUID such as `uuid.uuid4()`.
-        hparams: names to values that JSON can hold, or scalars of numpy. Nothing is added from
-            the configuration; `global_batch_size` is needed where the unit is records or epochs.
-        checkpoint: None; trials start from the checkpoint that the configuration names, or none.
+        hparams: names to JSON values or scalars of numpy. Nothing is added from the configuration.
+            `global_batch_size` is required if the search's unit is records or epochs.
+        checkpoint: must be None; trials start from the configuration's checkpoint, if any.
+
+    Raises DetcloudError if `checkpoint` is not None.
     """
 
     def __init__(
@@ -51,7 +55,10 @@ class Create(Operation):
         self.hparams = hparams
 
     def fields(self) -> Fields:
-        """The operation as the API takes it."""
+        """Return the operation as JSON data for the API.
+
+        Raises DetcloudError for an invalid id and for hyperparameters that JSON cannot contain.
+        """
         try:
             text = json.dumps(self.hparams, allow_nan=False, default=_to_plain_scalar)
         except (TypeError, ValueError, RecursionError) as error:
@@ -62,9 +69,9 @@ class Create(Operation):
 
 
 class ValidateAfter(Operation):
-    """Let a trial train to `length` and validate there; several for one trial are done in turn.
+    """Train a trial to `length` and validate. Several requests for a trial run in order.
 
-    The length counts from the trial's start in the unit of the search.
+    The length counts from the trial's start, in the unit of the search.
     """
 
     def __init__(self, request_id: UUID, length: int) -> None:
@@ -72,7 +79,10 @@ class ValidateAfter(Operation):
         self.length = length
 
     def fields(self) -> Fields:
-        """The operation as the API takes it."""
+        """Return the operation as JSON data for the API.
+
+        Raises DetcloudError for an invalid id, and unless the length is an integer of at least 1.
+        """
         length = _to_plain_scalar(self.length) if hasattr(self.length, "item") else self.length
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise DetcloudError(
@@ -82,42 +92,43 @@ class ValidateAfter(Operation):
 
 
 class Close(Operation):
-    """Let the trial end once it has done its ValidateAfter operations."""
+    """End a trial after all requested ValidateAfter operations."""
 
     def __init__(self, request_id: UUID) -> None:
         self.request_id = request_id
 
     def fields(self) -> Fields:
-        """The operation as the API takes it."""
+        """Return the operation as JSON data for the API. Raises DetcloudError for an invalid id."""
         return {"type": "close", **_request_id_field(self.request_id)}
 
 
 class Progress(Operation):
-    """Report the share of the search that is done; it is cut to [0, 1]."""
+    """Report the completed part of the search, limited to [0, 1]."""
 
     def __init__(self, progress: float) -> None:
         self.progress = progress
 
     def fields(self) -> Fields:
-        """The operation as the API takes it."""
+        """Return the operation as JSON data for the API. A value that is not finite becomes 0."""
         share = float(self.progress)
         share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
         return {"type": "set_searcher_progress", "progress": share}
 
 
 class Shutdown(Operation):
-    """End the search, as completed, canceled or failed. Nothing may follow."""
+    """End the search as completed, canceled or failed. No operation may follow."""
 
     def __init__(self, cancel: bool = False, failure: bool = False) -> None:
         self.cancel = cancel
         self.failure = failure
 
     def fields(self) -> Fields:
-        """The operation as the API takes it."""
+        """Return the operation as JSON data for the API."""
         return {"type": "shutdown", "cancel": bool(self.cancel), "failure": bool(self.failure)}
 
 
 def _request_id_field(request_id: object) -> Fields:
+    """Return the field with the request id as text. Raises DetcloudError if it is no UUID."""
     try:
         return {"request_id": str(UUID(str(request_id)))}
     except ValueError:
@@ -127,14 +138,14 @@ def _request_id_field(request_id: object) -> Fields:
 
 
 def _to_plain_scalar(value: Any) -> Any:
-    """A scalar of numpy or torch as plain Python."""
+    """Return a scalar of numpy or torch as a Python value. Raises TypeError for other types."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
 
 
 def read_operation(fields: Fields) -> Operation:
-    """The operation whose `fields` these are."""
+    """Return the operation that `fields` describe. Raises DetcloudError for an unknown type."""
     kind, trial = fields["type"], fields.get("request_id")
     match kind:
         case "create":

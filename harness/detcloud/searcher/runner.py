@@ -1,8 +1,9 @@
-"""The runner of a search method outside the cluster: events in, operations out, nothing twice.
+"""The runner of a search method outside the cluster: events in, operations out, no post twice.
 
-Each round waits for events, hands them to the method, saves its state together with its operations,
-and posts those with the acknowledgement. Whatever ends the process in between, the next one posts
-what was saved; the cluster accepts a post of a number once. Outages of the cluster are waited out.
+In each round the runner waits for events and passes them to the method. It saves the method's state
+with the operations, and posts the operations with the acknowledgement. If the process ends in
+between, the next process posts the saved operations. The cluster accepts each numbered post once.
+The runner waits during outages of the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from detcloud.shared.parameter_names import accept_names
 log = logging.getLogger("detcloud.searcher")
 
 WAIT_SECONDS = 20
-# The least time between two calls that bring no event.
+# The minimum time between two calls that return no event.
 PAUSE_SECONDS = 1.0
 # The cluster's limit for one post.
 OPERATIONS_MAX = 12
@@ -39,13 +40,13 @@ Page = dict[str, Any]
 
 
 class SearchRunner:
-    """Runs the search of one experiment; users take `LocalSearchRunner`.
+    """Runs the search of an experiment. Use `LocalSearchRunner`.
 
     Args:
-        search_method: a new one; its saved state is loaded where there is one.
+        search_method: a new method. A saved state is loaded into it.
         folder: the folder of the state.
-        connect: makes a client; called again after an outage, since a cluster may come back
-            under another address.
+        connect: creates a client. Called again after an outage, since the cluster's address may
+            change.
         sleep: waits for a number of seconds.
     """
 
@@ -66,11 +67,11 @@ class SearchRunner:
         self._unsaved_record: RunnerRecord | None = None
 
     def run_experiment(self, record: RunnerRecord) -> int:
-        """Run the search from `record` to the end of the experiment; its id.
+        """Run the search from `record` to the end of the experiment, and return the experiment's
+        id.
 
-        Raises:
-            DetcloudError: the cluster refused what the method asks for, or another process drives
-                the same search. And whatever the method raises.
+        Outages of the cluster are waited for. Raises DetcloudError if the cluster refuses an
+        operation or if another process runs the same search. Raises every exception of the method.
         """
         record = self._repeat_unaccepted_posts(record)
         while True:
@@ -87,17 +88,18 @@ class SearchRunner:
             record = self._post_operations(record)
 
     def save_state(self, experiment_id: int, operations: list[Operation]) -> None:
-        """Save the state of the search, with operations that are about to be sent.
+        """Save the state of the search before `operations` are sent.
 
-        A runner of your own may do more before or after it.
+        Override this to save more, and call the original before or after that.
         """
         if self._unsaved_record is not None:
             self._folder.save_state(self._unsaved_record, self.state, self.search_method)
             self._unsaved_record = None
 
     def load_state(self, experiment_id: int) -> tuple[int, list[Operation]]:
-        """Load the state that was saved last; the experiment's id and the operations that the
-        cluster may not have yet, which the runner sends.
+        """Load the latest state; return the experiment's id and the operations that may be unsent.
+
+        The runner sends these operations itself. Without a saved state, return no operations.
         """
         record = self._folder.load_state(self.state, self.search_method)
         return experiment_id, [
@@ -105,15 +107,19 @@ class SearchRunner:
         ] if record else []
 
     def _save_record(self, record: RunnerRecord, operations: list[Operation]) -> None:
-        """Save by `save_state`, and by itself where that of a subclass does not call ours."""
+        """Save `record` through `save_state`, or directly if an overriding `save_state`
+        does not.
+        """
         self._unsaved_record = record
         self.save_state(record.experiment_id, operations)
         SearchRunner.save_state(self, record.experiment_id, operations)
 
     def _repeat_unaccepted_posts(self, record: RunnerRecord) -> RunnerRecord:
-        """Post the operations that were not accepted before an earlier process ended.
+        """Post the operations that an earlier process has not posted, and return the new record.
 
-        The last post that was accepted is repeated: if it is the same, nobody else has posted.
+        The last accepted post is repeated: the cluster refuses a different post with that number,
+        which shows that another process has posted. Raises DetcloudError if the cluster's number of
+        posts does not fit the record.
         """
         posts = len(_split_into_posts(record.operations)) if record.acknowledged else 0
         accepted: int = self._get_events(record, 0)["post"] - record.post
@@ -128,14 +134,18 @@ class SearchRunner:
         return self._post_operations(_record_after_posts(record, max(0, accepted - 1)))
 
     def _post_operations(self, record: RunnerRecord) -> RunnerRecord:
-        """Post all operations; the last post acknowledges the events."""
+        """Post all operations of `record`, and return the record after the posts.
+
+        The last post acknowledges the events. If the experiment has ended, discard the remaining
+        posts. Raises DetcloudError if the cluster refuses a post.
+        """
         path = f"/experiments/{record.experiment_id}/searcher-operations"
         portions = _split_into_posts(record.operations)
         for number, portion in enumerate(portions):
             is_last = number == len(portions) - 1
             body = {
                 "post": record.post + 1 + number,
-                # An older acknowledgement does no harm: the cluster keeps the newest.
+                # The cluster keeps the newest acknowledgement, so 0 changes nothing.
                 "acknowledged": record.acknowledged if is_last else 0,
                 "operations": portion,
             }
@@ -143,13 +153,17 @@ class SearchRunner:
                 self._call_cluster(partial(Client.post, path=path, body=body))
             except ApiError as error:
                 if error.code == "conflict" and not self._get_events(record, 0)["active"]:
-                    # The experiment ended meanwhile, and accepts nothing more.
+                    # The experiment has ended in the meantime and accepts no posts.
                     break
                 raise self._refusal_error(error, first=number == 0) from None
         return _record_after_posts(record, len(portions))
 
     def _refusal_error(self, error: ApiError, *, first: bool) -> DetcloudError:
-        """The error for a refused post; if it was the first, the method may answer again."""
+        """Return the error for a refused post.
+
+        If the first post was invalid, also discard the newest state, so that the method answers
+        again.
+        """
         if first and error.code == "invalid" and self._folder.discard_newest_state():
             return DetcloudError(
                 f"{error}\nno operation was sent; correct the search method and run it "
@@ -158,6 +172,11 @@ class SearchRunner:
         return DetcloudError(str(error))
 
     def _get_events(self, record: RunnerRecord, wait_seconds: int) -> Page:
+        """Return the cluster's page of events after the acknowledged event, waiting `wait_seconds`
+        at most.
+
+        If a wait brings no event, return after PAUSE_SECONDS at the earliest.
+        """
         path = f"/experiments/{record.experiment_id}/searcher-events"
         began = time.monotonic()
         page: Page = self._call_cluster(
@@ -168,13 +187,16 @@ class SearchRunner:
         return page
 
     def _handle_events(self, events: Sequence[Mapping[str, Any]]) -> Iterator[Operation]:
+        """Yield the method's operations for each event, and then the method's progress if
+        changed.
+        """
         for event in events:
             log.info("%s", _event_text(event))
             for operation in handle_event(self.search_method, self.state, event):
                 log.info("-> %s", operation)
                 yield operation
         if not self.state.trials_created:
-            # Methods work their progress out of their trials.
+            # Methods compute their progress from the trials, and may fail without a trial.
             return
         progress = Progress(self.search_method.progress(self.state))
         share = progress.fields()["progress"]
@@ -183,7 +205,9 @@ class SearchRunner:
             yield progress
 
     def _finish_search(self, record: RunnerRecord, state: str) -> int:
-        """Wait for the trials to stop and note how the search ended; the experiment's id."""
+        """Wait until the trials have stopped, record how the search ended, and return the
+        experiment's id.
+        """
         while state.startswith("STOPPING"):
             self._sleep(PAUSE_SECONDS)
             state = self._get_events(record, 0)["state"]
@@ -193,7 +217,10 @@ class SearchRunner:
         return record.experiment_id
 
     def _call_cluster(self, ask: Callable[[Client], Answer]) -> Answer:
-        """The answer, after waiting for the cluster as long as it is away."""
+        """Return the result of `ask`, and repeat the call while the cluster is unreachable.
+
+        Raises ApiError if the cluster refuses the call.
+        """
         failures = 0
         while True:
             try:
@@ -211,18 +238,17 @@ class SearchRunner:
 
 
 class LocalSearchRunner(SearchRunner):
-    """A runner in this process, with its state in a folder of its own.
+    """A runner in this process that saves the search's state in a folder.
 
-    Killed at any point and run again with the same folder, it goes on where it was. The folder is
-    the search: a new search needs a new one.
+    A process that was killed continues when it is started again with the same folder. A new search
+    needs a new folder.
 
     Args:
         search_method: the method.
         searcher_dir: the folder; the working directory by default.
-        client: a client of the cluster; by default as the commands find it.
+        client: a client of the cluster; by default as the commands connect.
 
-    Raises:
-        DetcloudError: the folder cannot be used.
+    Raises DetcloudError if the folder cannot be used.
     """
 
     def __init__(
@@ -242,16 +268,18 @@ class LocalSearchRunner(SearchRunner):
         model_dir: str | Path | None = None,
         includes: Sequence[str | Path] = (),
     ) -> int:
-        """Create the experiment, once for the folder, and run its search to the end; its id.
+        """Create the experiment unless this folder has an experiment, and run the search to the
+        end.
+
+        Return the experiment's id. If the folder has an experiment, the arguments are ignored.
 
         Args:
-            exp_config: the path of a YAML file or a mapping; its searcher is `custom`.
+            exp_config: the path of a YAML file or a mapping; its searcher must be `custom`.
             model_dir: the code of the trials; the working directory by default.
-            includes: more files and folders to send beside it.
+            includes: additional files and folders to upload with the code.
 
-        Raises:
-            NoCluster: there is no cluster to begin with.
-            DetcloudError: as `run_experiment`, and whatever is wrong with the configuration.
+        Raises NoCluster if no cluster is known. Raises DetcloudError for an invalid configuration,
+        for a folder of another cluster or in use, and as `run_experiment` does.
         """
         with self._folder.lock():
             record = self._load_record()
@@ -262,9 +290,11 @@ class LocalSearchRunner(SearchRunner):
             return self._continue_search(record)
 
     def attach(self, experiment_id: int) -> int:
-        """Run the search of an experiment that `detcloud create` made, to its end; its id.
+        """Run the search of an existing experiment to the end, and return the experiment's id.
 
-        Nobody may have run it yet. Raises as `run`.
+        The experiment was created by `detcloud create`, and no other folder may have run its
+        search. Raises DetcloudError if the folder contains another experiment's search. Other
+        errors are as for `run`.
         """
         with self._folder.lock():
             record = self._load_record()
@@ -284,6 +314,12 @@ class LocalSearchRunner(SearchRunner):
         model_dir: str | Path,
         includes: Sequence[str | Path],
     ) -> int:
+        """Create the experiment and return its id. Repeat the stored request of an earlier process,
+        if any.
+
+        Raises DetcloudError if the searcher is not `custom` or the cluster refuses the request. A
+        refused request is deleted.
+        """
         client = self._client = self._connect()
         request = self._folder.read_request()
         if request is None:
@@ -301,25 +337,32 @@ class LocalSearchRunner(SearchRunner):
         try:
             created = self._call_cluster(lambda client: client.post(path, body, key))
         except ApiError:
-            # Nothing was made of a refused request: the next one may differ.
+            # A refused request has created nothing, so the next request may differ.
             self._folder.delete_request()
             raise
         return int(created["id"])
 
     def _load_record(self) -> RunnerRecord | None:
-        """The record of a search that was begun, with its state loaded by `load_state`."""
+        """Return the record of a begun search and load the state. Return None for a new folder."""
         record = self._folder.read_record()
         if record is not None:
             self.load_state(record.experiment_id)
         return record
 
     def _get_state_path(self, experiment_id: int) -> Path:
-        """A folder for what a runner of your own keeps; Determined's had its state there."""
+        """Return a folder for the files of a derived runner, and create a missing folder.
+
+        Determined stored its state there.
+        """
         path = self.searcher_dir / f"exp_{experiment_id}"
         path.mkdir(exist_ok=True)
         return path
 
     def _start_search(self, experiment_id: int) -> RunnerRecord:
+        """Save the first record of the experiment's search and return the record.
+
+        Raises DetcloudError if the experiment's search has been run already.
+        """
         self.state.experiment_id = experiment_id
         record = RunnerRecord(experiment_id, self._cluster_id())
         if self._get_events(record, 0)["post"]:
@@ -332,6 +375,9 @@ class LocalSearchRunner(SearchRunner):
         return record
 
     def _continue_search(self, record: RunnerRecord) -> int:
+        """Run the search and return the experiment's id. Raises DetcloudError for another cluster's
+        record.
+        """
         if self._cluster_id() != record.cluster_id:
             raise DetcloudError(
                 f"{self._folder.path} is a search of another cluster ({record.cluster_id}); "
@@ -344,19 +390,23 @@ class LocalSearchRunner(SearchRunner):
 
 
 def _record_after_posts(record: RunnerRecord, posts: int) -> RunnerRecord:
-    """The record after so many more posts."""
+    """Return the record after `posts` further posts were accepted."""
     left = record.operations[posts * OPERATIONS_MAX :]
     return replace(record, post=record.post + posts, operations=left)
 
 
 def _split_into_posts(operations: Sequence[dict[str, Any]]) -> list[Sequence[dict[str, Any]]]:
-    """The operations of each post; there is at least one post, for the acknowledgement."""
+    """Return the operations of each post. Without operations, return an empty post to acknowledge
+    events.
+    """
     starts = range(0, max(1, len(operations)), OPERATIONS_MAX)
     return [operations[start : start + OPERATIONS_MAX] for start in starts]
 
 
 def _event_text(event: Mapping[str, Any]) -> str:
-    """The event as a line of the log, `validation_completed 964e0bf1 length=5 metric=0.9639`."""
+    """Return the event as a line of the log: `validation_completed 964e0bf1 length=5
+    metric=0.9639`.
+    """
     parts = [event["type"], event.get("request_id", "")[:8]]
     parts += [
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"

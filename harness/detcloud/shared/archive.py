@@ -1,10 +1,9 @@
-"""Archives of model code: packed the same way everywhere, unpacked without trust.
+"""Archives of model code, packed deterministically and unpacked without trust.
 
-`pack` is deterministic: one tree has one digest, so that an upload can be skipped when the cluster
-has the content already. `extract` and `inspect` accept nothing but regular files and directories
-with plain relative names, also behind the last entry, and stop at the limits of
-`archive_limits.py`. The standard library's extraction filters are not relied on: every rule is
-checked by `archive_reader.py` and `archive_names.py`.
+`pack` gives equal trees equal digests, so that an upload can be skipped if the cluster has the
+content. `extract` and `inspect` accept only regular files and directories with plain relative
+names, and stop at the limits of `archive_limits.py`. `archive_reader.py` and `archive_names.py`
+check every rule; the standard library's extraction filters are not used.
 """
 
 import gzip
@@ -29,23 +28,24 @@ from detcloud.shared.archive_limits import (
 )
 from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.archive_reader import ArchiveEntry, read_entries
+from detcloud.shared.archive_sizes import describe_fullest, describe_largest
 
 _GZIP_LEVEL = 6
-_BIGGEST_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A packed tree in a temporary file, which is deleted at the end of a `with` block.
-
-    `size` counts the bytes of the compressed file, `file_bytes` those of the files in it.
-    """
+    """A packed tree in a temporary file, which the end of a `with` block deletes."""
 
     path: Path
     sha256: str
+    """The digest of the compressed file in hexadecimal."""
     size: int
+    """The bytes of the compressed file."""
     file_bytes: int
+    """The bytes of all files in the archive."""
     files: int
+    """The number of files, without directories."""
 
     def __enter__(self) -> Self:
         return self
@@ -61,11 +61,14 @@ class Archive:
 
 @dataclass(frozen=True)
 class ArchiveContents:
-    """Counts of what an archive holds: regular files, directories and the files' bytes in all."""
+    """The counts of an archive's content."""
 
     files: int
+    """The number of regular files."""
     directories: int
+    """The number of directory entries."""
     file_bytes: int
+    """The bytes of all files."""
 
 
 def pack(
@@ -74,30 +77,35 @@ def pack(
     *,
     bytes_max: int = FILE_BYTES_MAX,
     files_max: int = FILES_MAX,
+    shown_root: str | None = None,
 ) -> Archive:
-    """Pack `root` into a temporary `.tar.gz`; the caller deletes it, or uses it with `with`.
+    """Pack the folder `root` into a temporary `.tar.gz` file.
+
+    The caller must delete the file, or use the result in a `with` statement. A link to a file or
+    folder inside `root` is replaced by a copy. After an error, no file is left.
 
     Args:
-        keep: is asked about every path relative to `root` with `/` between its parts, a directory
-            with `/` at its end; a directory that is not kept is not entered.
-        bytes_max: limit on the sum of the files' bytes.
-
-    A link to a file or directory inside `root` is stored as what it points to.
+        keep: returns whether to pack a path relative to `root`. A directory's path ends with `/`.
+            A directory that is not kept is not entered.
+        bytes_max: the limit on the bytes of all files.
+        files_max: the limit on files and directories.
+        shown_root: the folder's name in errors, by default its path.
 
     Raises:
-        ArchiveInvalid: over a limit (the biggest files are named), a link that leaves `root`,
-            points to nothing or to a folder around it, a special file, or a name that `extract`
-            would refuse.
+        ArchiveInvalid: `root` is no folder, a limit is exceeded, a link is broken or leads out of
+            `root` or to a parent folder, or an entry is unreadable, a special file or has a name
+            that `extract` would refuse.
     """
-    sources = _scan_folder(root, keep, files_max)
-    _check_size(sources, bytes_max)
+    shown = shown_root or str(root)
+    sources = _scan_folder(root, keep, files_max, shown)
+    _check_size(sources, bytes_max, shown)
     handle, name = tempfile.mkstemp(prefix="detcloud-", suffix=".tar.gz")
     path = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             tar_bytes = _write_tar(file, sources)
         size = path.stat().st_size
-        check_ratio(tar_bytes, size)
+        _check_ratio(sources, tar_bytes, size, shown)
     except BaseException:
         path.unlink()
         raise
@@ -113,14 +121,16 @@ def extract(
     bytes_max: int = FILE_BYTES_MAX,
     files_max: int = FILES_MAX,
 ) -> None:
-    """Unpack into `destination`, which appears complete or not at all.
+    """Unpack an archive into the folder `destination`, completely or not at all.
 
-    The files are written to a new folder next to it, which is renamed at the end. Modes are 0755
-    for directories and executable files and 0644 for the rest; owners and times are not restored.
+    The files are written to a new folder next to `destination`, which is renamed at the end.
+    Missing parent folders are created. Modes are 0755 for directories and executable files and 0644
+    for other files. Owners and times are not restored.
 
     Raises:
-        ArchiveInvalid: the first rule broken, with the name of the entry.
+        ArchiveInvalid: the archive breaks a rule or exceeds a limit.
         FileExistsError: `destination` exists and is not an empty directory.
+        OSError: a file cannot be read or written.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
@@ -141,10 +151,10 @@ def extract(
 def inspect(
     archive: Path, *, bytes_max: int = FILE_BYTES_MAX, files_max: int = FILES_MAX
 ) -> ArchiveContents:
-    """Check all that `extract` checks, to the last byte, and write nothing; the counts.
+    """Check a whole archive with the rules of `extract`, and count the content. Write nothing.
 
     Raises:
-        ArchiveInvalid: as `extract` does.
+        ArchiveInvalid: the archive breaks a rule or exceeds a limit.
     """
     files = directories = file_bytes = 0
     for entry, content in read_entries(archive, bytes_max, files_max):
@@ -157,33 +167,42 @@ def inspect(
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal, read in blocks."""
+    """Compute the SHA-256 of a file in hexadecimal. Raise OSError if the file is unreadable."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A file or directory to pack; `path` is where the name leads to through links."""
+    """A file or directory to pack."""
 
     name: str
+    """The path in the archive."""
     path: Path
+    """The path to read from, with links resolved."""
     is_directory: bool
     size: int
+    """The file's bytes. 0 for a directory."""
     executable: bool
+    """Whether the owner may execute the file."""
 
 
-def _scan_folder(root: Path, keep: Callable[[str], bool], files_max: int) -> list[_Source]:
+def _scan_folder(
+    root: Path, keep: Callable[[str], bool], files_max: int, shown_root: str
+) -> list[_Source]:
     if not root.is_dir():
-        raise ArchiveInvalid(str(root), "there is no such directory")
+        raise ArchiveInvalid(shown_root, "there is no such directory")
     checker = NameChecker(files_max)
     sources: list[_Source] = []
     try:
         for source in _walk_folder(root.resolve(), "", root.resolve(), (), keep):
+            if len(sources) >= files_max:
+                names = [*(known.name for known in sources), source.name]
+                advice = [describe_fullest(names), "exclude files with a .detignore"]
+                reason = f"it contains more than {files_max} files and folders"
+                raise ArchiveInvalid(shown_root, "; ".join(filter(None, [reason, *advice])))
             checker.add(source.name, source.is_directory)
             sources.append(source)
-            if len(sources) > files_max:
-                raise ArchiveInvalid(str(root), f"it contains more than {files_max} files")
     except OSError as error:
         raise ArchiveInvalid(str(error.filename), f"it could not be read: {error}") from None
     return sorted(sources, key=lambda source: source.name.split("/"))
@@ -192,7 +211,11 @@ def _scan_folder(root: Path, keep: Callable[[str], bool], files_max: int) -> lis
 def _walk_folder(
     folder: Path, prefix: str, root: Path, ancestors: tuple[Path, ...], keep: Callable[[str], bool]
 ) -> Iterator[_Source]:
-    """Yield the files and folders to pack below `folder`; `ancestors` are its resolved parents."""
+    """Yield the files and folders to pack below `folder`, folders before their entries.
+
+    `prefix` is the folder's path in the archive, `ancestors` are its parent folders up to `root`.
+    Skip entries that `keep` refuses. Raise ArchiveInvalid for a special file or an invalid link.
+    """
     ancestors = (*ancestors, folder)
     for entry in sorted(folder.iterdir()):
         name = f"{prefix}{entry.name}"
@@ -223,21 +246,35 @@ def _resolve_link(entry: Path, name: str, root: Path) -> Path:
     return target
 
 
-def _check_size(sources: list[_Source], bytes_max: int) -> None:
+def _check_size(sources: list[_Source], bytes_max: int, shown_root: str) -> None:
     total = sum(source.size for source in sources)
-    if total <= bytes_max:
-        return
-    biggest = sorted(sources, key=lambda source: -source.size)[:_BIGGEST_SHOWN]
-    names = ", ".join(f"{source.name} ({display_mebibytes(source.size)})" for source in biggest)
-    raise ArchiveInvalid(
-        "",
-        f"the files hold {display_mebibytes(total)}, the limit is {display_mebibytes(bytes_max)}; "
-        f"the biggest are {names}; exclude files with a .detignore",
+    if total > bytes_max:
+        raise ArchiveInvalid(
+            shown_root,
+            f"the files hold {display_mebibytes(total)}, the limit is "
+            f"{display_mebibytes(bytes_max)}; {_describe_largest(sources)}; "
+            f"exclude files with a .detignore",
+        )
+
+
+def _check_ratio(
+    sources: list[_Source], content_bytes: int, archive_bytes: int, shown_root: str
+) -> None:
+    try:
+        check_ratio(content_bytes, archive_bytes)
+    except ArchiveInvalid as error:
+        reason = f"{error.reason}; {_describe_largest(sources)}"
+        raise ArchiveInvalid(shown_root, reason) from None
+
+
+def _describe_largest(sources: list[_Source]) -> str:
+    return describe_largest(
+        (source.name, source.size) for source in sources if not source.is_directory
     )
 
 
 def _write_tar(file: BinaryIO, sources: list[_Source]) -> int:
-    """Write the archive; its bytes before compression, headers and padding included."""
+    """Write the compressed archive. Return the number of bytes before compression."""
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for source in sources:

@@ -1,62 +1,62 @@
-"""The limits of archives of model code, and the error of one that breaks a rule.
+"""The limits of archives of model code, and the error for an invalid archive.
 
-Packers keep to them and readers enforce them, so that no archive, of any origin, costs its reader
-more than they say.
+Packers observe the limits and readers enforce the limits, so that reading any archive has a bounded
+cost.
 """
 
 from detcloud.shared.errors import DetcloudError
 
 FILE_BYTES_MAX = 95 * 1024 * 1024
-"""The bytes of all files together."""
+"""The limit on the bytes of all files together."""
 
 FILES_MAX = 100_000
-"""The files and folders, those included that only the names of others imply."""
+"""The limit on files and folders, including folders that only names imply."""
 
 NAME_BYTES_MAX = 1024
-"""The bytes of one name in UTF-8, from the root of the tree."""
+"""The limit on the UTF-8 bytes of a name, relative to the root."""
 
 PART_BYTES_MAX = 255
-"""The bytes of one part of a name: what file systems take."""
+"""The limit on the bytes of a name's part, as in file systems."""
 
 NAME_PARTS_MAX = 64
-"""The parts of one name, a file and the folders around it."""
+"""The limit on the parts of a name: the file and its folders."""
 
 NAMES_BYTES_MAX = 16 * 1024 * 1024
-"""The bytes of all names together: 160 for each of as many files as there may be."""
+"""The limit on the bytes of all names together: 160 bytes for each of FILES_MAX files."""
 
 EXTENSIONS_MAX = 4
-"""The headers that may extend one entry: a long name, a long link, and what PAX adds to both."""
+"""The limit on headers that extend an entry: a long name, a long link, and a PAX header of each."""
 
 EXTENSION_BYTES_MAX = 16 * 1024
-"""The bytes of one header that extends an entry: a name needs 1 KiB, times and owners as much."""
+"""The limit on the bytes of a header that extends an entry. A name needs 1 KiB."""
 
 EXTENSIONS_BYTES_MAX = 24 * 1024 * 1024
-"""The bytes of all such headers together: those of all names, and of the fields around them."""
+"""The limit on the bytes of all extending headers: all names and further fields."""
 
 GLOBAL_HEADERS_MAX = 1
-"""The PAX headers that extend all entries behind them. Version control writes one at the start."""
+"""The limit on PAX headers that extend all later entries. Version control writes a single one."""
 
 GLOBAL_HEADER_BYTES_MAX = 512
-"""The bytes of such a header, which the reader goes through with every entry behind it."""
+"""The limit on the bytes of a global header, which the reader parses again for every entry."""
 
 GZIP_MEMBERS_MAX = 16
-"""The pieces that may have been compressed one by one; `pack` makes one."""
+"""The limit on separately compressed pieces. `pack` writes a single piece."""
 
 RATIO_MAX = 200
-"""The bytes that one compressed byte may stand for: real trees rarely shrink more than fifty times;
-deflate itself ends at 1032.
+"""The limit on the content bytes per compressed byte. Real trees rarely exceed 50, and deflate can
+reach 1032.
 """
 
 RATIO_FREE_BYTES = 16 * 1024 * 1024
-"""The bytes to which RATIO_MAX does not apply, for small archives of little variety."""
+"""The content bytes up to which RATIO_MAX does not apply, for small repetitive archives."""
 
 
 class ArchiveInvalid(DetcloudError):
     """An archive or a tree was refused.
 
     Attributes:
-        name: the entry or file, or "" when the archive as a whole is at fault.
-        reason: what is wrong with it and what to do.
+        name: the name of the entry or file. "" if the archive as a whole is at fault.
+        reason: the problem, and advice for users.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -66,7 +66,10 @@ class ArchiveInvalid(DetcloudError):
 
 
 def check_ratio(content_bytes: int, archive_bytes: int) -> None:
-    """Raise ArchiveInvalid when so many bytes of content are too many for such an archive."""
+    """Raise ArchiveInvalid if the content is too large in relation to the compressed archive.
+
+    The content may have RATIO_MAX times the archive's bytes, but at least RATIO_FREE_BYTES.
+    """
     if content_bytes > max(RATIO_FREE_BYTES, RATIO_MAX * archive_bytes):
         raise ArchiveInvalid(
             "",
@@ -76,5 +79,5 @@ def check_ratio(content_bytes: int, archive_bytes: int) -> None:
 
 
 def display_mebibytes(size: int) -> str:
-    """The size in MiB, with one digit behind the point."""
+    """Return a size in bytes as text in MiB, with a digit after the point: `1.5 MiB`."""
     return f"{size / 2**20:.1f} MiB"

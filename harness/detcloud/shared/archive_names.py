@@ -1,7 +1,7 @@
-"""Names in archives and checkpoints: each a plain relative path, and none that overwrites another.
+"""The check of names in archives and checkpoints, which must be plain paths without clashes.
 
-A name costs its reader as much as it is long: each part is folded once, and what is known of the
-folders around it is found, not computed again.
+The check of a name takes time proportional to the name's length: each part is folded once, and the
+places of the parent folders are looked up.
 """
 
 import unicodedata
@@ -21,17 +21,19 @@ from detcloud.shared.archive_limits import (
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """A place in a tree of folded names. `owner` is the first name that claimed it: the place of
-    the folder around it, and its last part as it was spelled; None while nobody has.
-    """
+    """A place in a tree of folded names."""
 
     places: dict[str, Self] = field(default_factory=dict)
+    """The places in this folder, by folded part of the name."""
     owner: "tuple[_Place, str] | None" = None
+    """The parent place and the spelling of the part that claimed this place first, or None."""
     is_directory: bool | None = None
+    """Whether the place is a folder. None while unknown."""
     is_entry: bool = False
+    """Whether the archive has an entry for the place."""
 
     def spelling(self) -> str:
-        """The name that claimed the place."""
+        """Return the full name that claimed the place first, as it was spelled."""
         parts: list[str] = []
         owner = self.owner
         while owner is not None:
@@ -41,10 +43,12 @@ class _Place:
 
 
 class NameChecker:
-    """A check of relative names, each for itself and against those before it.
+    """A check of relative names, each by itself and against all earlier names.
 
-    Two spellings that a file system may fold into one (case, Unicode normalisation, invisible
-    characters) clash, in any part of the path, since the second would overwrite the first.
+    Two spellings clash if a file system may treat both as the same name, in any part of the path,
+    because the second file would overwrite the first. Spellings may differ in case, Unicode
+    normalisation and invisible characters. `files_max` limits files and folders, implied folders
+    included.
     """
 
     def __init__(self, files_max: int = FILES_MAX) -> None:
@@ -54,8 +58,10 @@ class NameChecker:
         self._name_bytes = 0
 
     def add(self, name: str, is_directory: bool) -> None:
-        """Check one name; ArchiveInvalid if it is unsafe, used already, clashes with another, or if
-        there are too many.
+        """Check a name and remember it for later checks.
+
+        Raise ArchiveInvalid if the name is invalid, was added before, clashes with an earlier name,
+        is used both as a file and as a folder, or exceeds a limit.
         """
         check_name(name)
         self._name_bytes += len(name.encode())
@@ -74,9 +80,13 @@ class NameChecker:
         place.is_entry = True
 
     def _claim(self, folder: _Place, part: str, name: str) -> _Place:
-        """Claim the place of a part in `folder` for this spelling, which nobody else may use."""
+        """Claim the place of a name's part in `folder` for this spelling, and return the place.
+
+        Raise ArchiveInvalid if another spelling has claimed the place, or if there are too many
+        places. `name` is the whole name, for the message.
+        """
         place = folder
-        # A character may fold into several, and into a slash among them.
+        # A single character may fold into several characters, including a slash.
         for folded in _folded_part(part).split("/"):
             if folded not in place.places:
                 place.places[folded] = self._new_place(name)
@@ -99,8 +109,8 @@ def check_name(name: str) -> None:
     """Check that a name is a plain relative path in canonical form, `part/part`.
 
     Raises:
-        ArchiveInvalid: empty, absolute, with a drive, `.`, `..`, an empty part, a backslash, a
-            control character or NUL, too long, too deep, or not valid Unicode.
+        ArchiveInvalid: the name is empty, absolute, too long, too deep or not valid Unicode, or
+            contains a drive, `.`, `..`, an empty part, a backslash or a control character.
     """
     if not name:
         raise ArchiveInvalid(name, "an entry has no name")
@@ -130,7 +140,7 @@ def _settle_kind(place: _Place, name: str, is_directory: bool) -> None:
 
 
 def _folded_part(part: str) -> str:
-    """The one spelling of all that a file system may take for `part`."""
+    """Return a common form of all spellings that a file system may treat as equal to `part`."""
     if part.isascii():
         return part.lower()
     visible = "".join(c for c in part if unicodedata.category(c) != "Cf")

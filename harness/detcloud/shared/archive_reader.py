@@ -1,8 +1,8 @@
-"""Reading archives of model code without trust: nothing is believed that an archive says of itself.
+"""A reader of archives of model code that trusts nothing in an archive.
 
-The tar reader is the standard library's. It takes what each header asks for, so that three checks
-stand around it: on the compressed pieces below it, on the bytes that it gets, and on each header
-before it reads what the header announces.
+The standard library's tar reader believes every header. Three checks therefore limit the tar
+reader: on the compressed pieces, on the bytes that the tar reader gets, and on each header before
+the tar reader reads the announced content.
 """
 
 import io
@@ -31,7 +31,7 @@ from detcloud.shared.archive_names import NameChecker
 
 _BLOCK_BYTES = 64 * 1024
 _TAR_BLOCK_BYTES = 512
-# An entry's header and all that may extend it, each in whole blocks behind a header of its own.
+# The limit on an entry's header with all extensions, each in whole blocks after another header.
 _HEADER_BYTES_MAX = EXTENSIONS_MAX * (EXTENSION_BYTES_MAX + _TAR_BLOCK_BYTES) + _TAR_BLOCK_BYTES
 _EXTENSIONS = frozenset(
     {
@@ -45,7 +45,7 @@ _EXTENSIONS = frozenset(
 
 
 class ByteSource(Protocol):
-    """The compressed bytes of an archive in their order; `read` returns b"" only at their end."""
+    """A source of the compressed bytes of an archive. `read` returns b"" only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -62,10 +62,18 @@ class ArchiveEntry:
 def read_entries(
     archive: Path, bytes_max: int, files_max: int
 ) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
-    """Yield every entry with its content, which is read to its end before the next.
+    """Yield every entry with an iterator of the entry's content in blocks.
+
+    The content is only valid until the next entry. Content that the caller does not read is read
+    and checked as well.
+
+    Args:
+        archive: the `.tar.gz` file.
+        bytes_max: the limit on the bytes of all files.
+        files_max: the limit on files and folders.
 
     Raises:
-        ArchiveInvalid: the first rule broken, with the name of the entry.
+        ArchiveInvalid: the archive breaks a rule or exceeds a limit. Names the entry if possible.
     """
     with archive.open("rb") as file:
         yield from read_source_entries(file, archive.stat().st_size, bytes_max, files_max)
@@ -74,7 +82,10 @@ def read_entries(
 def read_source_entries(
     source: ByteSource, archive_bytes: int, bytes_max: int, files_max: int
 ) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
-    """Yield every entry of an archive of so many compressed bytes, as `read_entries` does."""
+    """Yield every entry of an archive from a source of bytes, as `read_entries` does.
+
+    `archive_bytes` is the number of compressed bytes, for the limit on the compression ratio.
+    """
     with _refuse_damage():
         metered = _MeteredStream(_GzipContent(source), archive_bytes)
         yield from _read_metered_entries(metered, bytes_max, files_max)
@@ -115,7 +126,7 @@ def _read_metered_entries(
             yield entry, content
             for _ in content:
                 pass
-            # The tar reader would keep every entry it has read.
+            # The tar reader would keep all entries in memory.
             vars(tar)["members"].clear()
             metered.allow_bytes(_HEADER_BYTES_MAX)
         metered.check_end_at(int(vars(tar)["offset"]))
@@ -149,10 +160,10 @@ def _read_content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes
 
 
 class _GzipContent:
-    """The content of a compressed file, from as many pieces as GZIP_MEMBERS_MAX.
+    """The content of a gzip-compressed file with at most GZIP_MEMBERS_MAX pieces.
 
-    zlib checks the sum and the size at the end of each. The standard library's reader begins any
-    number of pieces, each of which costs more than its bytes.
+    zlib checks the checksum and the size at the end of each piece. The standard library's reader
+    has no limit on the pieces, and many small pieces would make reading slow.
     """
 
     def __init__(self, file: ByteSource) -> None:
@@ -162,7 +173,11 @@ class _GzipContent:
         self._member: Any = None
 
     def read(self, size: int) -> bytes:
-        """Read so many bytes, or fewer at the end. Raises EOFError within a piece, zlib.error."""
+        """Read `size` bytes of content, or fewer at the end.
+
+        Raise EOFError if the file ends within a piece, zlib.error if it is damaged, and
+        ArchiveInvalid if it has too many pieces.
+        """
         blocks: list[bytes] = []
         while size > 0 and (block := self._read_some(size)):
             blocks.append(block)
@@ -184,7 +199,10 @@ class _GzipContent:
         return b""
 
     def _begin_member(self) -> bool:
-        """Begin the next piece; False at the end, up to which zeros may stand behind a piece."""
+        """Begin the next piece. Return False at the end of the file.
+
+        Skip zero bytes after a piece. Raise ArchiveInvalid if there are too many pieces.
+        """
         if self._members:
             self._input = self._input.lstrip(b"\0")
         while not self._input:
@@ -202,10 +220,10 @@ class _GzipContent:
 
 
 class _MeteredStream(io.BufferedIOBase):
-    """A decompressed stream that refuses to give more than what was allowed so far.
+    """A decompressed stream that raises ArchiveInvalid beyond the allowed number of bytes.
 
-    The tar reader believes the sizes in headers and reads long headers into memory; the meter
-    bounds both, whatever the headers say.
+    The tar reader believes the sizes in headers and reads long headers into memory. The stream
+    limits both.
     """
 
     def __init__(self, stream: _GzipContent, archive_bytes: int) -> None:
@@ -217,7 +235,7 @@ class _MeteredStream(io.BufferedIOBase):
         self._recent: deque[bytes] = deque(maxlen=2)
 
     def allow_bytes(self, size: int) -> None:
-        # The tar reader takes whole blocks and may be one ahead.
+        # The tar reader reads whole blocks, and may be a block ahead.
         self._bytes_allowed = self._bytes_read + size + 2 * _BLOCK_BYTES
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -230,10 +248,10 @@ class _MeteredStream(io.BufferedIOBase):
         return data
 
     def check_end_at(self, offset: int) -> None:
-        """Check that only zeros follow the archive's end at `offset`, and read to the stream's end.
+        """Read to the end of the stream, where zlib verifies the checksum of the content.
 
-        There zlib compares the checksum of the whole content. The tar reader takes a damaged header
-        for the end; behind a real one it has read no further than its last block.
+        Raise ArchiveInvalid if any byte after the archive's end at `offset` is not zero. The tar
+        reader would treat a damaged header as the end.
         """
         recent = b"".join(self._recent)
         rest = recent[len(recent) - (self._bytes_read - offset) :]
@@ -245,7 +263,7 @@ class _MeteredStream(io.BufferedIOBase):
 
 
 class _ExtensionChecker:
-    """A check of the headers that extend others: how many, and how long they say they are."""
+    """A check of the number and the announced sizes of headers that extend entries."""
 
     def __init__(self) -> None:
         self._of_entry = 0
@@ -253,7 +271,10 @@ class _ExtensionChecker:
         self._bytes = 0
 
     def check_header(self, kind: bytes, size: int) -> None:
-        """Check a header before its content is read; ArchiveInvalid if it announces too much."""
+        """Count a header before its content is read. Headers of other kinds are ignored.
+
+        Raise ArchiveInvalid if the header exceeds a limit on number or bytes.
+        """
         if kind not in _EXTENSIONS:
             return
         is_global = kind == tarfile.XGLTYPE
@@ -271,12 +292,12 @@ class _ExtensionChecker:
                 raise ArchiveInvalid("", f"it has more than {limit} {unit}")
 
     def end_entry(self) -> None:
-        """Begin to count again, for the next entry."""
+        """Reset the count of headers for the next entry. The totals stay."""
         self._of_entry = 0
 
 
 def _header_class(extensions: _ExtensionChecker) -> type[tarfile.TarInfo]:
-    """The tar reader's header class, with a check of each header before its content is read."""
+    """Return a header class for the tar reader that checks headers before reading the content."""
 
     class CheckedHeader(tarfile.TarInfo):
         def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:

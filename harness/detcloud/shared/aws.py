@@ -1,4 +1,4 @@
-"""Sessions with AWS that share botocore's descriptions of its services."""
+"""Sessions with AWS that share botocore's descriptions of AWS's services."""
 
 import os
 import time
@@ -16,8 +16,8 @@ from botocore.utils import ContainerMetadataFetcher
 from detcloud.shared import storage_variables
 from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
-# Names of settings by botocore, as (name in its files, variable, default, conversion): none of
-# these comes from a variable or a file, which are the user's.
+# Botocore's settings as (name in files, variable, default, conversion). No setting is read from a
+# variable or a file, because these belong to the user.
 _NOT_CONFIGURED = {
     "profile": (None, None, None, None),
     "region": (None, None, None, None),
@@ -25,23 +25,26 @@ _NOT_CONFIGURED = {
     "credentials_file": (None, None, os.devnull, None),
 }
 WAIT_SECONDS = 10.0
-# What an agent answers whom the cluster gives no keys to.
+# The agent's answer if the cluster refuses keys for good.
 _REFUSED = "response 403"
 _OF_THE_MACHINE = "iam-role"
 
 
 def new_session() -> Any:
-    """A new session with the environment's region and credentials, for one thread."""
+    """Create a botocore session with the environment's region and credentials.
+
+    The session is for a single thread.
+    """
     session = Session()
     session.register_component("data_loader", _service_descriptions())
     return session
 
 
 def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
-    """A new session for a trial's checkpoints, with the keys and the region that its agent gives
-    them, or without those the role of the machine.
+    """Create a botocore session for a trial's checkpoints.
 
-    What the user's code finds in the environment and in files of its own has no effect on it.
+    The session uses the keys and the region that the agent offers in `environment`. Without keys of
+    the agent, the session uses the machine's role. The user's variables and files have no effect.
     """
     session = Session(session_vars=_NOT_CONFIGURED)
     session.register_component("data_loader", _service_descriptions())
@@ -63,10 +66,11 @@ def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
 
 
 class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
-    """A fetcher of keys that waits for an agent which has none for now, for OUTAGE_SECONDS_MAX.
+    """A fetcher of keys that waits up to OUTAGE_SECONDS_MAX for an agent without valid keys.
 
-    While the cluster is away the agent hands out those that it has until they end. A trial that
-    then has a checkpoint to write waits with it: without keys its work would be lost.
+    During an outage of the cluster, the agent's keys may expire. A trial with a checkpoint to write
+    then waits for new keys, because its work would be lost otherwise. `write` writes a line to the
+    trial's log.
     """
 
     def __init__(
@@ -76,7 +80,11 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
         self._write = write
 
     def retrieve_full_uri(self, full_url: str, headers: Mapping[str, str] | None = None) -> Any:
-        """Return the keys, as ContainerMetadataFetcher has it. Raises MetadataRetrievalError."""
+        """Fetch the keys as ContainerMetadataFetcher does, and retry every WAIT_SECONDS.
+
+        Write a line about the first failure. Raise MetadataRetrievalError if the agent refuses the
+        keys, or after OUTAGE_SECONDS_MAX.
+        """
         waited = 0.0
         while True:
             try:
@@ -91,13 +99,13 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
 
 
 class _ServiceDescriptions(Loader):  # type: ignore[misc]
-    """A loader of descriptions of services that reads each once in a process."""
+    """A loader of descriptions of services, shared by all sessions of a process as a cache."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        """The names of all services.
+        """Return the sorted names of all services, ignoring `type_name`.
 
-        The original looks for `type_name` in the folders of all four hundred services, which takes
-        half the time of making a client; the caller opens the folder of its own service next.
+        The original searches the folders of all 400 services for `type_name`. This search takes
+        half the time of creating a client and is not needed.
         """
         folders = [path for path in self.search_paths if Path(path).is_dir()]
         entries = (entry for folder in folders for entry in os.scandir(folder))

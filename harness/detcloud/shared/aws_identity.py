@@ -1,6 +1,6 @@
-"""The request to AWS's token service by which an instance of EC2 proves who it is.
+"""The request to AWS's token service by which an EC2 instance proves its identity.
 
-The instance signs it, and the cluster sends it with that signature.
+The instance signs the request, and the cluster sends the request with the signature.
 """
 
 REQUEST_BODY = b"Action=GetCallerIdentity&Version=2011-06-15"

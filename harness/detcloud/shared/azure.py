@@ -1,11 +1,10 @@
-"""Requests to one container of Azure Blob Storage, with the methods of `detcloud.shared.s3.Bucket`.
+"""Requests to a container of Azure Blob Storage, with the methods of `detcloud.shared.s3.Bucket`.
 
-Azure's client repeats what was throttled, broken off or not answered, with pauses that grow. A
-write that must be the first carries a token by which a repeat recognises its own blob when the
-answer was lost. A large file goes in blocks that are no blob before they are committed. A block is
-named by its position and digest, so that the blocks of two writers never mix, and a writer that
-resumes after a crash sends only the missing ones. The client takes half a second to import, so the
-first container loads it.
+Azure's client repeats throttled, broken and unanswered requests with growing pauses. A conditional
+write carries a token, by which a repeated write recognizes its own blob after a lost answer. A
+large file is sent in blocks, which become a blob at the commit. A block's name contains position
+and digest. Blocks of two writers therefore never mix, and a writer that resumes after a crash sends
+only missing blocks. The client takes 0.5 s to import, so the first container imports it.
 """
 
 from __future__ import annotations
@@ -44,14 +43,16 @@ RETRIES_MAX = 5
 CONNECT_SECONDS_MAX = 10
 READ_SECONDS_MAX = 60
 
-# Their names are identifiers.
+# Azure requires names of metadata to be identifiers.
 _TOKEN = "detcloud_put"
+# The statuses that refuse an unknown header or parameter.
+_REFUSALS = (400, 405, 501)
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet", "InvalidBlockList")
 _NO_PACKAGE = (
     "{place} cannot be used without {package}; install it with pip install 'detcloud[azure]'"
 )
 _REMEDIES = {
-    # Of a key that is wrong, and of a signature that has expired.
+    # Azure's code for a wrong key and for an expired signature.
     "AuthenticationFailed": f"check the credential; {EXPIRED}",
     "AuthorizationFailure": "the credential does not allow that in this container",
     "AuthorizationPermissionMismatch": "the credential does not allow that in this container",
@@ -60,18 +61,26 @@ _REMEDIES = {
 
 
 class AzureContainer:
-    """Requests on the blobs of one container; may be used by many threads at once.
+    """The blobs of a container. Several threads may share the object.
 
-    Every method raises NoSuchBucket, and BucketError for what repeats did not mend.
+    Every method may raise NoSuchBucket without the container, StoreBusy if the store asks for fewer
+    requests, and BucketError for other failures, after repeats.
     """
 
     def __init__(self, place: AzurePlace) -> None:
-        """BucketError without Azure's packages and for a place that cannot be."""
+        """Create a client. Nothing is sent yet.
+
+        Raise BucketError if Azure's packages are missing or the place is unusable.
+        """
         self.place = place
         self._client = _new_client(place)
 
     def send(self, key: str, source: Path) -> bool:
-        """Write a file's content as a blob, whole or not at all; False where there is one."""
+        """Upload a file as a new blob, completely or not at all.
+
+        Return False, and change nothing, if another writer's blob exists. Large files are sent in
+        blocks, several at a time; blocks that an earlier attempt sent are reused.
+        """
         size, token = source.stat().st_size, secrets.token_hex(16)
         part_bytes = part_bytes_of(size, BLOCKS_MAX)
         blob, metadata = self._blob(key), {_TOKEN: token}
@@ -80,74 +89,98 @@ class AzureContainer:
                 return self._commit(
                     key,
                     token,
-                    lambda: blob.upload_blob(
-                        source.read_bytes(), metadata=metadata, validate_content=True
+                    lambda is_new: blob.upload_blob(
+                        source.read_bytes(),
+                        overwrite=not is_new,
+                        metadata=metadata,
+                        validate_content=True,
                     ),
                 )
             blocks = self._send_blocks(key, source, size, part_bytes)
             return self._commit_blocks(key, blocks, token)
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy a blob to a file, several parts at a time. Raises NoSuchKey.
+        """Copy a blob to a file, several parts at a time. Replace an existing file.
 
-        All parts are of one version of the blob: a replacement meanwhile is an error.
+        Raise NoSuchKey without the blob. Raise BucketError if the blob is replaced meanwhile, or if
+        not all bytes are received; the file may then contain a part.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
             with destination.open("wb") as file:
                 content.readinto(file)
+        if (received := destination.stat().st_size) != content.size:
+            raise BucketError(f"{received} of {content.size} bytes of {key!r:.200} were received")
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open a blob: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
+        """Open a blob, and return its size in bytes and an iterator of blocks.
+
+        Raise NoSuchKey without the blob. The iterator may raise BucketError.
+        """
         with self._translate_errors(key):
             content = self._blob(key).download_blob()
         return int(content.size), self._chunks(key, content)
 
     def object_size(self, key: str) -> int | None:
-        """The blob's size in bytes; None where there is none."""
+        """Return the blob's size in bytes. Return None if no blob exists."""
         found = self._find(key)
         return None if found is None else int(found.size)
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The keys with that prefix, in the order of their bytes, and their sizes in bytes."""
+        """Yield the key and the size in bytes of each blob with the prefix, in the keys' order."""
         with self._translate_errors(prefix):
             for blob in self._client.list_blobs(name_starts_with=prefix):
                 yield blob.name, int(blob.size)
 
     def delete(self, key: str) -> None:
-        """Remove a blob; one that is gone already is no error."""
+        """Delete a blob and its snapshots. Do nothing if no blob exists."""
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
             try:
-                self._blob(key).delete_blob()
+                # Azure refuses to delete a blob with snapshots without this option.
+                self._blob(key).delete_blob(delete_snapshots="include")
             except ResourceNotFoundError as error:
                 if _error_code(error) != "BlobNotFound":
                     raise
 
     def abort_uploads(self, prefix: str) -> None:
-        """Drop the blocks under keys with that prefix that are in no blob, which Azure would keep
-        for a week.
+        """Delete the uncommitted blocks of all keys with the prefix that have no blob.
+
+        Azure would keep the blocks for a week.
         """
         for key in self.unfinished_keys(prefix):
-            # A blob of no blocks drops those that it leaves out.
+            # Committing an empty blob drops the other blocks of the key.
             self.commit_blocks(key, ())
             self.delete(key)
 
     def unfinished_keys(self, prefix: str) -> list[str]:
-        """The keys with that prefix that have blocks and no blob."""
-        with self._translate_errors(prefix):
-            found = self._client.list_blobs(name_starts_with=prefix, include=["uncommittedblobs"])
-            names = {blob.name for blob in found}
+        """Return the sorted keys with the prefix that have blocks but no blob.
+
+        Return an empty list if a server other than Azure's lists no blocks.
+        """
+        try:
+            with self._translate_errors(prefix):
+                found = self._client.list_blobs(
+                    name_starts_with=prefix, include=["uncommittedblobs"]
+                )
+                names = {blob.name for blob in found}
+        except BucketError as error:
+            if is_azures_own(self.place.endpoint) or not _may_be_refusal(error.__cause__):
+                raise
+            return []
         return sorted(names - {key for key, _ in self.list_objects(prefix)})
 
     @property
     def can_sign(self) -> bool:
-        """Whether the credential is an account's key; others sign nothing."""
+        """Whether the credential is an account's key. Other credentials cannot sign URLs."""
         return bool(getattr(self._client.credential, "account_key", None))
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """A URL by which anybody may read the blob, as a download, for that long."""
+        """Return a URL that allows anybody to download the blob for `seconds`.
+
+        Requires `can_sign`. Nothing is sent to the store.
+        """
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas
 
         url: str = self._blob(key).url
@@ -165,8 +198,8 @@ class AzureContainer:
         return f"{url}?{signature}"
 
     def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[str]:
-        """Send all blocks but those that are there; their names."""
-        blob, there = self._blob(key), self.uncommitted_blocks(key)
+        """Send the blocks of a file that are not stored yet. Return the names of all blocks."""
+        blob, there = self._blob(key), self._known_blocks(key)
 
         def send(numbered: tuple[int, Callable[[], bytes]]) -> str:
             number, read = numbered
@@ -179,8 +212,20 @@ class AzureContainer:
         parts = enumerate(file_parts(source, size, part_bytes))
         return call_at_once(send, parts, parts_at_once(part_bytes))
 
+    def _known_blocks(self, key: str) -> dict[str, int]:
+        """Return the sizes of a key's uncommitted blocks by name.
+
+        Return an empty dictionary if a server other than Azure's lists no blocks.
+        """
+        try:
+            return self.uncommitted_blocks(key)
+        except BucketError as error:
+            if is_azures_own(self.place.endpoint) or not _may_be_refusal(error.__cause__):
+                raise
+            return {}
+
     def uncommitted_blocks(self, key: str) -> dict[str, int]:
-        """The name and size of each block of a key that is there and in no blob yet."""
+        """Return the sizes in bytes of a key's uncommitted blocks by name. Empty without blocks."""
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
@@ -193,13 +238,17 @@ class AzureContainer:
             return {block.id: int(block.size) for block in uncommitted}
 
     def send_block(self, key: str, name: str, source: Path) -> None:
-        """Store a file's content as a block of a key, read piece by piece."""
+        """Upload a file as an uncommitted block of a key, without reading the file into memory."""
         with self._translate_errors(key), source.open("rb") as content:
             size = source.stat().st_size
             self._blob(key).stage_block(name, content, size, validate_content=True)
 
     def commit_blocks(self, key: str, names: Sequence[str]) -> bool:
-        """Make a blob of blocks, whole or not at all; False where there is one."""
+        """Create a blob from uncommitted blocks, in the order of `names`.
+
+        Return False, and change nothing, if another writer's blob exists. Other uncommitted blocks
+        of the key are dropped.
+        """
         with self._translate_errors(key):
             return self._commit_blocks(key, names, secrets.token_hex(16))
 
@@ -207,29 +256,44 @@ class AzureContainer:
         from azure.storage.blob import BlobBlock
 
         blocks = [BlobBlock(name) for name in names]
-        blob, metadata, condition = self._blob(key), {_TOKEN: token}, _if_absent()
+        blob, metadata = self._blob(key), {_TOKEN: token}
         return self._commit(
-            key, token, lambda: blob.commit_block_list(blocks, metadata=metadata, **condition)
+            key,
+            token,
+            lambda is_new: blob.commit_block_list(
+                blocks, metadata=metadata, **(_if_absent() if is_new else {})
+            ),
         )
 
-    def _commit(self, key: str, token: str, write: Callable[[], Any]) -> bool:
-        """Write the blob; returns False if another writer's blob exists."""
+    def _commit(self, key: str, token: str, write: Callable[[bool], Any]) -> bool:
+        """Write a blob by `write`. Return False if another writer's blob exists.
+
+        `write(True)` writes on the condition that no blob exists. A compatible server may ignore or
+        refuse the condition. The method therefore first looks for a blob, and after a refusal calls
+        `write(False)`. A blob with the same `token` is this writer's own and counts as written.
+        """
         from azure.core.exceptions import HttpResponseError
 
+        is_own = is_azures_own(self.place.endpoint)
+        if not is_own and self._find(key) is not None:
+            return False
         try:
-            write()
+            write(True)
             return True
         except HttpResponseError as error:
+            if not is_own and _may_be_refusal(error) and _error_code(error) not in _TAKEN:
+                write(False)
+                return True
             if _error_code(error) not in _TAKEN:
                 raise
-            # A repeat of a write whose answer was lost finds its own blob in its way.
+            # After a lost answer, the repeated write conflicts with its own blob.
             found = self._find(key)
             if found is None:
                 raise
             return bool((found.metadata or {}).get(_TOKEN) == token)
 
     def _find(self, key: str) -> Any:
-        """The blob's properties; None where there is none."""
+        """Return the blob's properties. Return None if no blob exists."""
         from azure.core.exceptions import ResourceNotFoundError
 
         with self._translate_errors(key):
@@ -258,6 +322,12 @@ class AzureContainer:
 
         try:
             yield
+        except ValueError as error:
+            if "Content-Range" not in str(error):
+                raise
+            # Azure's client refuses a whole blob in the place of a requested range.
+            text = f"{key!r:.200} in {self.place}: {error} Requests for ranges have to be answered"
+            raise BucketError(f"{text} with ranges: check the proxies before the store") from error
         except HttpResponseError as error:
             code = _error_code(error)
             if code == "ContainerNotFound":
@@ -265,7 +335,7 @@ class AzureContainer:
             if code == "BlobNotFound":
                 raise NoSuchKey(f"there is nothing under {key} in {self.place}") from error
             remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
-            # Behind its first line there are the request's number and time.
+            # The further lines contain the request's number and time.
             said = f"{error.status_code} {code} {str(error.message).partition(chr(10))[0]}"
             kind = StoreBusy if error.status_code in BUSY_STATUSES else BucketError
             raise kind(f"{key!r:.200} in {self.place}: {said}{remedy}") from error
@@ -277,7 +347,10 @@ class AzureContainer:
 
 @lru_cache(maxsize=64)
 def azure_container_of(place: AzurePlace) -> AzureContainer:
-    """The container at a place, made once. Raises BucketError as an AzureContainer does."""
+    """Return the container at a place, from a cache of 64 containers.
+
+    Raise BucketError as the constructor of AzureContainer does.
+    """
     return AzureContainer(place)
 
 
@@ -311,7 +384,10 @@ def _new_client(place: AzurePlace) -> Any:
 
 
 def _environment_identity(place: AzurePlace) -> Any:
-    """The identity of the machine or the environment, which is shown to Azure alone."""
+    """Return the identity of the machine or the environment, which only Azure may receive.
+
+    Raise BucketError for an account outside Azure's own clouds, or if azure-identity is missing.
+    """
     if not is_azures_own(place.endpoint):
         raise BucketError(f"{place} is not an account of Azure's own: set a credential for it")
     try:
@@ -323,13 +399,18 @@ def _environment_identity(place: AzurePlace) -> Any:
 
 
 def _if_absent() -> dict[str, Any]:
-    """The condition of a block commit that no blob exists."""
+    """Return the arguments that make a block commit conditional on a missing blob."""
     from azure.core import MatchConditions
 
     return {"match_condition": MatchConditions.IfMissing}
 
 
+def _may_be_refusal(error: Any) -> bool:
+    """Whether an error's status may mean that the server does not support a feature."""
+    return getattr(error, "status_code", None) in _REFUSALS
+
+
 def _error_code(error: Any) -> str:
-    """Azure's code of an error that it answered, or else the status."""
+    """Return Azure's code of an error, or the HTTP status as text without a code."""
     code = getattr(error, "error_code", None)
     return str(getattr(code, "value", code) or error.status_code)

@@ -1,7 +1,7 @@
-"""One large file for Azure that comes in parts: blocks of a blob, called by their place and digest.
+"""The upload of a large file to Azure in parts: blocks with a name of position and digest.
 
-What of it is there is asked of Azure alone, so that a client that comes back after a crash goes on
-with it. A key has to be of one content only.
+Azure alone knows the stored parts. A client can therefore continue an upload after a crash. All
+uploads to a key must have the same content.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from functools import cached_property
 from pathlib import Path
 
 from detcloud.shared.azure import AzureContainer
-from detcloud.shared.bucket_errors import BucketError
-from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.bucket_errors import PartsConflict
+from detcloud.shared.upload_parts import PartSizes, check_stored_size
 
 
 class AzurePartsUpload:
-    """The upload in parts of a file of `size` bytes to a key. Every method raises BucketError.
+    """The upload in parts of a file of `size` bytes to a key.
 
-    Parts come through the cluster: a signature of Azure's binds no content.
+    Parts are sent through the cluster, because Azure's signatures cannot be bound to content. Every
+    method may raise BucketError if the store refuses or does not answer.
     """
 
     is_in_order = False
@@ -29,34 +30,51 @@ class AzurePartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there."""
+        """Return the sorted numbers, from 1, of the stored parts. Empty once the blob exists.
+
+        The first answer is cached.
+        """
         return sorted(self._blocks)
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """None: nothing is signed."""
+        """Return None, because Azure's parts are not signed."""
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Store the part that lies in a file of this machine."""
+        """Store a part from a file of this machine at the path `source`.
+
+        `md5` is the part's digest in hexadecimal. The digest becomes part of the block's name.
+        """
         self._container.send_block(self._key, f"{_block_place(number)}-{md5}", Path(source))
 
     def join(self) -> bool:
-        """Make the blob of its parts; False where there is one already, and BucketError if a part
-        is missing.
+        """Create the blob from the stored parts. Return False if the blob exists already.
+
+        Raise PartsConflict if a part is missing, or if the existing blob has another size.
         """
-        if self._container.object_size(self._key) is not None:
+        if self._is_stored():
             return False
         missing = set(self.sizes.numbers) - self._blocks.keys()
         if missing:
-            if self._container.object_size(self._key) is not None:
+            if self._is_stored():
                 # Another client was faster.
                 return False
-            raise BucketError(f"part {min(missing)} of {self._key} is missing")
+            raise PartsConflict(f"part {min(missing)} of {self._key} is missing")
         names = [self._blocks[number] for number in self.sizes.numbers]
         return self._container.commit_blocks(self._key, names)
 
+    def _is_stored(self) -> bool:
+        """Whether the blob exists. Raise PartsConflict if the blob has another size."""
+        stored = self._container.object_size(self._key)
+        if stored is not None:
+            check_stored_size(self._key, stored, self.sizes.size)
+        return stored is not None
+
     @cached_property
     def _blocks(self) -> dict[int, str]:
-        """The name of the block of each part that is there and of the right size, by number."""
+        """The names of the stored blocks by part number. Blocks of a wrong size are skipped.
+
+        The list is requested once.
+        """
         found: dict[int, str] = {}
         numbers = {_block_place(number): number for number in self.sizes.numbers}
         for name, size in self._container.uncommitted_blocks(self._key).items():
@@ -67,7 +85,9 @@ class AzurePartsUpload:
 
 
 def _block_place(number: int) -> str:
-    """The beginning of a block's name: as long as those of blocks that the cluster cuts itself, as
-    Azure wants it, and none of theirs.
+    """Return the beginning of the name of a part's block.
+
+    All block names of a blob must have the same length. The beginning differs from the names of
+    blocks that the cluster cuts itself.
     """
     return f"p{number - 1:04}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-# Of Azure's own clouds, where nobody else answers.
+# The host names of Azure's own clouds, which nobody else controls.
 _OWN_HOSTS = (
     ".blob.core.windows.net",
     ".blob.core.chinacloudapi.cn",
@@ -17,28 +17,33 @@ _OWN_HOSTS = (
 
 @dataclass(frozen=True)
 class AzurePlace:
-    """A container and the way to it: a connection string, or an account's URL and a credential, an
-    account's key or a token of a shared access signature; the environment's identity without it.
-    """
+    """The address of a container with credentials. The text form contains no secrets."""
 
     container: str
+    """The container's name."""
     connection_string: str | None = field(default=None, repr=False)
+    """Azure's connection string, in place of the other fields."""
     account_url: str | None = None
+    """The URL of the storage account."""
     credential: str | None = field(default=None, repr=False)
+    """The account's key or a shared access signature. None for the environment's identity."""
 
     def __str__(self) -> str:
         return f"{self.endpoint or 'no account'}/{self.container}"
 
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> AzurePlace:
-        """The place that a `storage` object of type azure describes."""
+        """Return the place that a `storage` object of type azure describes.
+
+        Raise KeyError without a container.
+        """
         names = ("connection_string", "account_url", "credential")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
         return cls(str(storage["container"]), **options)
 
     @property
     def problem(self) -> str:
-        """Why no client can be made; "" where one can."""
+        """The reason, for users, why the place cannot be used. "" for a usable place."""
         if not self.endpoint:
             return "connection_string names no AccountName and no BlobEndpoint"
         if isinstance(self.key, dict) and not all(self.key.values()):
@@ -50,10 +55,10 @@ class AzurePlace:
 
     @property
     def key(self) -> str | Mapping[str, str] | None:
-        """The secret in the form that Azure's client takes, None for the environment's identity.
+        """The secret in a form for Azure's client: a text, or account name and key.
 
-        A connection string is read here alone, so that no other server is called than the one of
-        `endpoint`, which clusters look at.
+        None means the environment's identity. Azure's client never reads the connection string
+        itself, so that only the server of `endpoint` is called, which clusters check.
         """
         if self.connection_string is None:
             return self.credential
@@ -65,7 +70,7 @@ class AzurePlace:
 
     @property
     def endpoint(self) -> str:
-        """The URL of the account, without anything secret; "" where none can be read."""
+        """The URL of the account without secrets. "" if the fields name no account."""
         url = self.account_url or _connected_url(self.connection_string or "")
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
@@ -73,13 +78,13 @@ class AzurePlace:
 
 
 def is_azures_own(url: str) -> bool:
-    """Whether the URL is one of Azure's, reached by TLS, and not of a server like it."""
+    """Whether the URL is an https URL of Azure's own clouds, and not of a compatible server."""
     parts = urlsplit(url)
     return parts.scheme == "https" and (parts.hostname or "").endswith(_OWN_HOSTS)
 
 
 def _connected_url(connection_string: str) -> str:
-    """The URL of the account that a connection string names."""
+    """Return the URL of the account that a connection string names, or "" without an account."""
     settings = _settings(connection_string)
     if given := settings.get("blobendpoint"):
         return given
@@ -90,6 +95,6 @@ def _connected_url(connection_string: str) -> str:
 
 
 def _settings(connection_string: str) -> dict[str, str]:
-    """The settings of a connection string by their names in lowercase letters."""
+    """Return the settings of a connection string by lower-case name."""
     pairs = (part.partition("=") for part in connection_string.split(";"))
     return {name.strip().lower(): value.strip() for name, _, value in pairs}

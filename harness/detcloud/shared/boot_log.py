@@ -1,34 +1,35 @@
-"""The last lines that a machine wrote while it booted: bounded, printable, and without secrets.
+"""The cleaning of a machine's boot log: bounded, printable, and without secrets.
 
-A boot script of ours writes none, but a machine image and a user's own script may. What looks like
-a credential is masked, by those who send such lines and again by those who store them.
+A machine image or a user's script may write secrets to the log. Text that looks like a credential
+is masked by the sender of the log and again by the server.
 """
 
 from __future__ import annotations
 
 import re
 
+from detcloud.shared.masking import MASK
+
 BOOT_LOG_CHARACTERS_MAX = 4096
-MASK = "********"
 
 _UNPRINTABLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\n\t\x20-\x7e\xa0-\uffff]")
 _NAMES = "passw(?:or)?d|passphrase|secret|token|(?:api|access|private)[-_]?key|credentials?"
 _SECRETS = (
-    # A block of a key, also one whose end was cut off.
+    # A private key, even if its end was cut off.
     re.compile(
         r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S
     ),
-    # The value of a name that says what it is: AWS_SECRET_ACCESS_KEY=..., "password": "...".
+    # The value after a telling name: AWS_SECRET_ACCESS_KEY=..., "password": "...".
     re.compile(
         rf"((?:{_NAMES})[\w-]*[\"']?\s*[=:]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&\"']+)", re.I
     ),
-    # What follows an option or a header of that kind.
+    # The value after an option or header with a telling name.
     re.compile(rf"(--[\w-]*(?:{_NAMES})[\w-]*\s+)\S+", re.I),
     re.compile(r"((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.I),
     re.compile(r"(authorization\s*:\s*)[^\n]+", re.I),
-    # A user in an address.
+    # A user with a password in an address.
     re.compile(r"(\w+://)[^\s/@]+:[^\s/@]*(?=@)"),
-    # Keys that are known by their form.
+    # Keys and tokens of well-known forms.
     re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"),
     re.compile(r"()\b(?:dct_|gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abp]-)[\w-]{8,}"),
     re.compile(r"()\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
@@ -37,8 +38,11 @@ _SECRETS = (
 
 
 def clean_boot_log(text: str) -> str:
-    """The end of a log, without what no terminal should get and without what may be secret."""
-    # Masked before it is cut: the name that tells a secret may be before the cut.
+    """Return the last 4096 characters of a log without control characters and with masked secrets.
+
+    Line ends become newlines, and outer white space is removed. Return "" for a blank log.
+    """
+    # Mask before the cut, because the name of a secret may lie before the cut.
     text = _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     for pattern in _SECRETS:
         text = pattern.sub(rf"\g<1>{MASK}", text)

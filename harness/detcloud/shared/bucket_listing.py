@@ -1,5 +1,6 @@
-"""Bucket listings that are checked against the requested prefix, since listed objects are deleted:
-a faulty answer of a store must not delete other objects.
+"""Listings of a bucket that are verified against the requested prefix.
+
+Callers delete listed objects, so a store's faulty answer must not name other objects.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from detcloud.shared.bucket_errors import BucketError
 
 
 class ListedBucket(Protocol):
-    """The request that a listing needs of a bucket, a `detcloud.shared.s3.Bucket` for one."""
+    """A bucket with the methods for a listing, for example a `detcloud.shared.s3.Bucket`."""
 
     @property
     def place(self) -> object: ...
@@ -20,7 +21,10 @@ class ListedBucket(Protocol):
 
 
 def list_below(bucket: ListedBucket, prefix: str) -> Iterator[tuple[str, int]]:
-    """The keys with that prefix and their sizes. Raises BucketError at the first one without it."""
+    """Yield the key and the size in bytes of each object with the prefix.
+
+    Raise BucketError at the first listed key without the prefix.
+    """
     for key, size in bucket.list_objects(prefix):
         if not key.startswith(prefix):
             raise BucketError(

@@ -1,4 +1,4 @@
-"""The address of a bucket of Amazon S3, or of a store that speaks its protocol."""
+"""The address of a bucket of Amazon S3, or of an S3-compatible store."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BucketPlace:
-    """A bucket's address and the way to it. Keys lie below `prefix`; credentials that are not given
-    here are those of the environment. A login in `endpoint_url`, which nobody would use, is left
-    out: addresses of files, errors and logs are made of it.
-    """
+    """A bucket's address and credentials. Its text form, for messages, contains no secrets."""
 
     name: str
     prefix: str = ""
+    """The beginning of all keys."""
     endpoint_url: str | None = None
+    """The store's URL; a login in the URL is removed. None for Amazon S3."""
     region: str | None = None
+    """The bucket's region. None for the environment's region."""
     access_key: str | None = field(default=None, repr=False)
+    """The access key. None for the environment's credentials."""
     secret_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -31,14 +32,17 @@ class BucketPlace:
 
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
-        """The place that a `storage` object of type s3 describes."""
+        """Return the place that a `storage` object of type s3 describes.
+
+        Raise KeyError without a bucket.
+        """
         names = ("prefix", "endpoint_url", "access_key", "secret_key")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
         return cls(str(storage["bucket"]), **options)
 
 
 def without_login(url: str) -> str:
-    """The URL without what stands before the @ of its host."""
+    """Return a URL without the user and password in front of the host."""
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"

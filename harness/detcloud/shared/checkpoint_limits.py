@@ -1,13 +1,13 @@
-"""The limits of a checkpoint and its manifest, which writers observe and readers enforce."""
+"""The limits on checkpoints and manifests, which writers observe and readers enforce."""
 
 MANIFEST = "manifest.json"
-"""The file that lists a checkpoint's other files; it is stored last, and is what completes it."""
+"""The file that lists a checkpoint's other files. Storing the manifest completes a checkpoint."""
 
 CHECKPOINT_FILES_MAX = 10_000
-"""The files of one checkpoint, those included that are stored beside the training code's own."""
+"""The limit on the files of a checkpoint, including files that detcloud adds."""
 
 MANIFEST_BYTES_MAX = 8 * 1024 * 1024
-"""The bytes of one manifest: of so many files with names of 700 bytes, and of their metadata."""
+"""The limit on the bytes of a manifest: CHECKPOINT_FILES_MAX names of 700 bytes and metadata."""
 
 STAGING_FOLDER = ".staging"
-"""The folder of unfinished writes in a store that is a folder: no key contains such a part."""
+"""The folder of unfinished writes in a store that is a folder. No key contains this name."""

@@ -1,6 +1,6 @@
-"""The clean exit of processes that exchanged tensors by Gloo, which could be an abort.
+"""The clean exit of processes that exchanged tensors by Gloo, which could abort at their end.
 
-`detcloud/shared/gloo_threads.py` says why.
+`detcloud/shared/gloo_threads.py` explains the cause.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ AT_START = str(Path(__file__).parent / "at_start")
 
 
 def offer_clean_exit() -> None:
-    """Have the interpreters that this process starts wait for Gloo's threads at their end."""
+    """Make all Python interpreters that this process starts wait for Gloo's threads at the end.
+
+    Change PYTHONPATH of this process's environment.
+    """
     put_first_on_path(AT_START)
 
 
 def ensure_clean_exit() -> None:
-    """Have this interpreter wait for Gloo's threads at its end, unless it does so by itself."""
+    """Make this interpreter wait for Gloo's threads at the end.
+
+    Do nothing if PYTHONPATH shows that the interpreter waits already.
+    """
     if AT_START not in started_path():
         await_gloo_threads_at_exit()

@@ -1,26 +1,30 @@
-"""The errors that training code, scripts and every part of detcloud share."""
+"""The errors that training code, scripts and all parts of detcloud share."""
 
 
 class DetcloudError(Exception):
-    """A failure whose message is all that the user needs: shown without a traceback."""
+    """A failure that is shown to users as a message without a traceback."""
 
 
 class InvalidValue(DetcloudError, ValueError):
-    """A value that cannot be; scripts may catch it as Python's own, as they do Determined's."""
+    """An argument or setting with an invalid value. Scripts may catch ValueError instead."""
 
 
 class InvalidType(DetcloudError, TypeError):
-    """A value of a type that cannot be; scripts may catch it as Python's own."""
+    """An argument of an invalid type. Scripts may catch TypeError instead."""
 
 
 class InvalidCall(DetcloudError, RuntimeError):
-    """A call that cannot be made here, now or like this; scripts may catch it as Python's own."""
+    """A call that is invalid in the current state. Scripts may catch RuntimeError instead."""
 
 
 class InvalidHP(Exception):
-    """Raised by training code: these hyperparameters cannot work, try no longer with them."""
+    """An error of training code: the trial's hyperparameters cannot work and are given up."""
 
 
-# Tracebacks and pickles name the errors as users import them.
+class LeftOutWarning(UserWarning):
+    """A warning that an upload leaves out files that the user may expect in the upload."""
+
+
+# Tracebacks and pickles must name the errors by the module that users import.
 for _error in (DetcloudError, InvalidHP):
     _error.__module__ = "detcloud"

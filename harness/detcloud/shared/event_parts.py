@@ -1,9 +1,9 @@
-"""The files for TensorBoard of a trial, and the parts in which a bucket has them.
+"""A trial's TensorBoard files, and the parts of the files in a bucket.
 
-Objects of a bucket are never overwritten, and an event file grows. So each upload stores the bytes
-that came since the one before as another object, `PATH/part-EPOCH-VERSION-START`: the trial's
-epoch, how often the file was rewritten in it, and the part's first byte. A store in a folder has
-the files themselves.
+Objects of a bucket are never overwritten, but event files grow. Each upload therefore stores the
+new bytes as a new object, `PATH/part-EPOCH-VERSION-START`. EPOCH is the trial's epoch, VERSION the
+number of rewrites of the file in the epoch, START the offset of the part's first byte. A store in a
+folder contains the files themselves.
 """
 
 from __future__ import annotations
@@ -13,27 +13,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 TENSORBOARD_FOLDER = "tensorboard"
-"""The folder of a checkpoint store that has them, as tensorboard/EXPERIMENT/TRIAL/PATH."""
+"""The folder of the files in a checkpoint store: tensorboard/EXPERIMENT/TRIAL/PATH."""
 
-_PART = re.compile(r"(.+)/part-(\d{1,9})-(\d{1,9})-(\d{1,15})")
+# The exact form of `part_key`, since trials may call their own files `part-1-1-1`.
+_PART = re.compile(r"(.+)/part-([0-9]{6,9})-([0-9]{6,9})-([0-9]{15,16})", re.DOTALL)
 
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """A stored object: `key` is its path below the trial's folder, `start` its first byte in the
-    version of the file that it is a part of.
-    """
+    """A stored object with a part of a file. Parts sort by epoch, version and start."""
 
     epoch: int
+    """The trial's epoch in which the part was written."""
     version: int
+    """The number of rewrites of the file in the epoch."""
     start: int
+    """The offset of the part's first byte in this version of the file."""
     size: int
+    """The part's bytes."""
     key: str
+    """The object's path below the trial's folder."""
 
 
 @dataclass(frozen=True)
 class EventFile:
-    """A file as the trial wrote it: its parts, one after the other."""
+    """A file as the trial wrote the file, with all parts in order."""
 
     path: str
     parts: tuple[Part, ...]
@@ -45,23 +49,26 @@ class EventFile:
 
     @property
     def version(self) -> str:
-        """A text that differs once the file was rewritten instead of appended to."""
+        """A text that changes when the file is rewritten. "" for a file that only grows."""
         last = self.parts[-1]
         return "" if only_grows(self.path) else f"{last.epoch}.{last.version}"
 
 
 def only_grows(path: str) -> bool:
-    """Whether a file is one that TensorBoard's writers append to."""
+    """Whether the file's name marks an event file, to which TensorBoard's writers only append."""
     return "tfevents" in path.rpartition("/")[2]
 
 
 def part_key(path: str, epoch: int, version: int, start: int) -> str:
-    """The key of a part below the trial's folder; parts sort as they follow each other."""
+    """Return a part's key below the trial's folder. Keys sort in the order of the parts."""
     return f"{path}/part-{epoch:06d}-{version:06d}-{start:015d}"
 
 
 def parse_part(key: str, size: int) -> tuple[str, Part]:
-    """The path of the file that an object is a part of, and the part."""
+    """Return the path of the file that an object belongs to, and the part.
+
+    An object whose key is no part key is a whole file with epoch, version and start 0.
+    """
     found = _PART.fullmatch(key)
     if found is None:
         return key, Part(0, 0, 0, size, key)
@@ -70,10 +77,10 @@ def parse_part(key: str, size: int) -> tuple[str, Part]:
 
 
 def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
-    """The files that objects, given by key and size, are parts of, sorted by path.
+    """Return the files of stored objects, sorted by path. `stored` are the keys and sizes.
 
-    Of a file that was rewritten, the last version counts; of one that only grows, the last of
-    each epoch. What follows a missing part is left out.
+    Only the last version of a rewritten file counts, and of a growing file the last version in each
+    epoch. Parts after a missing part are left out. Files without a first part are left out.
     """
     versions: dict[str, dict[tuple[int, int], list[Part]]] = {}
     for key, size in stored:
@@ -90,7 +97,7 @@ def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
 
 
 def _contiguous(parts: list[Part]) -> list[Part]:
-    """The parts from the first byte on, up to a gap."""
+    """Return the sorted parts from the first byte up to a gap. Empty without a first part."""
     found, end = [], 0
     for part in sorted(parts):
         if part.start == end:

@@ -1,4 +1,4 @@
-"""The parts of a file that is sent, each read as it is asked for, and so never whole in memory."""
+"""The parts of a file to send. Each part is read in blocks, and never completely in memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from detcloud.shared.bucket_errors import BucketError
 
-# Large enough that a part is few calls, and small enough to stay in a processor's cache.
+# Large enough for few calls per part, and small enough for a processor's cache.
 BLOCK_BYTES = 256 * 1024
 
 
 class FilePart:
-    """A stretch of an open file that is read like a file of its own, by one thread at a time.
+    """A part of an open file, with the methods of a file. Only for a single thread at a time.
 
-    A block that was read is overwritten by the next one. Reading raises BucketError where the file
-    has become shorter.
+    The part has `length` bytes from the offset `start` of `source`. Each read overwrites the block
+    of the last read. Reading raises BucketError if the file has become shorter.
     """
 
     def __init__(self, source: SourceFile, start: int, length: int) -> None:
@@ -32,7 +32,7 @@ class FilePart:
         return self._length
 
     def read(self, size: int = -1) -> memoryview:
-        """The next block, which is larger or smaller than `size` and empty at the end."""
+        """Read the next block of at most BLOCK_BYTES. `size` is ignored. Empty at the end."""
         if self._buffer is None:
             self._buffer = memoryview(bytearray(min(BLOCK_BYTES, self._length)))
         block = self._buffer[: self._length - self._position]
@@ -41,17 +41,17 @@ class FilePart:
         return block[:count]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a place of the part, as a file does."""
+        """Set the position in the part, and return the new position."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._length}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """The place in the part."""
+        """Return the position in the part."""
         return self._position
 
     def blocks(self) -> Iterator[memoryview]:
-        """All blocks from the beginning; the part is at its beginning again afterwards."""
+        """Yield all blocks of the part. The position is 0 before and after a full iteration."""
         self.seek(0)
         while block := self.read():
             yield block
@@ -59,7 +59,7 @@ class FilePart:
 
 
 class SourceFile:
-    """A regular file that is open for reading by many threads, and its size at that time."""
+    """An open regular file with the size at its opening. Several threads may read the file."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
@@ -67,9 +67,10 @@ class SourceFile:
         self.size = os.fstat(descriptor).st_size
 
     def read_into(self, block: memoryview, start: int) -> int:
-        """Read what there is at `start`, at most as long as the block; the bytes that were read.
+        """Read bytes at the offset `start` into the block, and return the number of bytes read.
 
-        Raises BucketError where there is nothing.
+        The number may be smaller than the block. Raise BucketError if the file ends at `start`,
+        unless the block is empty.
         """
         count = os.preadv(self._descriptor, [block], start) if block else 0
         if block and not count:
@@ -77,23 +78,26 @@ class SourceFile:
         return count
 
     def read_whole(self) -> bytes:
-        """The content of a small file. Raises BucketError where it has become shorter."""
+        """Return the whole content. Raise BucketError if the file has become shorter."""
         return b"".join(map(bytes, FilePart(self, 0, self.size).blocks()))
 
     def parts(self, part_bytes: int) -> Iterator[FilePart]:
-        """The file in parts of equal size, except for a shorter last one."""
+        """Yield the parts of the file. Only the last may be smaller. Nothing for an empty file."""
         for start in range(0, self.size, part_bytes):
             yield FilePart(self, start, min(part_bytes, self.size - start))
 
 
 def body_blocks(body: bytes | FilePart) -> Iterable[bytes | memoryview]:
-    """The blocks of a request's body."""
+    """Return the blocks of a request's body: bytes as a single block, a part as its blocks."""
     return (body,) if isinstance(body, bytes) else body.blocks()
 
 
 @contextmanager
 def open_source(path: Path) -> Iterator[SourceFile]:
-    """Open a regular file to send. Raises OSError, and BucketError for anything else."""
+    """Open a regular file for sending, and close the file at the end of the block.
+
+    Raise BucketError for a folder or special file, and OSError if the file cannot be opened.
+    """
     # Without O_NONBLOCK, opening a pipe would wait for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""Patterns that choose files by their paths, with the rules of Python's `glob`.
+"""Patterns that select files by path, with the rules of Python's `glob`.
 
-A `*`, `?` or `[...]` matches within one name and `**` any number of folders, none included; a name
-that begins with a dot has to be written with it. A pattern that matches a folder chooses all that
-is in it. `detcloud checkpoint rm --glob` had the same rules in Determined.
+A `*`, `?` or `[...]` matches within a single name. `**` matches any number of folders, also zero. A
+name with a leading dot only matches a pattern with the dot. A pattern that matches a folder selects
+all files in the folder. `detcloud checkpoint rm --glob` had these rules in Determined.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-# Of one request, whose URL has them, and of one checkpoint, with which lists answer them.
+# The limit for a request, whose URL contains the patterns, and for the stored patterns of a
+# checkpoint, which lists return.
 PATTERNS_MAX = 20
 PATTERN_LENGTH_MAX = 200
 
@@ -18,22 +19,27 @@ _ANY_FOLDERS = "**"
 
 
 def matches_any(path: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns chooses the file at this path, whose names '/' separates."""
+    """Whether any of the patterns selects the file at this path, with '/' between names.
+
+    False without patterns.
+    """
     return any(matches_pattern(path, pattern) for pattern in patterns)
 
 
 def matches_pattern(path: str, pattern: str) -> bool:
-    """Whether the pattern chooses the file at this path. The time it takes grows with the product
-    of their lengths.
+    """Whether the pattern selects the file at this path, with '/' between names.
+
+    A trailing '/' of the pattern is ignored. The running time grows with the product of the lengths
+    of path and pattern.
     """
     names, parts = path.split("/"), pattern.rstrip("/").split("/")
-    # What is in a folder, and not a file of the folder's name.
+    # A pattern ending with `**` selects the content of a folder, not a file of the folder's name.
     is_folder = parts[-1] == _ANY_FOLDERS and any(part != _ANY_FOLDERS for part in parts)
     if parts[-1] == _ANY_FOLDERS and not is_folder:
         parts.append("*")
     while is_folder and parts[-1] == _ANY_FOLDERS:
         parts.pop()
-    # How many names of the path the parts of the pattern so far may stand for.
+    # The possible numbers of the path's names that the pattern's parts so far can match.
     counts = {0}
     for part in parts:
         counts = _counts_after(part, names, counts)
@@ -41,7 +47,10 @@ def matches_pattern(path: str, pattern: str) -> bool:
 
 
 def _counts_after(part: str, names: list[str], counts: set[int]) -> set[int]:
-    """How many names the pattern may stand for with one more part."""
+    """Return the possible numbers of matched names after a further part of the pattern.
+
+    `counts` are the possible numbers before the part.
+    """
     if part != _ANY_FOLDERS:
         return {
             count + 1 for count in counts if count < len(names) and _matches(names[count], part)

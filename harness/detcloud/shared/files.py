@@ -1,6 +1,6 @@
-"""Files that several processes share: JSON objects and whole folders, also untrusted ones.
+"""Files that several processes share: JSON objects and folders, trusted or not.
 
-An object is written beside its place and renamed there, so that no reader sees a part of it.
+An object is written to a new file that is renamed, so that no reader sees a partial object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ UNTRUSTED_BYTES_MAX = 64 * 1024
 def write_atomically(
     path: Path, content: object, *, mode: int = 0o600, owner: tuple[int, int] | None = None
 ) -> None:
-    """Write `content` as JSON to a new file and rename it to `path`, owned by `owner`."""
+    """Replace the file at `path` by `content` as JSON, with a rename.
+
+    Args:
+        mode: the permissions of the file, reduced by the umask.
+        owner: the user and group ids of the file. None for the process's own.
+
+    Raises:
+        OSError: the file cannot be written. The old file stays.
+        TypeError: `content` is no JSON value.
+    """
     new_file = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         new_file.unlink()
@@ -33,13 +42,20 @@ def write_atomically(
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in the file, None where there is none."""
+    """Read the JSON object in a file. Follow links, and read a file of any size.
+
+    Return None if the file is missing, unreadable or contains no JSON object.
+    """
     content = read_regular_file(path, follows_links=True)
     return None if content is None else parse_json_object(content)
 
 
 def read_untrusted_json_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a small file that a trial may have written, None where there is none."""
+    """Read the JSON object in a file that a trial may have written.
+
+    Follow no link, and read at most 64 KiB. Return None if the file is missing, unreadable, no
+    regular file, larger, or contains no JSON object.
+    """
     content = read_regular_file(path, UNTRUSTED_BYTES_MAX)
     return None if content is None else parse_json_object(content)
 
@@ -47,9 +63,10 @@ def read_untrusted_json_object(path: Path) -> dict[str, Any] | None:
 def read_regular_file(
     path: Path, bytes_max: int = -1, *, follows_links: bool = False
 ) -> bytes | None:
-    """The content of a regular file, or its first `bytes_max` bytes; None if there is no such file.
+    """Read a regular file, or the first `bytes_max` bytes. -1 reads the whole file.
 
-    A pipe or device in its place is neither waited for nor read.
+    Return None if the file is missing, unreadable or no regular file. A link counts as no regular
+    file unless `follows_links` is True. Never wait for a pipe or device.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     flags |= 0 if follows_links else os.O_NOFOLLOW
@@ -62,7 +79,11 @@ def read_regular_file(
 
 
 def discard(path: Path) -> None:
-    """Delete a file, a link or whatever lies there, a directory with all it holds."""
+    """Delete the file, link or folder at `path`. Do nothing if the path does not exist.
+
+    A folder is deleted as `delete_tree` does. The target of a link is never deleted. Raise OSError
+    if a file or link cannot be deleted.
+    """
     if path.is_dir():
         delete_tree(path)
     else:
@@ -70,10 +91,11 @@ def discard(path: Path) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory or a link, with any modes and depth, but never the target of a link.
+    """Delete a folder with all entries, of any permissions and depth, or a link to a folder.
 
-    Nested folders are moved to the top before they are emptied, which needs two descriptors and no
-    recursion. Entries that cannot be deleted are left.
+    The target of a link is never deleted. Do nothing for a file or a missing path. Entries that
+    cannot be deleted are left without an error. Raise OSError if a link cannot be deleted. Nested
+    folders are moved to the top and emptied there, which needs two descriptors and no recursion.
     """
     if path.is_symlink():
         path.unlink()
@@ -88,8 +110,8 @@ def delete_tree(path: Path) -> None:
 
 
 def _empty_folder(top: int) -> None:
-    """Delete the entries of an open folder."""
-    # Nobody who wrote here can have foreseen the names.
+    """Delete the entries of an open folder, except entries that cannot be deleted."""
+    # A random prefix, so that no program can have created entries with these names.
     prefix = os.urandom(8).hex()
     fresh_names = (f".{prefix}-{number}" for number in itertools.count())
     left: set[str] = set()
@@ -108,7 +130,10 @@ def _empty_folder(top: int) -> None:
 
 
 def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
-    """Delete the files of a folder in `top`, and move its folders beside it."""
+    """Delete the files of the folder `name` in the open folder `top`. Move subfolders to `top`.
+
+    Raise OSError if an entry cannot be deleted or moved.
+    """
     folder = _open_own_folder(name, top)
     try:
         for entry in _entry_names(folder):
@@ -128,7 +153,11 @@ def _entry_names(folder: int) -> list[str]:
 
 
 def _open_own_folder(name: str, parent: int | None) -> int:
-    """Open a folder, not a link to one, and restore its owner's permissions."""
+    """Set a folder's permissions to 0700, and open the folder. Return the descriptor.
+
+    `parent` is the open parent folder, or None for a path. Raise OSError for a link or another kind
+    of entry.
+    """
     if _is_folder(name, parent):
         os.chmod(name, 0o700, dir_fd=parent)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -140,7 +169,7 @@ def _is_folder(name: str, parent: int | None) -> bool:
 
 
 def parse_json_object(content: bytes) -> dict[str, Any] | None:
-    """The JSON object in the bytes, None for anything else."""
+    """Parse a JSON object. Return None if the bytes are anything else."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError):

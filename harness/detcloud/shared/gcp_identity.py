@@ -1,12 +1,15 @@
-"""The identity token by which an instance of Compute Engine proves who it is.
+"""The identity token by which a Compute Engine instance proves its identity.
 
-The instance has its metadata server make one for an audience, which says what it is good for; the
-cluster makes the same audience of what it was told, and has Google's signature say the rest.
+The instance requests the token from its metadata server for an audience, which limits the token's
+use. The cluster computes the same audience and verifies Google's signature.
 """
 
 TOKEN_FIELD = "identity_token"
 
 
 def token_audience(cluster: str, digest: str) -> str:
-    """The audience of a token for the digest of one thing; `cluster` is a `proven_cluster`."""
+    """Return the audience of a token that proves a digest to a cluster.
+
+    `cluster` is a result of `proven_cluster`.
+    """
     return f"detcloud/{cluster}/{digest}"

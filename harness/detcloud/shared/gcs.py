@@ -1,10 +1,9 @@
-"""Requests to one bucket of Google Cloud Storage, with the methods of `detcloud.shared.s3.Bucket`.
+"""Requests to a bucket of Google Cloud Storage, with the methods of `detcloud.shared.s3.Bucket`.
 
-Google's client repeats what was throttled, broken off or not answered, with pauses that grow. A
-write that must be the first carries a token by which a repeat recognises its own object when the
-answer was lost. Content of more than a part goes by a resumable upload, which is no object before
-its end. The client takes a third of a second to import, so the first bucket loads it
-(docs/benchmarks.md: the cold starts).
+Google's client repeats throttled, broken and unanswered requests with growing pauses. Each write
+carries a token, by which a repeated conditional write recognizes its own object after a lost
+answer. Content above a part is sent by a resumable upload, which is no object before its end. The
+client takes 0.3 s to import, so the first bucket imports it (docs/benchmarks.md: the cold starts).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from itertools import chain
@@ -22,15 +21,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import (
-    BUSY_STATUSES,
-    EXPIRED,
-    NO_ANSWER,
-    AccessDenied,
-    BucketError,
-    NoSuchBucket,
-    NoSuchKey,
-    StoreBusy,
+from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.gcs_errors import (
+    NO_BUCKET,
+    bucket_error,
+    is_broken_connection,
+    translate_errors,
 )
 from detcloud.shared.gcs_signing import can_sign, find_signing_credentials
 from detcloud.shared.http import backoff_seconds
@@ -44,32 +40,33 @@ REPEATED_SECONDS_MAX = 15.0
 _BLOCK_BYTES = 256 * 1024
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
-# Statuses of requests that may be sent again, and of an upload that lacks parts.
+# The statuses of requests that may be repeated, and of an upload that lacks parts.
 _REPEATED = (408, 429, 500, 502, 503, 504)
 _INCOMPLETE = 308
-# What Google says of a bucket that is not there, with the status of an object that is not.
-_NO_BUCKET = "bucket does not exist"
+_WHOLE = 200
+# The statuses that refuse an unknown header or parameter.
+_REFUSALS = (400, 405, 501)
 _ENDPOINT = "https://storage.googleapis.com"
 _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
     "'detcloud[gcs]'"
 )
-_NO_CREDENTIALS = (
-    "set GOOGLE_APPLICATION_CREDENTIALS to the path of a key, or use a service account"
-)
 
 
 class GcsBucket:
-    """Requests on the objects below a prefix of a bucket; may be used by many threads at once.
+    """The objects below a prefix of a bucket. Keys are relative to the prefix. Thread-safe.
 
-    Every method raises NoSuchBucket, and BucketError for what repeats did not mend.
+    Every method may raise NoSuchBucket without the bucket, AccessDenied, StoreBusy if the store
+    requests fewer requests, and BucketError for other failures after repeats.
     """
 
     def __init__(
         self, name: str, prefix: str = "", credentials: Any = None, auth_request: Any = None
     ) -> None:
-        """`credentials` are Google's, those of the environment if None, and `auth_request` asks
-        Google for tokens and signatures. Raises BucketError.
+        """Create a client. `credentials` of None are the environment's credentials.
+
+        `auth_request` requests tokens and signatures from Google; None means a new connection.
+        Raise BucketError if Google's packages or the credentials are missing.
         """
         self._name = name
         self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
@@ -80,16 +77,16 @@ class GcsBucket:
             raise BucketError(_NO_PACKAGE.format(place=self.place)) from None
         with self._translate_errors(""):
             self._client = Client(project="-", credentials=credentials)
-        # For traces, which nobody makes, it would ask for the bucket itself, which few may.
+        # For traces, the client would request the bucket's metadata, which needs more permissions.
         self._client._bucket_metadata_cache = None
         self._bucket = self._client.bucket(name)
         self._auth_request = auth_request
 
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
-        """Write an object whole or not at all; with `if_absent` False where there is one already.
+        """Write an object, completely or not at all. Return whether the object was written.
 
-        What is longer than a part goes in several. Whatever `content` raises is raised, and nothing
-        is written then.
+        With `if_absent`, return False, and change nothing, if another writer's object exists. Large
+        content is sent in parts. Errors of `content` are passed on, and then nothing is written.
         """
         from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
@@ -101,6 +98,9 @@ class GcsBucket:
         blob.metadata = {_TOKEN: token}
         options: dict[str, Any] = {"timeout": SECONDS_MAX, "retry": DEFAULT_RETRY}
         if if_absent:
+            # Compatible servers may ignore the condition.
+            if not _is_googles_own() and self._find(key) is not None:
+                return False
             options["if_generation_match"] = _NOTHING_THERE
         with self._translate_errors(key):
             try:
@@ -109,10 +109,10 @@ class GcsBucket:
                 else:
                     self._write_parts(blob, chain((first, second), parts), options)
             except (Forbidden, NotFound, PreconditionFailed, InvalidResponse) as error:
-                # An upload in parts is refused by the answer itself.
+                # For an upload in parts, the client raises InvalidResponse with the answer.
                 is_answer = isinstance(error, InvalidResponse)
                 status = error.response.status_code if is_answer else error.code
-                # Who may replace nothing is not even told that there is something already.
+                # Credentials without the right to replace objects get 403 for an existing object.
                 if status == 404:
                     raise NoSuchBucket(f"there is no bucket {self._name}") from None
                 if status not in (403, 412) or (status == 403 and not if_absent):
@@ -124,13 +124,13 @@ class GcsBucket:
         return True
 
     def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
-        """Write an object in parts; after an error, end the upload that it began."""
+        """Write an object in parts. After an error, cancel the upload and raise the error."""
         upload = blob.open("wb", chunk_size=PART_BYTES, **options)
         try:
             upload.writelines(parts)
             upload.close()
         except BaseException:
-            # Its own `terminate` asks another URL. What is not closed would send a last part.
+            # The client's `terminate` uses a wrong URL, and an unclosed writer sends a last part.
             begun, upload._upload_and_transport = upload._upload_and_transport, None
             upload.terminate()
             if begun is not None and begun[0].resumable_url:
@@ -139,31 +139,44 @@ class GcsBucket:
             raise
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
+        """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        The object is opened by the call. Raises NoSuchKey.
+        This call opens the object. The blocks are empty if `start` is behind the object. Raise
+        NoSuchKey without the object. The iterator may raise BucketError.
         """
         return self._blocks(key, start, end, self._open(key, start, end))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
+        """Open an object, and return its size in bytes and an iterator of blocks.
+
+        Raise NoSuchKey without the object. The iterator may raise BucketError.
+        """
         answer = self._open(key, 0, None)
         length = self._header(key, answer, "Content-Length")
         return int(length), self._blocks(key, 0, None, answer)
 
     def send(self, key: str, source: Path) -> bool:
-        """Write a file's content as an object, whole or not at all; False where there is one."""
+        """Upload a file as a new object, completely or not at all.
+
+        Return False, and change nothing, if another writer's object exists.
+        """
         with source.open("rb") as file:
             return self.write(key, iter(partial(file.read, _BLOCK_BYTES), b""), if_absent=True)
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy an object to a file, several parts at a time. Raises NoSuchKey.
+        """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        All parts are of one version of the object: a replacement meanwhile is an error.
+        Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
+        not all bytes are received; the file may then contain a part.
         """
         first = self._open(key, 0, PART_BYTES)
         if first is None:
             destination.write_bytes(b"")
+            return
+        if first.status_code == _WHOLE:
+            # The store lacks ranges, or decompresses the object while sending.
+            with destination.open("wb") as file:
+                file.writelines(self._blocks(key, 0, None, first))
             return
         size = int(self._header(key, first, "Content-Range").rpartition("/")[2])
         generation = _generation(first)
@@ -175,12 +188,12 @@ class GcsBucket:
         fetch_parts(destination, size, PART_BYTES, read)
 
     def object_size(self, key: str) -> int | None:
-        """The object's size in bytes; None where there is none."""
+        """Return the object's size in bytes. Return None if no object exists."""
         found = self._find(key)
         return None if found is None else int(found.size)
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The keys with that prefix, in the order of their bytes, and their sizes in bytes."""
+        """Yield the key and the bytes of each object with the prefix, in the order of the keys."""
         from google.api_core.exceptions import NotFound
 
         with self._translate_errors(prefix):
@@ -197,24 +210,24 @@ class GcsBucket:
                 raise NoSuchBucket(f"there is no bucket {self._name}") from None
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is gone already is no error."""
+        """Delete an object. Do nothing if no object exists."""
         from google.api_core.exceptions import NotFound
         from google.cloud.storage.retry import DEFAULT_RETRY
 
-        # Who deletes much wants to know soon that the store is asked for too much.
+        # Callers that delete many objects must learn soon that the store is busy.
         retry = DEFAULT_RETRY.with_timeout(REPEATED_SECONDS_MAX)
         with self._translate_errors(key):
             try:
                 self._blob(key).delete(timeout=SECONDS_MAX, retry=retry)
             except NotFound as error:
-                if _NO_BUCKET in str(error):
+                if NO_BUCKET in str(error):
                     raise
 
     def begin_session(self, key: str, size: int, md5: str) -> str:
-        """Begin the upload of a key in parts; the URL by which anybody may send them for a week.
+        """Begin the upload of `size` bytes to a key in parts, and return the session's URL.
 
-        Google takes no other content than that of the MD5, in hexadecimal or empty for any, and
-        none for a key that is taken.
+        The URL allows anybody to send the parts for a week. Google only accepts content with the
+        MD5, in hexadecimal or "" for any, and only if the key is free.
         """
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -232,20 +245,21 @@ class GcsBucket:
             return session
 
     def session_bytes(self, session: str) -> int | None:
-        """How many bytes of an upload in parts are there; None of one that has come to its end."""
+        """Return the number of stored bytes of a session. Return None for an ended session."""
         answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
         if answer.status_code != _INCOMPLETE:
             return None
         return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
 
     def end_session(self, session: str) -> None:
-        """End an upload in parts, which nobody can go on with then; Google would keep it for a
-        week. One that has come to its end is no error.
-        """
+        """Cancel a session, which Google would keep for a week. An ended session is no error."""
         self._ask_session("DELETE", session, {"Content-Length": "0"})
 
     def _ask_session(self, method: str, session: str, headers: Mapping[str, str]) -> Any:
-        """The first answer of an upload in parts that asks for no repeat."""
+        """Send a request about a session, and return the first answer that asks for no repeat.
+
+        Raise the bucket error of the last answer after ATTEMPTS_MAX attempts.
+        """
         failures = 0
         while True:
             with self._translate_errors(""):
@@ -256,12 +270,15 @@ class GcsBucket:
                 return answer
             failures += 1
             if failures >= ATTEMPTS_MAX:
-                raise self._bucket_error("", answer.status_code, answer.text[:200])
+                raise bucket_error(
+                    self._name, self.place, "", answer.status_code, answer.text[:200]
+                )
             time.sleep(backoff_seconds(failures))
 
     def stored_digest(self, key: str) -> tuple[int, str] | None:
-        """The size in bytes of an object, and its MD5 in hexadecimal or "" where the store has
-        none; None where there is no object.
+        """Return an object's size in bytes and MD5 in hexadecimal.
+
+        The MD5 is "" if the store has none. Return None if no object exists.
         """
         found = self._find(key)
         if found is None:
@@ -269,18 +286,22 @@ class GcsBucket:
         return int(found.size), base64.b64decode(found.md5_hash or "").hex()
 
     def abort_uploads(self, prefix: str) -> None:
-        """Do nothing: an upload that was cut short is known to its maker alone, who ends it. That
-        of a process that died becomes no object, and Google drops it a week after its beginning.
+        """Do nothing, because only its process knows an unfinished upload and cancels the upload.
+
+        Google drops the upload of a dead process after a week.
         """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """A URL by which anybody may read the object, as a download, for that long."""
+        """Return a URL that allows anybody to download the object for `seconds`."""
         return self._signed_url("GET", key, seconds, response_disposition="attachment")
 
     def signed_put_url(
         self, key: str, seconds: int, size: int, sha256: str
     ) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody may write that content for so long, and its headers."""
+        """Return a URL that allows anybody to write the content, and the request's headers.
+
+        The URL is valid for `seconds`, and bound to the size and the hexadecimal SHA-256.
+        """
         headers = {
             "x-goog-content-sha256": sha256,
             "x-goog-content-length-range": f"{size},{size}",
@@ -290,7 +311,7 @@ class GcsBucket:
 
     @property
     def can_sign(self) -> bool:
-        """Whether the credentials are a service account's; a person's sign nothing."""
+        """Whether the credentials can sign URLs: a service account's can, a person's cannot."""
         return can_sign(self._client._credentials)
 
     def _signed_url(self, method: str, key: str, seconds: int, **options: Any) -> str:
@@ -310,7 +331,7 @@ class GcsBucket:
         return find_signing_credentials(self._client._credentials, self._auth_request)
 
     def _find(self, key: str) -> Any:
-        """The object's properties; None where there is none. Raises AccessDenied."""
+        """Return the object's properties. Return None if no object exists. Raise AccessDenied."""
         try:
             with self._translate_errors(key):
                 return self._bucket.get_blob(self._key_prefix + key, timeout=SECONDS_MAX)
@@ -320,18 +341,38 @@ class GcsBucket:
             return None
 
     def _is_listed(self, key: str) -> bool:
-        """Whether a listing contains the object.
+        """Whether a listing contains the object. Raise AccessDenied if the listing is refused.
 
-        Credentials that may not list the whole bucket, such as a trial's, get 403 for a missing
-        object. Raises AccessDenied.
+        Credentials without the right to list the whole bucket get 403 for a missing object.
         """
-        # Of names that begin so, the shortest comes first.
+        # The key itself is the first of all listed names with this beginning.
         return next((found == key for found, _ in self.list_objects(key)), False)
 
     def _open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
-        """The answer whose content is to be read; None for a range behind the object's end.
+        """Request an object's content, and return the open answer.
 
-        With a generation, only that content of the object.
+        Return None if the range is behind the object. If a server refuses ranges or generations,
+        repeat the request without. Raise NoSuchKey without the object. With a generation, raise
+        BucketError if the object has another generation.
+        """
+        answer = self._ask_object(key, start, end, generation)
+        if answer.status_code in _REFUSALS and (start > 0 or end is not None):
+            answer = self._ask_object(key, 0, None, generation)
+        if answer.status_code in _REFUSALS and generation is not None:
+            answer = self._ask_object(key, 0, None, None)
+        if answer.status_code == 416:
+            return None
+        if answer.status_code >= 300:
+            text = answer.text[:200]
+            raise bucket_error(self._name, self.place, key, answer.status_code, text)
+        if generation is not None and _generation(answer) not in (None, generation):
+            raise BucketError(f"{key!r:.200} in {self.place} was replaced while it was read")
+        return answer
+
+    def _ask_object(self, key: str, start: int, end: int | None, generation: str | None) -> Any:
+        """Request an object's content, and return the first answer that asks for no repeat.
+
+        Return the last answer after ATTEMPTS_MAX attempts. Raise NoSuchKey without the object.
         """
         name = quote(self._key_prefix + key, safe="")
         base = os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT)
@@ -343,42 +384,47 @@ class GcsBucket:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         failures = 0
         while True:
+            failures += 1
             try:
                 with self._translate_errors(key):
                     answer = self._session.get(
                         url, headers=headers, stream=True, timeout=SECONDS_MAX
                     )
             except BucketError as error:
-                failures += 1
-                if failures >= ATTEMPTS_MAX or not _is_broken_connection(error.__cause__):
+                if failures >= ATTEMPTS_MAX or not is_broken_connection(error.__cause__):
                     raise
                 time.sleep(backoff_seconds(failures))
                 continue
-            if answer.status_code < 300:
-                return answer
-            text = answer.text
-            failures += 1
-            if answer.status_code == 416:
-                return None
-            is_missing = answer.status_code == 404 and _NO_BUCKET not in text
+            is_missing = answer.status_code == 404 and NO_BUCKET not in answer.text
             if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
                 raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
             if failures >= ATTEMPTS_MAX or answer.status_code not in _REPEATED:
-                raise self._bucket_error(key, answer.status_code, text[:200])
+                return answer
             time.sleep(backoff_seconds(failures))
 
     def _blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
-        """The answer's bytes from `start` on; where it breaks off, the rest is requested again."""
+        """Yield an answer's bytes from `start` to before `end`. Yield nothing for None.
+
+        An answer with the whole object is cut. If the answer breaks off, request the rest, and
+        raise BucketError after ATTEMPTS_MAX failures.
+        """
         failures = 0
         while answer is not None:
             generation = _generation(answer)
-            whole = start + int(self._header(key, answer, "Content-Length"))
+            place = 0 if answer.status_code == _WHOLE else start
+            whole = place + int(self._header(key, answer, "Content-Length"))
+            whole = whole if end is None else min(whole, end)
             problem: BucketError | None = None
             try:
                 with self._translate_errors(key), answer:
                     for block in answer.iter_content(_BLOCK_BYTES):
-                        start += len(block)
-                        yield block
+                        wanted = block[max(0, start - place) : max(0, whole - place)]
+                        place += len(block)
+                        if wanted:
+                            start += len(wanted)
+                            yield wanted
+                        if start >= whole:
+                            break
             except BucketError as error:
                 problem = error
             if start >= whole:
@@ -391,8 +437,9 @@ class GcsBucket:
             answer = self._open(key, start, end, generation)
 
     def _header(self, key: str, answer: Any, name: str) -> str:
-        """A header that an answer with content has. Raises BucketError for one without, which
-        Google gives for what it unpacks on its way.
+        """Return a header of an answer with content. Raise BucketError if the header is missing.
+
+        Google omits headers of objects that it decompresses while sending.
         """
         text: str = answer.headers.get(name, "")
         if not text:
@@ -404,7 +451,7 @@ class GcsBucket:
 
     @cached_property
     def _session(self) -> Any:
-        """Connections whose answers can be read block by block."""
+        """The HTTP session, with authorization, whose answers can be read in blocks."""
         from google.auth.transport.requests import AuthorizedSession
 
         return AuthorizedSession(self._client._credentials)
@@ -412,65 +459,25 @@ class GcsBucket:
     def _blob(self, key: str) -> Any:
         return self._bucket.blob(self._key_prefix + key)
 
-    @contextmanager
-    def _translate_errors(self, key: str) -> Iterator[None]:
-        from google.api_core.exceptions import GoogleAPICallError, RetryError
-        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
-        from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-        from requests import RequestException
-
-        try:
-            yield
-        except DefaultCredentialsError as error:
-            text = f"{self.place} cannot be used: {error}; {_NO_CREDENTIALS}"
-            raise BucketError(text) from error
-        except GoogleAPICallError as error:
-            raise self._bucket_error(key, error.code, str(error.message)) from error
-        except RetryError as error:
-            # What the last of its repeats was answered.
-            last = error.cause
-            text = str(getattr(last, "message", last))
-            if isinstance(last, RequestException | ConnectionError):
-                raise BucketError(f"{key!r:.200} in {self.place}: {text}; {NO_ANSWER}") from error
-            raise self._bucket_error(key, getattr(last, "code", None), text) from error
-        except InvalidResponse as error:
-            raise self._bucket_error(key, error.response.status_code, str(error)) from error
-        except RequestException as error:
-            raise BucketError(f"{key!r:.200} in {self.place}: {error}; {NO_ANSWER}") from error
-        except GoogleAuthError as error:
-            remedy = NO_ANSWER if isinstance(error, TransportError) else EXPIRED
-            raise BucketError(f"{key!r:.200} in {self.place}: {error}; {remedy}") from error
-        except DataCorruption as error:
-            raise BucketError(f"{key!r:.200} in {self.place}: {error}") from error
-
-    def _bucket_error(self, key: str, status: int | None, text: str) -> OSError:
-        if status == 404 and _NO_BUCKET in text:
-            return NoSuchBucket(f"there is no bucket {self._name}")
-        message = f"{key!r:.200} in {self.place}: {status} {text}"
-        if status == 403:
-            return AccessDenied(f"{message}; the credentials do not allow that in this bucket")
-        if status == 401:
-            return BucketError(f"{message}; {EXPIRED}")
-        return StoreBusy(message) if status in BUSY_STATUSES else BucketError(message)
+    def _translate_errors(self, key: str) -> AbstractContextManager[None]:
+        return translate_errors(self._name, self.place, key)
 
 
-def _is_broken_connection(error: object) -> bool:
-    """Whether a request failed on the way, so that it may be sent again."""
-    from requests import ConnectionError as BrokenConnection
-    from requests import Timeout
-
-    return isinstance(error, BrokenConnection | Timeout)
+def _is_googles_own() -> bool:
+    """Whether requests go to Google's own service, and not to a compatible server."""
+    return not os.environ.get("STORAGE_EMULATOR_HOST")
 
 
 def _generation(answer: Any) -> str | None:
-    """The generation of the content that was opened, which no later one has."""
+    """Return the generation of an answer's content, which identifies a version, or None."""
     generation: str | None = answer.headers.get("x-goog-generation")
     return generation
 
 
 def trial_credentials() -> Any:
-    """The credentials that a trial's agent offers; None where it offers none, and without Google's
-    packages, of which a bucket then tells.
+    """Return the credentials that a trial's agent offers. Return None if no agent offers any.
+
+    Also return None without Google's packages; creating a bucket then raises an error.
     """
     try:
         from detcloud.shared.google_credentials import agent_credentials
@@ -481,5 +488,5 @@ def trial_credentials() -> Any:
 
 @lru_cache(maxsize=64)
 def gcs_bucket_of(name: str, prefix: str) -> GcsBucket:
-    """The bucket below a prefix, made once. Raises BucketError as a GcsBucket does."""
+    """Return the bucket below a prefix, from a cache. Raise BucketError as GcsBucket does."""
     return GcsBucket(name, prefix)

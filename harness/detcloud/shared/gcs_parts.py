@@ -1,21 +1,24 @@
-"""One file that somebody else uploads to a bucket of Google Cloud Storage, part after part.
+"""The upload of a file to Google Cloud Storage in parts, which a user sends in order.
 
-The parts belong to one session of Google's, which knows how many bytes are there. It ends a week
-after it began; the file is no object before its last part, and none of another content than that of
-its MD5, which the session was begun with.
+The parts belong to a session of Google's, which knows the number of stored bytes and expires after
+a week. The last part completes the object. The session is bound to an MD5, so that Google accepts
+no other content.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import PartsConflict
 from detcloud.shared.gcs import GcsBucket
-from detcloud.shared.upload_parts import PartSizes, SessionMemory
+from detcloud.shared.upload_parts import PartSizes, SessionMemory, check_stored_size
 
 
 class GcsPartsUpload:
-    """The upload in parts of a file of `size` bytes to a key. Every method raises BucketError."""
+    """The upload in parts of a file of `size` bytes to a key.
+
+    Every method may raise BucketError if the store refuses or does not answer.
+    """
 
     is_in_order = True
     whole_bytes_max: int | None = None
@@ -23,7 +26,10 @@ class GcsPartsUpload:
     def __init__(
         self, bucket: GcsBucket, key: str, size: int, md5: str, memory: SessionMemory
     ) -> None:
-        """`md5` is in hexadecimal; `memory` has the session of who began the upload."""
+        """`md5` is the file's digest in hexadecimal, or "" for any content.
+
+        `memory` stores the session, so that a later client continues the upload.
+        """
         self._bucket = bucket
         self._key = key
         self._md5 = md5
@@ -31,43 +37,54 @@ class GcsPartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there."""
+        """Return the sorted numbers, from 1, of the stored parts. All numbers if the object exists.
+
+        Begin a session if none is stored or the stored session has ended.
+        """
         if self._bucket.object_size(self._key) is not None:
             return [*self.sizes.numbers]
         _, stored = self._session
         return [*range(1, stored // self.sizes.part_bytes + 1)]
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody may store that part, and its headers."""
+        """Return a URL that allows anybody to store the part, and the headers of the request.
+
+        `md5` and `seconds` are ignored: the session's URL is valid for a week.
+        """
         session, _ = self._session
         start, size = self.sizes.start_of(number), self.sizes.size_of(number)
         return session, {
             "Content-Length": str(size),
             "Content-Range": f"bytes {start}-{start + size - 1}/{self.sizes.size}",
-            # Else Google's answer to all but the last one is a redirection that leads nowhere.
+            # Without this header, Google answers all parts except the last with a redirect.
             "X-GUploader-No-308": "yes",
         }
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Raise BucketError: parts are sent to the session."""
-        raise BucketError(f"part {number} of {self._key} has to be sent to its session")
+        """Raise PartsConflict, because clients send parts to the session directly."""
+        raise PartsConflict(f"part {number} of {self._key} has to be sent to its session")
 
     def join(self) -> bool:
-        """Compare the object that the last part has made; BucketError where a part is missing."""
+        """Verify the object that the last part has created, end the session, and return True.
+
+        Raise PartsConflict if a part is missing, or if the object has another size. If the MD5
+        differs, delete the object and raise PartsConflict.
+        """
         found = self._bucket.stored_digest(self._key)
         if found is None:
             missing = len(self.stored_parts()) + 1
-            raise BucketError(f"part {missing} of {self._key} is missing")
+            raise PartsConflict(f"part {missing} of {self._key} is missing")
         size, md5 = found
-        if size != self.sizes.size or (self._md5 and md5 and md5 != self._md5):
+        check_stored_size(self._key, size, self.sizes.size)
+        if self._md5 and md5 and md5 != self._md5:
             self._bucket.delete(self._key)
             self._forget()
-            raise BucketError(f"{self._key} differs from what was sent: upload it again")
+            raise PartsConflict(f"{self._key} differs from what was sent: upload it again")
         self._forget()
         return True
 
     def _forget(self) -> None:
-        """Forget the session; one that is open still, since the object came otherwise, is ended."""
+        """Delete the session from the memory, and end the session if it is still open."""
         session = self._memory.find()
         if session is not None and self._bucket.session_bytes(session) is not None:
             self._bucket.end_session(session)
@@ -75,7 +92,10 @@ class GcsPartsUpload:
 
     @cached_property
     def _session(self) -> tuple[str, int]:
-        """The session of this file, and how many bytes it has."""
+        """The session of this file and the number of stored bytes, requested once.
+
+        Begin and store a new session if none is stored or the stored session has ended.
+        """
         session = self._memory.find()
         stored = None if session is None else self._bucket.session_bytes(session)
         if session is not None and stored is not None:

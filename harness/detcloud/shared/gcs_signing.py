@@ -1,6 +1,6 @@
 """The credentials that sign URLs of Google Cloud Storage.
 
-Google's packages load when they are first needed, as in `detcloud.shared.gcs`.
+Google's packages are imported at the first use, as in `detcloud.shared.gcs`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 def can_sign(own: Any) -> bool:
-    """Whether credentials are a service account's; a person's sign nothing."""
+    """Whether credentials can sign URLs: a service account's can, a person's cannot."""
     from google.auth.credentials import Signing
 
     return isinstance(own, Signing) or hasattr(own, "service_account_email")
 
 
 def find_signing_credentials(own: Any, auth_request: Any = None) -> Any:
-    """Return the credentials that sign URLs for `own`: themselves with a key of their own, or else
-    a service account's by the service that signs for it, for which it needs the role of a token
-    creator on itself. `auth_request` asks Google, by a new connection if None.
+    """Return credentials that sign URLs for the credentials `own`.
+
+    Credentials with a private key are returned unchanged. Otherwise Google's IAM service signs for
+    the service account, which needs the role of a token creator on itself. The account's name may
+    be requested from Google. `auth_request` sends requests to Google; None means a new connection.
     """
     from google.auth import iam
     from google.auth.credentials import Scoped, Signing
@@ -31,12 +33,12 @@ def find_signing_credentials(own: Any, auth_request: Any = None) -> Any:
     if isinstance(own, Signing):
         return own
     if isinstance(own, Scoped):
-        # Cloud Run's metadata give a token the scopes asked for; those of storage sign nothing.
+        # Cloud Run's metadata issue tokens with the requested scopes. Storage scopes cannot sign.
         own = own.with_scopes([_SCOPE])
     request = auth_request or Request()
     email = own.service_account_email
     if email == "default":
-        # The machine's metadata tell the name with the first token.
+        # The machine's metadata contain the account's name only with the first token.
         own.refresh(request)
         email = own.service_account_email
     return Credentials(iam.Signer(request, own, email), email, _TOKEN_URI)

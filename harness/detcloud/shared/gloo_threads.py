@@ -1,12 +1,12 @@
-"""The threads of Gloo, torch's exchange between processes, at the end of a process.
+"""The waiting for Gloo's threads at the end of a process. Gloo exchanges tensors for torch.
 
-Such a thread drops the tensors of its last exchange after the code has its result, for which it
-takes the interpreter's lock (torch 2.10 and later: for every tensor that code holds). Python before
-3.14 ends a thread that waits for the lock while the interpreter ends, and the C++ above it makes an
-abort of that: "terminate called without an active exception", with the exit code of a crash. A
-process group that the code destroys changes nothing, since its models hold the group.
+After an exchange, a thread of Gloo drops its tensors, and needs the interpreter's lock for this (in
+torch 2.10 and later for every tensor that code holds). Python before 3.14 ends a thread that waits
+for the lock during the interpreter's end. Gloo's C++ code then aborts the process: "terminate
+called without an active exception", with the exit code of a crash. Destroying the process group
+does not help, since models hold the group.
 
-Interpreters import this file by itself (`detcloud/shared/at_start`): it needs nothing of ours.
+`detcloud/shared/at_start` runs this file alone, so the file imports nothing of detcloud.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pathlib import Path
 
 TASKS = Path("/proc/self/task")
 THREAD_NAME = "pt_gloo"
-# A thread that waits for the interpreter's lock asks for it again after each switch interval.
+# A thread that waits for the interpreter's lock tries again after each switch interval.
 INTERVALS = 4
-# An exchange that nobody waited for may take as long as its peers like; a thread that is still
-# drops its tensors without the lock once the interpreter's end has begun.
+# An exchange that no code waited for may last as long as the peers take, so the waiting is limited.
+# An idle thread drops its tensors without the lock once the interpreter's end has begun.
 WAIT_SECONDS_MAX = 5.0
 
 
 def await_gloo_threads_at_exit() -> None:
-    """Have this process wait at its end, with its other atexit functions, until Gloo's threads are
-    still.
+    """Register `await_gloo_threads` to run at the end of this process, before earlier functions.
+
+    A repeated call moves the function to the front.
     """
     atexit.unregister(await_gloo_threads)
     atexit.register(await_gloo_threads)
@@ -39,13 +40,15 @@ def await_gloo_threads(
     list_activity: Callable[[], dict[str, str]] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until no thread of Gloo runs or waits for the interpreter's lock, for some seconds at
-    most. A thread that waits for another process is still, so a dead peer holds nobody up.
+    """Wait until all threads of Gloo are idle, for at most WAIT_SECONDS_MAX.
+
+    Return at once without such threads. A thread that waits for another process counts as idle, so
+    a dead peer causes no delay. `list_activity` and `sleep` are replacements for tests.
     """
     look = list_activity or _list_activity
     before, end = look(), time.monotonic() + WAIT_SECONDS_MAX
     while before and time.monotonic() < end:
-        # Meanwhile the lock is free.
+        # The interpreter's lock is free during the sleep.
         sleep(INTERVALS * sys.getswitchinterval())
         after = look()
         if after == before and not any(map(_is_running, after.values())):
@@ -54,11 +57,14 @@ def await_gloo_threads(
 
 
 def _list_activity() -> dict[str, str]:
-    """The activity of each thread of Gloo so far, by its number: its state and how often it ran."""
+    """Return the state and the switch counts of each thread of Gloo, by the thread's number.
+
+    Return an empty dictionary on systems without /proc.
+    """
     found = {}
     with contextlib.suppress(OSError):
         for task in TASKS.iterdir():
-            # One may end between the two looks.
+            # A thread may end between the two reads.
             with contextlib.suppress(OSError):
                 if (task / "comm").read_text().startswith(THREAD_NAME):
                     lines = (task / "status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Credentials for Google's clients in a trial: tokens that the trial's agent has."""
+"""Credentials for Google's clients in a trial, with tokens from the trial's agent."""
 
 import json
 import os
@@ -16,15 +16,18 @@ from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
 WAIT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-# What an agent answers whom the cluster gives no token to.
+# The agent's status if the cluster refuses a token for good.
 _REFUSED = 403
 
 
 class AgentCredentials(Credentials):
-    """Tokens of the agent at `uri`, who must be shown its own `agent_token` for them.
+    """Google credentials that fetch access tokens from the trial's agent.
 
-    An agent that has none for now is waited for, for OUTAGE_SECONDS_MAX: a trial that then has a
-    checkpoint to write would lose its work without a token.
+    Args:
+        uri: the URL of the agent's server for this trial.
+        agent_token: the token that authenticates the trial to the agent.
+        sleep: pauses for a number of seconds.
+        write: writes a line to the trial's log.
     """
 
     def __init__(
@@ -41,7 +44,12 @@ class AgentCredentials(Credentials):
         self._write = write
 
     def refresh(self, request: object) -> None:
-        """Fetch a token. Raises RefreshError."""
+        """Fetch a token from the agent, and set `token` and `expiry`. `request` is not used.
+
+        Retry every WAIT_SECONDS for up to OUTAGE_SECONDS_MAX, since a trial without a token would
+        lose its work, and write a line about the first failure. Raise RefreshError after that time,
+        or at once if the agent refuses the token.
+        """
         waited = 0.0
         while True:
             try:
@@ -60,7 +68,7 @@ class AgentCredentials(Credentials):
     def _fetch(self) -> None:
         headers = {"Authorization": self._agent_token}
         request = urllib.request.Request(self._uri, headers=headers)
-        # The address is this machine's own.
+        # The address is on this machine, which a proxy could not reach.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             fields = json.loads(answer.read())
@@ -70,7 +78,10 @@ class AgentCredentials(Credentials):
 
 
 def agent_credentials(environment: Mapping[str, str] = os.environ) -> AgentCredentials | None:
-    """The credentials that the trial's agent offers, None where it offers none."""
+    """Return the credentials that the trial's agent offers in the environment variables.
+
+    Return None if no variable names the agent's server.
+    """
     uri = environment.get(storage_variables.CREDENTIALS_URI)
     if not uri:
         return None

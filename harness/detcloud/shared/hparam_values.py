@@ -1,4 +1,4 @@
-"""Single values of hyperparameters' ranges, where no search draws them."""
+"""The choice of single values from hyperparameter ranges without a search."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 def choose_hparams(
     space: Mapping[str, Any], choose_number: Callable[[Mapping[str, Any]], Any]
 ) -> dict[str, Any]:
-    """Choose constants as they are, the first of each category, and of each range of numbers what
-    `choose_number` makes of it. Maps within the space are spaces too.
+    """Return a value for each hyperparameter of a search space.
+
+    A constant gives its value, a category the first value, and a range of numbers the result of
+    `choose_number` for the range. Nested spaces give nested dictionaries.
     """
     return {name: _choose_value(value, choose_number) for name, value in space.items()}
 

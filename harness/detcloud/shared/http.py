@@ -1,9 +1,10 @@
 """JSON over HTTP on the standard library: keep-alive, timeouts, retries and typed errors.
 
-`http.client` takes some 30 ms to import, so it is loaded at the first request: a command that makes
-none starts without it (docs/benchmarks.md, `--version` and `--help`). A transport serves one thread
-at a time; only `interrupt` may be called from another one. Tokens go to the transport's
-own origin alone and never into a message.
+`http.client` takes some 30 ms to import, so the first request imports it
+(docs/benchmarks.md, `--version` and `--help`). Threads may share a transport, since each request
+uses a separate connection. Requests to other machines go through the proxy that the environment
+names (`proxies.py`). Tokens are only sent to the transport's own origin, and never appear in
+messages.
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ import time
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
 
+from detcloud.shared.connections import (
+    Connections,
+    is_readable,
+    open_connection,
+    origin,
+    request_target,
+)
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.proxies import find_proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from http.client import HTTPConnection, HTTPResponse
 
 Answer = TypeVar("Answer")
@@ -26,9 +35,9 @@ Answer = TypeVar("Answer")
 RETRY_FIRST_SECONDS = 0.2
 RETRY_SECONDS_MAX = 15.0
 ATTEMPTS_MAX = 6
-# No attempt begins so long after the first one.
+# No attempt begins later than this after the first attempt.
 ATTEMPTS_SECONDS_MAX = 60.0
-# The callback for slow answers is called when one takes longer.
+# The time without an answer after which the callback for slow answers is called.
 SILENCE_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 REDIRECTS_MAX = 5
@@ -36,9 +45,10 @@ CHUNK_BYTES = 1 << 18
 
 
 class ApiError(DetcloudError):
-    """The server answered with an error: its status, code, message and details.
+    """The server answered with an error status.
 
-    Its text is the message and a line for each detail that the message does not tell.
+    `status` is the HTTP status, `code` a word for programs, `message` a sentence for users. The
+    error's text is the message, with a line for each of the `details` that the message lacks.
     """
 
     def __init__(
@@ -62,43 +72,56 @@ class ApiError(DetcloudError):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed a moment later."""
+        """Whether a repeated request may succeed: status 429 or 5xx."""
         return self.status == 429 or self.status >= 500
 
 
 class Unreachable(DetcloudError, OSError):
-    """No complete answer came: refused, timed out, cut off, or not HTTP."""
+    """The server gave no complete and valid answer, or could not be reached."""
 
 
 def detail_text(detail: Mapping[str, Any]) -> str:
-    """A line `PATH: message (hint)` for one detail of an error, without the parts it lacks."""
+    """Return the line `PATH: message (hint)` for a detail of an error. Omit missing parts."""
     parts = [str(detail.get(name) or "") for name in ("path", "message")]
     hint = detail.get("hint")
     return ": ".join(filter(None, parts)) + (f" ({hint})" if hint else "")
 
 
 def query_text(query: Mapping[str, object]) -> str:
-    """The end of a URL that has these queries; those that are None or empty lists are left out."""
+    """Return the query of a URL, beginning with `?`, or "" if no parameter is left.
+
+    Parameters that are None or an empty list are omitted. A list gives a repeated parameter.
+    """
     present = {name: value for name, value in query.items() if value not in (None, [])}
     return f"?{urlencode(present, doseq=True)}" if present else ""
 
 
 def backoff_seconds(failures: int) -> float:
-    """The pause after `failures` >= 1, with full jitter.
+    """Return a random pause in seconds after the given number of failures, at least 1.
 
-    It is uniform in [0, min(15 s, 0.2 s * 2^(failures - 1))].
+    The pause is uniform in [0, min(15 s, 0.2 s * 2^(failures - 1))].
     """
     ceiling = min(RETRY_SECONDS_MAX, RETRY_FIRST_SECONDS * 2 ** min(failures - 1, 10))
     return random.uniform(0.0, ceiling)
 
 
 class Transport:
-    """A connection to the API at `base_url` (scheme, host, optional port and path prefix).
+    """A client of the API at `base_url` (scheme, host, optional port and path prefix).
 
-    Raises ValueError for an address that is not http or https and for a token that no header can
-    carry; its requests raise ApiError and Unreachable. A copy or a pickle has the token and a
-    connection of its own. `on_silence` is called with the address when a request has had no answer
-    for `silence_seconds`; after `attempts_seconds_max` nothing is tried again.
+    Requests raise ApiError for an error status, Unreachable without a valid answer. The attribute
+    `on_silence`, if set, is called with the server's address if a request has no answer for
+    `silence_seconds`. A copy or pickle has the token, but new connections and no `on_silence`.
+
+    Args:
+        token: the token for the server, or None.
+        timeout_seconds: the limit on each wait for the server.
+        attempts_max: the limit on attempts of a request.
+        attempts_seconds_max: the time after which no further attempt begins.
+        sleep: pauses for a number of seconds.
+
+    Raises:
+        ValueError: the address is not http or https, the token is invalid in a header, or the
+            environment names an invalid proxy.
     """
 
     def __init__(
@@ -112,7 +135,8 @@ class Transport:
         silence_seconds: float = SILENCE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        _origin(base_url)
+        origin(base_url)
+        find_proxy(base_url)
         if token is not None and not (token.isascii() and token.isprintable()):
             raise ValueError("the token contains an invalid character, such as a line break")
         self.base_url = base_url.rstrip("/")
@@ -123,7 +147,7 @@ class Transport:
         self._attempts_seconds_max = attempts_seconds_max
         self._silence_seconds = silence_seconds
         self._sleep = sleep
-        self._connection: HTTPConnection | None = None
+        self._connections = Connections(self.base_url)
 
     def request(
         self,
@@ -135,10 +159,12 @@ class Transport:
         retry: bool = True,
         timeout_seconds: float | None = None,
     ) -> Any:
-        """Send `body` as JSON (bytes are JSON already) and return the parsed answer, None if empty.
+        """Send a request with `body` as JSON, and return the parsed JSON answer.
 
-        With `retry`, a lost connection, 429 and 5xx are tried again: pass False, or an
-        Idempotency-Key header, where a repeat would do something twice.
+        Bytes in `body` must be JSON already. Return None for an empty answer. With `retry`, repeat
+        the request after a lost connection, status 429 or 5xx. Pass False, or an Idempotency-Key
+        header, if a repeated request would have a second effect. Raise ApiError for an error status
+        and Unreachable without a valid answer.
         """
         sent = {"Accept": "application/json", **(headers or {})}
         data = None
@@ -147,15 +173,18 @@ class Transport:
             sent.setdefault("Content-Type", "application/json")
 
         def exchange_once() -> Any:
-            answer = self._exchange(method, self._absolute_url(path), data, sent, timeout_seconds)
-            return _parse_answer(answer, self.base_url)
+            url = self._absolute_url(path)
+            with self._exchange(method, url, data, sent, timeout_seconds) as answer:
+                return _parse_answer(answer, self.base_url)
 
         return self._attempt(exchange_once, retry)
 
     def download(self, path_or_url: str, file: BinaryIO) -> int:
-        """Write the answer's bytes to the seekable `file` from its position on; return their count.
+        """Download into the seekable `file` from the present position on. Return the byte count.
 
-        Follows up to five redirects. A failed attempt is repeated after truncating the file.
+        A path is relative to the base URL. Follow up to five redirects. After a transient failure,
+        truncate the file and repeat. Raise ApiError or Unreachable after the last attempt; the file
+        may then contain a part.
         """
         start = file.tell()
 
@@ -166,7 +195,7 @@ class Transport:
                 expected = answer.length
                 copied = _copy_answer(answer, file)
             if expected is not None and copied != expected:
-                # Without its parameters, which may hold a signature.
+                # The message omits the parameters, which may contain a signature.
                 place = path_or_url.partition("?")[0]
                 raise Unreachable(f"{place} was cut off after {copied} of {expected} bytes")
             return copied
@@ -183,38 +212,37 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> None:
-        """Send `size` bytes of the seekable `file` from its position on, also when repeated, which
-        it is with `retry` as in `request`.
+        """Upload `size` bytes of the seekable `file` from the present position on.
+
+        A path is relative to the base URL. With `retry`, repeat the upload after a lost connection,
+        status 429 or 5xx. Raise ApiError for an error status, Unreachable without an answer.
         """
         start = file.tell()
         sent = {**(headers or {}), "Content-Length": str(size)}
 
         def upload_once() -> None:
             file.seek(start)
-            answer = self._exchange(method, self._absolute_url(path_or_url), file, sent)
-            _read_content(answer, self.base_url)
+            with self._exchange(method, self._absolute_url(path_or_url), file, sent) as answer:
+                _read_content(answer, self.base_url)
 
         self._attempt(upload_once, retry)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None, "on_silence": None}
+        state = {**self.__dict__, "on_silence": None}
+        del state["_connections"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._connections = Connections(self.base_url)
 
     def interrupt(self) -> None:
-        """Cut off the request in flight in another thread, which then raises Unreachable."""
-        import socket
-
-        connection = self._connection
-        sock = connection.sock if connection else None
-        if sock is not None:
-            # An SSL socket's own shutdown() would drop its state under the reader's feet.
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        """Cut off all requests in flight in other threads, which then raise Unreachable."""
+        self._connections.interrupt()
 
     def close(self) -> None:
-        """Close the kept connection; the next request opens a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Close the idle connections. A later request opens a new connection."""
+        self._connections.close()
 
     def _absolute_url(self, path_or_url: str) -> str:
         return self.base_url + path_or_url if path_or_url.startswith("/") else path_or_url
@@ -226,8 +254,6 @@ class Transport:
             try:
                 return attempt()
             except (ApiError, Unreachable) as error:
-                # What is left unread of an answer must not become the next one's beginning.
-                self.close()
                 failures += 1
                 final = isinstance(error, ApiError) and not error.is_transient
                 spent = failures >= self._attempts_max or time.monotonic() >= give_up_at
@@ -235,17 +261,18 @@ class Transport:
                     raise
             self._sleep(backoff_seconds(failures))
 
-    def _follow_redirects(self, url: str) -> HTTPResponse:
+    @contextlib.contextmanager
+    def _follow_redirects(self, url: str) -> Iterator[HTTPResponse]:
         for _ in range(REDIRECTS_MAX + 1):
-            answer = self._exchange("GET", url, None, {})
-            if answer.status not in (301, 302, 303, 307, 308):
-                _raise_for_status(answer)
-                return answer
-            answer.close()
-            self.close()
-            url = urljoin(url, answer.headers.get("Location", ""))
+            with self._exchange("GET", url, None, {}) as answer:
+                if answer.status not in (301, 302, 303, 307, 308):
+                    _raise_for_status(answer)
+                    yield answer
+                    return
+                url = urljoin(url, answer.headers.get("Location", ""))
         raise Unreachable(f"{urlsplit(url).netloc} redirected more than {REDIRECTS_MAX} times")
 
+    @contextlib.contextmanager
     def _exchange(
         self,
         method: str,
@@ -253,79 +280,73 @@ class Transport:
         body: bytes | BinaryIO | None,
         headers: Mapping[str, str],
         timeout_seconds: float | None = None,
-    ) -> HTTPResponse:
-        """Send one request; the answer, whose body is still to be read."""
+    ) -> Iterator[HTTPResponse]:
+        """Send a request and yield the answer, whose body the caller reads within the block.
+
+        The status is not checked. The token is only sent to the transport's own origin. If the body
+        is not read completely, the connection is closed. Raise Unreachable without an answer.
+        """
         from http.client import HTTPException
 
-        parts = urlsplit(url)
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        is_own_origin = _origin(url) == _origin(self.base_url)
-        sent = dict(headers)
+        is_own_origin = origin(url) == origin(self.base_url)
+        target, proxy_headers = request_target(url)
+        sent = {**headers, **proxy_headers}
         if not is_own_origin:
             sent["Connection"] = "close"
         elif self.token:
             sent["Authorization"] = f"Bearer {self.token}"
         timeout = timeout_seconds or self.timeout_seconds
-        connection = (
-            self._open_connection(timeout) if is_own_origin else _new_connection(url, timeout)
-        )
+        with self._use_connection(url, timeout, is_own_origin) as connection:
+            try:
+                connection.request(method, target, body, sent)
+                self._report_silence(connection, timeout)
+                answer = connection.getresponse()
+            except (OSError, HTTPException) as error:
+                raise _unreachable_error(url, error) from error
+            with answer:
+                yield answer
+                if not answer.isclosed() or answer.will_close:
+                    connection.close()
+
+    @contextlib.contextmanager
+    def _use_connection(
+        self, url: str, timeout_seconds: float, is_own_origin: bool
+    ) -> Iterator[HTTPConnection]:
+        """Yield a connection for a URL, and afterwards keep a connection to the own origin as idle.
+
+        Connections to other origins, and broken connections, are closed.
+        """
+        if not is_own_origin:
+            with contextlib.closing(open_connection(url, timeout_seconds)) as connection:
+                yield connection
+            return
+        connection = self._connections.take(timeout_seconds)
+        reusable = False
         try:
-            connection.request(method, target or "/", body, sent)
-            self._report_silence(connection, timeout)
-            answer = connection.getresponse()
-        except (OSError, HTTPException) as error:
-            connection.close()
-            raise _unreachable_error(url, error) from error
-        if not is_own_origin and connection.sock is not None:
-            # The answer keeps the socket open until it is read or closed itself.
-            connection.sock.close()
-        return answer
+            yield connection
+            reusable = connection.sock is not None
+        finally:
+            self._connections.give_back(connection, reusable=reusable)
 
     def _report_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
-        """Wait for the answer's first byte for a while, and say so if none comes."""
+        """Call `on_silence` if no byte of the answer arrives within `silence_seconds`.
+
+        Return as soon as a byte arrives. Do nothing without `on_silence`, or if the request's
+        timeout is not longer.
+        """
         if self.on_silence is None or self._silence_seconds >= timeout_seconds:
             return
-        if connection.sock is not None and not _is_readable(
+        if connection.sock is not None and not is_readable(
             connection.sock.fileno(), self._silence_seconds
         ):
             self.on_silence("://".join(urlsplit(self.base_url)[:2]))
 
-    def _open_connection(self, timeout_seconds: float) -> HTTPConnection:
-        """The kept connection if the server has not closed it meanwhile, else a new one."""
-        kept = self._connection
-        if kept is not None and kept.sock is not None and not _is_readable(kept.sock.fileno()):
-            kept.sock.settimeout(timeout_seconds)
-            return kept
-        self.close()
-        self._connection = _new_connection(self.base_url, timeout_seconds)
-        return self._connection
-
-
-def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
-    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _new_connection(url: str, timeout_seconds: float) -> HTTPConnection:
-    from http.client import HTTPConnection, HTTPSConnection
-
-    scheme, host, port = _origin(url)
-    kind = HTTPSConnection if scheme == "https" else HTTPConnection
-    return kind(host, port, timeout=timeout_seconds)
-
-
-def _is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether something arrives within a time; between requests, that the server hung up."""
-    import select
-
-    return bool(select.select([descriptor], [], [], seconds)[0])
-
 
 def _unreachable_error(url: str, error: Exception) -> Unreachable:
     reason = str(error) or type(error).__name__
-    return Unreachable(f"{'://'.join(urlsplit(url)[:2])} could not be reached: {reason}")
+    proxy = find_proxy(url)
+    way = "" if proxy is None else f" through the proxy {proxy}"
+    return Unreachable(f"{'://'.join(urlsplit(url)[:2])} could not be reached{way}: {reason}")
 
 
 def _copy_answer(answer: HTTPResponse, file: BinaryIO) -> int:
@@ -362,7 +383,7 @@ def _read_content(answer: HTTPResponse, url: str) -> bytes:
     except (OSError, HTTPException) as error:
         raise _unreachable_error(url, error) from error
     if answer.length and len(content) <= ANSWER_BYTES_MAX:
-        # Python's client does not say so of an answer that is read up to a length.
+        # Python's client raises no error for a cut answer that is read with a size.
         raise _unreachable_error(url, HTTPException("the answer was cut off"))
     if len(content) > ANSWER_BYTES_MAX:
         raise Unreachable(f"{url} answered more than {ANSWER_BYTES_MAX} bytes")

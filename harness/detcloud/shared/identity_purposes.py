@@ -1,14 +1,15 @@
-"""Purposes of an instance's proof of identity, common to all clouds."""
+"""The purposes of an instance's proof of identity, common to all clouds."""
 
 BOOT_REPORT = "boot-report"
-"""What the digest of a proof is of that is no token's: see `proven_cluster`."""
+"""The purpose of a proof for a boot report. The proof covers the report's digest."""
 
 AGENT_CODE = "agent-code"
-"""What the digest of a proof is of by which an instance asks for the code of its agent."""
+"""The purpose of a proof with which an instance requests the code of its agent."""
 
 
 def proven_cluster(cluster: str, purpose: str = "") -> str:
-    """The cluster as a proof names it. A proof for one purpose is of no use for another one; that
-    of a join token has none.
+    """Return the cluster's id with the purpose, as a proof of identity names the cluster.
+
+    A proof is therefore invalid for another purpose. The proof of a join token has no purpose.
     """
     return f"{cluster}/{purpose}" if purpose else cluster

@@ -1,5 +1,7 @@
-"""The depth of JSON values. Parsers and encoders give up at depths of their own, so that each
-reader and writer of what a trial says refuses what is deeper than all of them can take.
+"""The limit on the depth of JSON values.
+
+JSON parsers and encoders fail at different depths. All readers and writers of a trial's data
+therefore refuse values above a common limit.
 """
 
 from __future__ import annotations
@@ -9,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Objects and lists within each other: of a report, and of a configuration with the
-# hyperparameters in it. A value of this depth is stored and answered inside a few more.
+# The nested objects and lists of a report, or of a configuration with hyperparameters. Stored rows
+# and answers wrap a value into a few more levels.
 JSON_DEPTH_MAX = 64
 
 
 def is_too_deep(value: object, depth_max: int = JSON_DEPTH_MAX) -> bool:
-    """Whether objects and lists lie more than `depth_max` deep within each other."""
+    """Whether objects and lists are nested more than `depth_max` deep. A flat list has depth 1."""
     level, depth = [value], 0
     while level := [container for container in level if isinstance(container, dict | list)]:
         depth += 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 LAUNCHERS = ("torch_distributed", "horovod", "deepspeed", "tensorflow", "autohorovod", "wrap_rank")
-# Programs of detcloud.launch that train nothing.
+# The programs of detcloud.launch that do not train.
 _PROGRAMS = ("notebook", "shell")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _TRIAL_OPTION = re.compile(r"\s--trial(?:\s+|=)(\S+:\S+)")
@@ -14,7 +14,7 @@ _LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([
 
 
 def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:
-    """The first `detcloud.launch` module in the entrypoint that does not exist, or None."""
+    """Return the first unknown `detcloud.launch` module that the entrypoint names, or None."""
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     names = [match[1] for match in _LAUNCHER.finditer(line)]
     return next((name for name in names if name not in (*LAUNCHERS, *_PROGRAMS)), None)
@@ -26,8 +26,9 @@ def is_trial_class(entrypoint: object) -> bool:
 
 
 def trial_class_of(entrypoint: str | Sequence[str]) -> str:
-    """The trial class that the entrypoint trains, by itself or as `--trial` of a launcher; "" for a
-    script.
+    """Return the trial class of an entrypoint: the entrypoint itself, or a launcher's `--trial`.
+
+    Return "" for a script.
     """
     if is_trial_class(entrypoint):
         return str(entrypoint)

@@ -1,4 +1,4 @@
-"""Notice that a machine is about to end, as a file announces it on local clusters."""
+"""Notices that a machine is about to end, and their source on local clusters: a file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from detcloud.shared.files import read_json_object
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Notice that the machine ends at `deadline_ms` (epoch milliseconds)."""
+    """A notice that the machine, or the trial on the machine, must end soon."""
 
     deadline_ms: int
+    """The time of the end in epoch milliseconds."""
     reason: str
+    """The reason of the end, for users."""
 
 
 class FileNotices:
-    """Notices in a JSON file, `{"deadline_ms": int, "reason": str}`: local clusters, tests."""
+    """A source of notices for local clusters and tests: a JSON file at `path`.
+
+    The file's form is `{"deadline_ms": int, "reason": str}`.
+    """
 
     is_end_likely = False
 
@@ -25,7 +30,11 @@ class FileNotices:
         self._path = path
 
     def poll(self) -> Notice | None:
-        """The file's notice, None without one; a file that says something else is no notice."""
+        """Read the notice in the file.
+
+        Return None if the file is missing or has no integer `deadline_ms`. Without a reason, use a
+        default text.
+        """
         fields = read_json_object(self._path)
         if fields is None or not isinstance(fields.get("deadline_ms"), int):
             return None

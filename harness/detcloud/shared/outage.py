@@ -1,5 +1,5 @@
-"""How long a cluster's API may be away before work is given up for it."""
+"""The longest outage of a cluster's API during which agents and trials keep their work."""
 
-# For the cluster an agent that was silent for so long is lost, even if nobody could hear it; a
-# machine with work, and a checkpoint that needs keys, wait as long.
+# After this time, the cluster counts a silent agent as lost, even if the silence is due to an
+# outage of the API. Machines with work, and checkpoints that need keys, wait for the same time.
 OUTAGE_SECONDS_MAX = 6 * 3600

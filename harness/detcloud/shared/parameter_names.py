@@ -1,4 +1,4 @@
-"""Functions that may be called with the names that their parameters had in Determined."""
+"""A decorator for functions that accept Determined's names of their parameters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def accept_names(**names: str) -> Callable[[Function], Function]:
-    """Decorate a function so that parameters have aliases: `accept_names(alias="parameter")`.
+    """Return a decorator that gives parameters an alias: `accept_names(alias="parameter")`.
 
-    A call that gives one parameter twice raises TypeError, as in Python.
+    The decorated function accepts the aliases as keyword arguments. A call with both an alias and
+    the parameter's name as keywords raises TypeError.
     """
 
     def decorate(function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""The bond between a process and its parent: on Linux the child does not outlive it."""
+"""The end of child processes with their parent, through Linux's prctl."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(parent: int) -> None:
-    """Make the system kill this process when its parent, which had that id, ends."""
+    """Make the system kill this process with SIGKILL when its parent ends.
+
+    `parent` is the parent's process id. If the parent has already ended, exit at once with code
+    127. On other systems than Linux, only this check is made.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(127)
 
 
 def adopt_orphans() -> None:
-    """Adopt descendants whose parents end, so that this process can end them."""
+    """Make this process the new parent of descendants whose parents end.
+
+    The process can then find and end the descendants. Do nothing on other systems than Linux.
+    """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform != "linux":
         return
-    import ctypes  # Not at a trial's start, where nothing needs it.
+    import ctypes  # Imported here to keep the starts of trials fast.
 
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -1,22 +1,31 @@
-"""How a process ended, in words."""
+"""The end of a process in words."""
 
 from __future__ import annotations
 
 import signal
 
-# A shell reports in this way the signal that ended its command.
+# Separates the cause in the message of a failed trial from the last lines of the trial's log.
+LOG_QUOTE = "; the end of its log:"
+
+# A shell's exit code is this number plus the signal that ended the command.
 _SHELL_SIGNALS = 128
 
 
 def exit_text(code: int) -> str:
-    """How a process ended whose exit code, or negative signal, is `code`, for behind its name."""
+    """Return a clause about the end of a process, to follow the process's name.
+
+    `code` is the exit code, or a negative signal number.
+    """
     if code < 0:
         return f"was ended by {signal_name(-code)}"
     return f"ended with exit code {code}{_remark(code)}"
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, with its usual cause if there is one."""
+    """Return the name of a signal. SIGKILL has the remark "(out of memory?)".
+
+    Return `signal N` for an unknown number.
+    """
     try:
         name = signal.Signals(number).name
     except ValueError:

@@ -1,7 +1,7 @@
-"""The settings of an experiment that only containers have, where its trials run as processes.
+"""The settings of an experiment that only have an effect in containers.
 
-One notice for each is in the answer to a submission, where all agents that may run it have no
-containers, and in the log of each run.
+The log of each run without a container has a notice for each such setting. The answer to a
+submission has the notices too, if all agents that may run the experiment use no containers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _BUCKET_FOLDERS = ("local_cache_host_path", "local_cache_container_path")
 def process_setting_notices(
     config: Mapping[str, Any], *, cuda: bool, reason: str = AGENT
 ) -> Iterator[str]:
-    """Yield a sentence for each setting of a configuration, as JSON has it, that processes cannot
-    have; none for defaults. `reason` says who runs them as such.
+    """Yield a sentence for each configured setting that has no effect without containers.
+
+    `config` is the configuration as JSON values. Settings with default values are skipped. `cuda`
+    is whether trials run on GPUs. `reason` names the agents without containers.
     """
     if image := configured_image(_section(config, "environment"), cuda=cuda):
         yield f"image {image} is not used: {reason}"
     for name, field in CONTAINERS_ONLY:
         value = _section(config, name).get(field)
-        # Zero bytes of shared memory is a wish, too.
+        # Zero bytes of shared memory is a configured value, too.
         if value is not None and value is not False and value not in ([], {}):
             yield f"{name}.{field} is not used: {reason}"
     for mount in config.get("bind_mounts") or ():
@@ -52,7 +54,10 @@ def process_setting_notices(
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
-    """The image that the section names for the kind of device, "" for none or a default."""
+    """Return the configured image for a kind of device. Return "" for none or a default.
+
+    `environment` is the section of the configuration.
+    """
     image = environment.get("image")
     if isinstance(image, dict):
         kind = "cuda" if cuda else "cpu"
@@ -63,7 +68,10 @@ def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
 
 
 def data_layer_folders(config: Mapping[str, Any]) -> tuple[str, str]:
-    """The folders of the data layer on the host and in the container, "" for none."""
+    """Return the configured data layer folders on the host and in the container.
+
+    A folder that is not configured is "".
+    """
     section = _section(config, "data_layer")
     host, container = (section.get(name) or "" for name in _folder_fields(section))
     return host, container

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc shows them; none where there is no /proc."""
+"""The processes of this machine in /proc. Systems without /proc show no processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process, named by id and start time together, since ids are used again."""
+    """A process. The id and the start time together identify it, because ids are reused."""
 
     pid: int
     parent: int
+    """The parent's process id."""
     started_ticks: int
+    """The start time in clock ticks since the machine's boot."""
     command: str
+    """The command line, with a space between the words."""
 
 
 def list_descendants(pid: int) -> list[Process]:
-    """List the processes that `pid` started, those that they started, and so on; parents first."""
+    """List all descendants of the process `pid`, parents before children.
+
+    Zombies are omitted. Return an empty list without descendants.
+    """
     by_parent: dict[int, list[Process]] = {}
     for entry in PROC.iterdir() if PROC.is_dir() else ():
         if entry.name.isdigit() and (process := read_process(int(entry.name))) is not None:
@@ -33,9 +39,9 @@ def list_descendants(pid: int) -> list[Process]:
 
 
 def read_process(pid: int) -> Process | None:
-    """Read a process; None when it is gone or a zombie."""
+    """Read the process with this id. Return None if the process has ended or is a zombie."""
     try:
-        # The name in brackets may hold spaces and brackets itself.
+        # The program's name in brackets may contain spaces and brackets.
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -46,13 +52,16 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether the process still runs, and its id was not reused by another process."""
+    """Whether the process still runs. False if another process has reused the id."""
     now = read_process(process.pid)
     return now is not None and now.started_ticks == process.started_ticks
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Memory of a process, each shared page divided among its users; None when unknown."""
+    """Return the memory of a process in bytes, with each shared page divided among its users.
+
+    Return None if the process has ended or the system does not report the memory.
+    """
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:

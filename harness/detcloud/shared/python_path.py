@@ -1,4 +1,4 @@
-"""Folders of ours that come first on the path of the interpreters that a process starts."""
+"""Folders of detcloud at the front of PYTHONPATH, for interpreters that a process starts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ VARIABLE = "PYTHONPATH"
 
 
 def put_first_on_path(folder: str) -> None:
-    """Put the folder first on the path of every interpreter that this process starts."""
+    """Put the folder first in PYTHONPATH of this process's environment.
+
+    Do nothing if PYTHONPATH contains the folder, at any place.
+    """
     paths = started_path()
     if folder not in paths:
         os.environ[VARIABLE] = os.pathsep.join([folder, *paths])
 
 
 def started_path() -> list[str]:
-    """The folders that come first on the path of an interpreter that this process starts."""
+    """Return the folders in PYTHONPATH of this process's environment. Empty without PYTHONPATH."""
     return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]

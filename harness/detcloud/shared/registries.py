@@ -1,4 +1,4 @@
-"""Names of images: the registry that one, or a login, means, as Docker reads them."""
+"""The registries and repositories in names of images and in logins, with Docker's rules."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ STEP_ERA_IMAGES = {
     "cpu": "determinedai/environments:py-3.6.9-pytorch-1.4-tf-1.15-cpu-0.5.0",
     "cuda": "determinedai/environments:cuda-10.0-pytorch-1.4-tf-1.15-gpu-0.5.0",
 }
-"""What configurations of the step era have where they name no image."""
+"""The default images in configurations of the step era, by kind of device."""
 _ECR_HOST = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com")
 _ARTIFACT_HOST = re.compile(r"[a-z0-9-]+-docker\.pkg\.dev")
 _DOCKER_HUBS = (DOCKER_HUB, "index.docker.io", "registry-1.docker.io")
 
 
 class EcrRepository(NamedTuple):
-    """A repository of a private registry of ECR, Amazon's."""
+    """A repository of a private registry of ECR, Amazon's registry service."""
 
     account: str
     region: str
@@ -30,12 +30,12 @@ class EcrRepository(NamedTuple):
 
     @property
     def arn(self) -> str:
-        """The repository's name for policies."""
+        """The repository's ARN, its name in policies."""
         return f"arn:aws:ecr:{self.region}:{self.account}:repository/{self.name}"
 
 
 def ecr_repository(image: str) -> EcrRepository | None:
-    """The repository of an image that is in a private registry of ECR; None for any other."""
+    """Return the ECR repository of an image. Return None for an image outside private ECR."""
     host, _, rest = image.partition("/")
     found = _ECR_HOST.fullmatch(host)
     name = rest.partition("@")[0].partition(":")[0]
@@ -43,8 +43,9 @@ def ecr_repository(image: str) -> EcrRepository | None:
 
 
 def artifact_repository(image: str) -> str | None:
-    """The repository of Google's Artifact Registry that has an image, HOST/PROJECT/REPOSITORY;
-    None for an image elsewhere.
+    """Return the Artifact Registry repository of an image, as HOST/PROJECT/REPOSITORY.
+
+    Return None for an image outside Google's Artifact Registry.
     """
     host, *rest = image.split("/")
     if not _ARTIFACT_HOST.fullmatch(host) or len(rest) < 3 or not all(rest):
@@ -53,18 +54,24 @@ def artifact_repository(image: str) -> str | None:
 
 
 def registry_of_image(name: str) -> str:
-    """The host, and the port if there is one, of the registry that has the image."""
+    """Return the host, with the port if any, of the registry of an image's name.
+
+    All names of Docker Hub give DOCKER_HUB.
+    """
     return registry_of_server(registry_host(name))
 
 
 def registry_of_server(server: str) -> str:
-    """The registry's host, and its port if any, of a login's `server`: a host or an address."""
+    """Return the host, with the port if any, of a login's `server`, which is a host or a URL.
+
+    The result is in lower case. All names of Docker Hub give DOCKER_HUB.
+    """
     host = server.removeprefix("https://").removeprefix("http://").partition("/")[0].lower()
     return DOCKER_HUB if host in _DOCKER_HUBS else host
 
 
 def registry_host(name: str) -> str:
-    """The host that an image's name begins with, Docker Hub if it begins with none."""
+    """Return the host at the beginning of an image's name, or DOCKER_HUB without a host."""
     host, slash, _ = name.partition("/")
     looks = "." in host or ":" in host or host == "localhost" or host != host.lower()
     return host if slash and looks else DOCKER_HUB

@@ -1,10 +1,9 @@
-"""Requests to one bucket of Amazon S3, or of a store that speaks its protocol. The cluster's object
-store and the stores of checkpoints are made of them.
+"""Requests to a bucket of Amazon S3 or of an S3-compatible store.
 
-Botocore repeats what was throttled, broken off or not answered, with pauses that grow. All requests
-may be repeated; a write that must be the first carries a token by which a repeat recognises its own
-object when the answer was lost. Botocore takes a fifth of a second to import, so the first bucket
-loads it (docs/benchmarks.md: the cold starts, "a trial's process, plain").
+The cluster's object store and the checkpoint stores use this module. Botocore repeats throttled,
+broken and unanswered requests with growing pauses. Each write carries a token, by which a repeated
+conditional write recognizes its own object after a lost answer. Botocore takes 0.2 s to import, so
+the first bucket imports it (docs/benchmarks.md: the cold starts, "a trial's process, plain").
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.body_checksums import BodyChecksums
+from detcloud.shared.body_checksums import BodyChecksums, md5_fields
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     BucketError,
@@ -32,53 +31,57 @@ from detcloud.shared.bucket_errors import (
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.file_parts import FilePart, open_source
 from detcloud.shared.http import backoff_seconds
+from detcloud.shared.s3_client import ATTEMPTS_MAX, new_client
 from detcloud.shared.s3_errors import (
     client_error,
     error_code,
     http_status,
     is_conflict,
+    may_be_refusal,
     remedy_of,
-    transfer_errors,
 )
+from detcloud.shared.s3_features import Feature, StoreFeatures
+from detcloud.shared.s3_reading import ObjectReader
 from detcloud.shared.transfers import (
     FETCHED_BYTES,
     PART_BYTES,
     call_at_once,
-    fetch_parts,
     part_bytes_of,
     parts_at_once,
     split_parts,
 )
 
 PARTS_MAX = 10_000
-# Of a file that is sent, a block of each part is in memory.
+# Of each part of a sent file, only a block is in memory.
 SENT_PART_BYTES = 8 << 20
 SENT_AT_ONCE = 10
-ATTEMPTS_MAX = 6
-CONNECT_SECONDS_MAX = 10
-READ_SECONDS_MAX = 60
-# Requests at once of all threads of a process that answers many.
-CONNECTIONS_MAX = 32
 
-_BLOCK_BYTES = 256 * 1024
 _WRITES_MAX = 3
 _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
-# Error codes of stores that speak a part of the protocol, and so keep no uploads to be listed.
-_UNSUPPORTED = ("NotImplemented", "MethodNotAllowed")
+_NO_KEY = ("NoSuchKey", "NoSuchVersion", "404")
 
 
 class Bucket:
-    """Requests on the objects of one place; may be used by many threads at once.
+    """The objects of a bucket. Keys are relative to the place's prefix. Thread-safe.
 
-    Every method raises NoSuchBucket, and BucketError for what repeats did not mend.
+    Every method may raise NoSuchBucket without the bucket, StoreBusy if the store requests fewer
+    requests, WriteConflict if another writer was faster, and BucketError for other failures after
+    repeats.
     """
 
     def __init__(self, place: BucketPlace, client: Any = None) -> None:
-        """`client` is one of botocore. BucketError without boto3 and for a place that cannot be."""
+        """Create a client. `client` is a botocore client to use instead of a new one.
+
+        Raise BucketError if boto3 or credentials are missing, or if the place is invalid.
+        """
         self.place = place
         self._client = new_client(place) if client is None else client
-        self._checksums = BodyChecksums(is_amazons_own=not place.endpoint_url)
+        self.features = StoreFeatures(is_amazons_own=not place.endpoint_url)
+        self._checksums = BodyChecksums(self.features)
+        self._reader = ObjectReader(
+            self._send, self._translate_errors, self.features, self.object_size
+        )
         self._key_prefix = f"{place.prefix.strip('/')}/" if place.prefix.strip("/") else ""
 
     def write(
@@ -89,10 +92,11 @@ class Bucket:
         if_absent: bool = False,
         part_bytes: int = PART_BYTES,
     ) -> bool:
-        """Write an object whole or not at all; with `if_absent` False where there is one already.
+        """Write an object, completely or not at all. Return whether the object was written.
 
-        What is longer than a part goes in several, some of them at once. Whatever `content` raises
-        is raised, and nothing is written then.
+        With `if_absent`, return False, and change nothing, if another writer's object exists.
+        Content above `part_bytes` is sent in parts, several at a time. Errors of `content` are
+        passed on, and then nothing is written.
         """
         parts = split_parts(content, part_bytes)
         first, second = next(parts, b""), next(parts, None)
@@ -106,7 +110,11 @@ class Bucket:
             return self._put_in_parts(key, content, at_once, token, condition)
 
     def send(self, key: str, source: Path) -> bool:
-        """Write a file's content as an object, whole or not at all; False where there is one."""
+        """Upload a file as a new object, completely or not at all.
+
+        Return False, and change nothing, if another writer's object exists. Repeat the upload some
+        times after a WriteConflict.
+        """
         token, failures = secrets.token_hex(16), 0
         while True:
             try:
@@ -123,107 +131,147 @@ class Bucket:
             time.sleep(backoff_seconds(failures))
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
+        """Return the bytes from `start` to before `end`, in blocks. None means the object's end.
 
-        The object is opened by the call. Raises NoSuchKey.
+        This call opens the object. The blocks are empty if `start` is behind the object. Raise
+        NoSuchKey without the object. The iterator may raise BucketError.
         """
-        return self._blocks(key, start, self._get_object(key, start, end))
+        return self._reader.read(key, start, end)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
-        answer = self._get_object(key)
-        return int(answer["ContentLength"]), self._blocks(key, 0, answer)
+        """Open an object, and return its size in bytes and an iterator of blocks.
+
+        Raise NoSuchKey without the object. The iterator may raise BucketError.
+        """
+        content = self._reader.open(key)
+        size = None if content is None else content.size
+        if size is None:
+            size = self.object_size(key)
+        return size or 0, self._reader.blocks(key, content)
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy an object to a file, several parts at a time. Raises NoSuchKey.
+        """Copy an object to a file, several parts at a time. Replace an existing file.
 
-        All parts are of one version of the object: a replacement meanwhile is an error.
+        Raise NoSuchKey without the object. Raise BucketError if the object is replaced meanwhile or
+        not all bytes are received; the file may then contain a part.
         """
-        first = self._get_object(key, 0, FETCHED_BYTES)
-        if first is None:
-            destination.write_bytes(b"")
-            return
-        etag, size = first["ETag"], int(first["ContentRange"].rpartition("/")[2])
-
-        def read(start: int, end: int) -> Iterator[bytes]:
-            return self._blocks(
-                key, start, self._get_object(key, start, end, etag) if start else first
-            )
-
-        fetch_parts(destination, size, FETCHED_BYTES, read)
+        self._reader.fetch(key, destination, FETCHED_BYTES)
 
     def object_size(self, key: str) -> int | None:
-        """The object's size in bytes; None where there is none."""
+        """Return the object's size in bytes. Return None if no object exists."""
         head = self._head_object(key)
-        return None if head is None else int(head["ContentLength"])
+        return None if head is None else int(self._answer_field(key, head, "ContentLength"))
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The keys with that prefix, in no particular order, and their sizes in bytes."""
+        """Yield the key and the size in bytes of each object with the prefix, in any order."""
         with self._translate_errors(prefix):
             for page in self._pages("list_objects_v2", prefix):
                 for entry in page.get("Contents", ()):
-                    yield entry["Key"].removeprefix(self._key_prefix), int(entry["Size"])
+                    found = str(self._answer_field(prefix, entry, "Key"))
+                    size = int(self._answer_field(found, entry, "Size"))
+                    yield found.removeprefix(self._key_prefix), size
 
     def delete(self, key: str) -> None:
-        """Remove an object; one that is gone already is no error."""
+        """Delete an object. Do nothing if no object exists."""
         with self._translate_errors(key):
             self._client.delete_object(**self._object_arguments(key))
 
     def abort_uploads(self, prefix: str) -> None:
-        """Abort every multipart upload under keys with that prefix and remove its parts."""
-        try:
-            for upload in self.uploads_below(prefix):
-                self.request(
-                    "abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]}
-                )
-        except BucketError as error:
-            if error_code(error.__cause__) not in _UNSUPPORTED:
-                raise
+        """Abort every multipart upload under keys with the prefix, and delete the parts.
+
+        Do nothing if the store lists no uploads.
+        """
+        if self.features.lacks(Feature.UPLOAD_LISTS):
+            return
+        for upload in self.uploads_below(prefix):
+            self.request("abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]})
+
+    def lists_uploads(self, key: str) -> bool:
+        """Whether the store lists unfinished uploads and parts. The result is cached.
+
+        The first call begins an upload of `key`.try, searches the lists for it, and aborts it.
+        """
+        if not self.features.is_known(Feature.UPLOAD_LISTS):
+            self._try_upload(f"{key}.try")
+        return not self.features.lacks(Feature.UPLOAD_LISTS)
 
     def signed_get_url(self, key: str, seconds: int) -> str:
-        """A URL by which anybody may read the object, as a download, for that long."""
+        """Return a URL that allows anybody to download the object for `seconds`."""
         params = {"ResponseContentDisposition": "attachment"}
         return self.signed_url("get_object", key, params, seconds)
 
     def signed_put_url(
         self, key: str, seconds: int, size: int, sha256: str, md5: str = ""
     ) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody may write that content for so long, and its headers. Stores other
-        than Amazon's may compare the `md5` alone.
+        """Return a URL that allows anybody to write the content, and the request's headers.
+
+        The URL is valid for `seconds`, and bound to the size and the hexadecimal digests. Stores
+        other than Amazon's may only compare `md5`. The SHA-256 is omitted for a store that refuses
+        it; then raise BucketError without an MD5. The first call may try out the store's features.
         """
-        checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
-        params: dict[str, Any] = {"ContentLength": size, "ChecksumSHA256": checksum}
-        headers = {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
-        if md5 and self.place.endpoint_url:
+        params: dict[str, Any] = {"ContentLength": size}
+        headers = {"Content-Length": str(size)}
+        if md5 and not self.features.is_amazons_own:
             params["ContentMD5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             headers["Content-MD5"] = params["ContentMD5"]
+        if self._may_sign_checksums(key):
+            params["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
+            headers["x-amz-checksum-sha256"] = params["ChecksumSHA256"]
+        elif not md5:
+            raise BucketError(f"{key!r:.200} in {self.place}: the store takes no SHA-256")
         return self.signed_url("put_object", key, params, seconds), headers
 
     def signed_url(self, name: str, key: str, arguments: Mapping[str, Any], seconds: int) -> str:
-        """Sign a request on the key, by botocore's name for it, for so long."""
+        """Return a signed URL for a request on the key, valid for `seconds`.
+
+        `name` is botocore's name of the request, `arguments` are its other arguments.
+        """
         named = {**arguments, **self._object_arguments(key)}
         with self._translate_errors(key):
             url: str = self._signing_client.generate_presigned_url(name, named, seconds)
             return url
 
     def request(self, name: str, key: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request on the key, by botocore's name for it; its answer."""
+        """Send a request on the key, and return the answer.
+
+        `name` is botocore's name of the request, `arguments` are its other arguments. Optional
+        fields that the store refuses are left out.
+        """
         with self._translate_errors(key):
-            answer: Mapping[str, Any] = getattr(self._client, name)(
-                **arguments, **self._object_arguments(key)
-            )
-            return answer
+            return self._send(name, key, arguments)
+
+    def complete_upload(self, key: str, upload: str, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """Create an object from an upload's parts. Return False if the key is taken.
+
+        `upload` is the upload's id. `parts` have the fields PartNumber and ETag. If the store
+        itself detects an existing object, raise WriteConflict.
+        """
+        if self._finds_object(key):
+            return False
+        named = {"UploadId": upload, "MultipartUpload": {"Parts": parts}, **_ANYTHING_THERE}
+        self.request("complete_multipart_upload", key, named)
+        return True
 
     def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """The unfinished uploads in parts under keys with that prefix, as S3 describes them."""
-        with self._translate_errors(prefix):
-            for page in self._pages("list_multipart_uploads", prefix):
-                for upload in page.get("Uploads", ()):
-                    yield {**upload, "Key": upload["Key"].removeprefix(self._key_prefix)}
+        """Yield S3's description of each unfinished upload below the prefix.
+
+        Yield nothing, and record the missing feature, if the store lists no uploads.
+        """
+        try:
+            with self._translate_errors(prefix):
+                for page in self._pages("list_multipart_uploads", prefix):
+                    for upload in page.get("Uploads", ()):
+                        # Callers abort listed uploads, so other uploads must not be yielded.
+                        if upload["Key"].startswith(self._key_prefix + prefix):
+                            yield {**upload, "Key": upload["Key"].removeprefix(self._key_prefix)}
+        except BucketError as error:
+            if self.features.is_amazons_own or not may_be_refusal(error.__cause__):
+                raise
+            self.features.note(Feature.UPLOAD_LISTS, is_there=False)
 
     @cached_property
     def _signing_client(self) -> Any:
-        """The client that signs URLs, of the bucket's own region: they are valid nowhere else."""
+        """The client that signs URLs, in the bucket's region, where alone the URLs are valid."""
         if self.place.region or self.place.endpoint_url:
             return self._client
         head = self._client.head_bucket(Bucket=self.place.name)
@@ -233,13 +281,10 @@ class Bucket:
         failures = 0
         while True:
             try:
-                self._client.put_object(
-                    **self._object_arguments(key),
-                    Body=body,
-                    Metadata={_TOKEN: token},
-                    **self._checksums.object_fields(body),
-                    **condition,
-                )
+                if condition and self._finds_object(key, token):
+                    return False
+                fields = {"Body": body, "Metadata": {_TOKEN: token}, **condition}
+                self._send("put_object", key, {**fields, **self._checksums.object_fields(body)})
                 return True
             except client_error() as error:
                 if (written := self._outcome_of_failed_write(key, token, error)) is not None:
@@ -257,9 +302,7 @@ class Bucket:
         token: str,
         condition: Mapping[str, str],
     ) -> bool:
-        named = self._object_arguments(key)
-        announced = {"Metadata": {_TOKEN: token}, **self._checksums.upload_fields()}
-        upload = self._client.create_multipart_upload(**named, **announced)["UploadId"]
+        upload = self._begin_upload(key, {"Metadata": {_TOKEN: token}})
         written = False
 
         def send(numbered: tuple[int, bytes | FilePart]) -> dict[str, Any]:
@@ -268,9 +311,10 @@ class Bucket:
         try:
             sent = call_at_once(send, enumerate(parts, 1), at_once)
             try:
-                self._client.complete_multipart_upload(
-                    **named, UploadId=upload, MultipartUpload={"Parts": sent}, **condition
-                )
+                if condition and self._finds_object(key, token):
+                    return False
+                fields = {"UploadId": upload, "MultipartUpload": {"Parts": sent}, **condition}
+                self._send("complete_multipart_upload", key, fields)
                 written = True
             except client_error() as error:
                 outcome = self._outcome_of_failed_write(key, token, error)
@@ -286,7 +330,7 @@ class Bucket:
     def _upload_part(
         self, key: str, upload: str, number: int, part: bytes | FilePart
     ) -> dict[str, Any]:
-        """Send one part; what completes the upload has of it."""
+        """Send a part, and return its fields for the completion of the upload."""
         named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
 
         def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
@@ -295,13 +339,68 @@ class Bucket:
 
         answer = self._checksums.send_part(part, request)
         sums = {name: item for name, item in answer.items() if name.startswith("Checksum")}
-        return {"PartNumber": number, "ETag": answer["ETag"], **sums}
+        # S3 defines a part's ETag as the part's MD5, which replaces a missing ETag.
+        etag = answer.get("ETag") or f'"{_hexadecimal(md5_fields(part)["ContentMD5"])}"'
+        return {"PartNumber": number, "ETag": etag, **sums}
+
+    def _begin_upload(self, key: str, fields: Mapping[str, Any]) -> str:
+        """Begin an upload in parts, with checksums if possible. Return the upload's id."""
+        announced = {**fields, **self._checksums.upload_fields()}
+        answer = self._send("create_multipart_upload", key, announced)
+        return str(self._answer_field(key, answer, "UploadId"))
+
+    def _try_upload(self, key: str) -> None:
+        """Begin and abort an upload, and record whether the store lists uploads and parts."""
+        with self._translate_errors(key):
+            upload = self._begin_upload(key, {})
+        try:
+            found = {item["UploadId"] for item in self.uploads_below(key)}
+            is_there = upload in found and self._lists_parts(key, upload)
+            self.features.note(Feature.UPLOAD_LISTS, is_there=is_there)
+        finally:
+            with suppress(BucketError):
+                self.request("abort_multipart_upload", key, {"UploadId": upload})
+
+    def _lists_parts(self, key: str, upload: str) -> bool:
+        try:
+            self.request("list_parts", key, {"UploadId": upload})
+        except (BucketError, NoSuchKey) as error:
+            if not isinstance(error, NoSuchKey) and not may_be_refusal(error.__cause__):
+                raise
+            return False
+        return True
+
+    def _may_sign_checksums(self, key: str) -> bool:
+        """Whether signed requests may contain a SHA-256. If unknown, begin and abort an upload."""
+        if not self.features.is_known(Feature.CHECKSUMS):
+            # Permission to write objects includes uploads, but not always the list of uploads.
+            with self._translate_errors(key):
+                upload = self._begin_upload(f"{key}.try", {})
+            with suppress(BucketError):
+                self.request("abort_multipart_upload", f"{key}.try", {"UploadId": upload})
+        return not self.features.lacks(Feature.CHECKSUMS)
+
+    def _finds_object(self, key: str, token: str = "") -> bool:
+        """Whether an object with another token exists, in a store that may ignore conditions.
+
+        False if the store is known to support conditions. Without a token, any object counts.
+        Simultaneous writers can both get False; then only a condition separates the writers.
+        """
+        if self.features.is_proved(Feature.CONDITIONS):
+            return False
+        try:
+            head = self._head_object(key)
+        except BucketError as error:
+            if http_status(error.__cause__) != 403:
+                raise
+            return False
+        return head is not None and (head.get("Metadata", {}).get(_TOKEN) != token or not token)
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
-        """Whether a failed write created the existing object; None if that is not known.
+        """Return whether a failed write has created the existing object, by the token.
 
-        After a lost answer, a repeated write finds its own object, or its upload gone. The token
-        distinguishes its own object from another writer's.
+        Return None if the error leaves this open. After a lost answer, a repeated write conflicts
+        with its own object, or no longer finds its upload.
         """
         code = error_code(error)
         if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):
@@ -316,50 +415,25 @@ class Bucket:
     def _head_object(self, key: str) -> Mapping[str, Any] | None:
         with self._translate_errors(key):
             try:
-                head: Mapping[str, Any] = self._client.head_object(**self._object_arguments(key))
-                return head
+                return self._send("head_object", key, {})
             except client_error() as error:
                 if http_status(error) == 404:
                     return None
                 raise
 
-    def _blocks(self, key: str, start: int, answer: Any) -> Iterator[bytes]:
-        """The answer's bytes from `start` on; where it breaks off, the rest is requested again."""
-        failures = 0
-        while answer is not None:
-            end = start + answer["ContentLength"]
-            try:
-                with self._translate_errors(key), closing(answer["Body"]) as body:
-                    while block := body.read(_BLOCK_BYTES):
-                        start += len(block)
-                        yield block
-                return
-            except BucketError as error:
-                failures += 1
-                if not isinstance(error.__cause__, transfer_errors()) or failures >= ATTEMPTS_MAX:
-                    raise
-            time.sleep(backoff_seconds(failures))
-            answer = self._get_object(key, start, end, answer["ETag"]) if start < end else None
+    def _send(self, name: str, key: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request with the optional fields that the store supports; return the answer."""
+        request = getattr(self._client, name)
+        return self.features.send(request, {**fields, **self._object_arguments(key)})
 
-    def _get_object(
-        self, key: str, start: int = 0, end: int | None = None, etag: str | None = None
-    ) -> Any:
-        """The answer whose body is to be read; None for a range behind the object's end.
-
-        With an ETag, only if the object is still of that content.
-        """
-        request = self._object_arguments(key)
-        if start > 0 or end is not None:
-            request["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
-        if etag is not None:
-            request["IfMatch"] = etag
-        with self._translate_errors(key):
-            try:
-                return self._client.get_object(**request)
-            except client_error() as error:
-                if error_code(error) == "InvalidRange":
-                    return None
-                raise
+    def _answer_field(self, key: str, answer: Mapping[str, Any], name: str) -> Any:
+        """Return a field of an answer. Raise BucketError if the field is missing."""
+        if answer.get(name) is None:
+            raise BucketError(
+                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which S3's "
+                "protocol requires; check the endpoint_url, and proxies before the store"
+            )
+        return answer[name]
 
     def _pages(self, operation: str, prefix: str) -> Iterable[Mapping[str, Any]]:
         pages: Iterable[Mapping[str, Any]] = self._client.get_paginator(operation).paginate(
@@ -383,7 +457,7 @@ class Bucket:
         code = error_code(error)
         if code == "NoSuchBucket":
             return NoSuchBucket(f"there is no bucket {self.place.name}")
-        if code == "NoSuchKey":
+        if code in _NO_KEY and http_status(error) == 404:
             return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
         remedy = remedy_of(error)
         kind = BucketError
@@ -394,69 +468,11 @@ class Bucket:
         return kind(f"{key!r:.200} in {self.place}: {error}{remedy and f'; {remedy}'}")
 
 
+def _hexadecimal(base64_digest: str) -> str:
+    return base64.b64decode(base64_digest).hex()
+
+
 @lru_cache(maxsize=64)
 def bucket_of(place: BucketPlace) -> Bucket:
-    """The bucket at a place, made once. Raises BucketError as a Bucket does."""
+    """Return the bucket at a place, from a cache. Raise BucketError as Bucket does."""
     return Bucket(place)
-
-
-def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
-    """A client of botocore for the place. Raises BucketError as a Bucket does.
-
-    That of a trial's checkpoints has none of the settings that the user's code finds in its
-    environment.
-    """
-    try:
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError, NoCredentialsError
-
-        from detcloud.shared.aws import new_session, new_storage_session
-    except ImportError:
-        text = f"{place} cannot be used without boto3; install it with pip install 'detcloud[aws]'"
-        raise BucketError(text) from None
-    # Buckets as host names: signed URLs would lead to no region else, and from there be redirected.
-    amazon: dict[str, Any] = {"s3": {"addressing_style": "virtual"}}
-    # Stores other than Amazon's may know neither those nor the newer checksums.
-    others = {
-        "s3": {"addressing_style": "path"},
-        "request_checksum_calculation": "when_required",
-        "response_checksum_validation": "when_required",
-    }
-    config = Config(
-        signature_version="s3v4",
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
-        connect_timeout=CONNECT_SECONDS_MAX,
-        read_timeout=READ_SECONDS_MAX,
-        max_pool_connections=CONNECTIONS_MAX,
-        ignore_configured_endpoint_urls=for_checkpoints,
-        **(others if place.endpoint_url else amazon),
-    )
-    if (place.access_key is None) != (place.secret_key is None):
-        raise BucketError(f"{place} cannot be used: access_key and secret_key must be set together")
-    try:
-        session = new_storage_session() if for_checkpoints else new_session()
-        if place.access_key is not None:
-            session.set_credentials(place.access_key, place.secret_key)
-        if session.get_credentials() is None:
-            raise NoCredentialsError
-        client = session.create_client(
-            "s3", config=config, endpoint_url=place.endpoint_url, region_name=place.region
-        )
-        if place.endpoint_url:
-            client.meta.events.register_first("needs-retry.s3", _refuse_redirect)
-        return client
-    except (BotoCoreError, ValueError) as error:
-        remedy = remedy_of(error, for_checkpoints=for_checkpoints)
-        raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
-
-
-def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> None:
-    """Raise BucketError where another store than Amazon's answers by a redirect. Botocore takes it
-    for one of Amazon's between regions, and asks that store again and again where to go.
-    """
-    status = 0 if response is None or response[0] is None else response[0].status_code
-    if 300 <= status < 400:
-        raise BucketError(
-            f"the store answers with a redirect ({status}), which is not followed; check its "
-            "endpoint_url"
-        )

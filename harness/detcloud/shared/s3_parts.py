@@ -1,7 +1,7 @@
-"""One file that somebody else uploads to a bucket of S3 in parts, by requests that are signed.
+"""The upload of a file to an S3 bucket in parts, which a user sends by signed requests.
 
-Which upload is a key's, and what of it is there, is asked of the store alone, so that a client
-that comes back after a crash goes on with it. A key has to be of one content only.
+The store alone knows the upload of a key and the stored parts. A client can therefore continue an
+upload after a crash. All uploads to a key must have the same content.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import BucketError, PartsConflict
 from detcloud.shared.s3 import Bucket
-from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.upload_parts import PartSizes, check_stored_size
 
 
 class S3PartsUpload:
-    """The upload in parts of a file of `size` bytes to a key. Every method raises BucketError."""
+    """The upload in parts of a file of `size` bytes to a key.
+
+    Every method may raise BucketError if the store refuses or does not answer.
+    """
 
     is_in_order = False
-    # One request takes no more.
+    # The limit of S3 on a single request.
     whole_bytes_max: int | None = 5 << 30
 
     def __init__(self, bucket: Bucket, key: str, size: int) -> None:
@@ -29,11 +32,15 @@ class S3PartsUpload:
         self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the stored parts."""
+        """Return the sorted numbers, from 1, of the stored parts. Begin a missing upload."""
         return sorted(self._parts())
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody may store that part for so long, and its headers."""
+        """Return a URL that allows anybody to store the part, and the headers of the request.
+
+        `md5` is the part's digest in hexadecimal, to which the URL is bound. The URL is valid for
+        `seconds`. Begin an upload if none exists.
+        """
         digest = base64.b64encode(bytes.fromhex(md5)).decode()
         size = self.sizes.size_of(number)
         params = {
@@ -46,39 +53,49 @@ class S3PartsUpload:
         return url, {"Content-Length": str(size), "Content-MD5": digest}
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Raise BucketError: parts are sent to the store itself."""
-        raise BucketError(f"part {number} of {self._key} has to be sent to the store itself")
+        """Raise PartsConflict, because clients send parts to the store directly."""
+        raise PartsConflict(f"part {number} of {self._key} has to be sent to the store itself")
 
     def join(self) -> bool:
-        """Make the object of its parts; False where there is one already, and BucketError if a part
-        is missing.
+        """Create the object from the stored parts. Return False if the object exists already.
+
+        Raise PartsConflict if a part is missing, or if the existing object has another size. Raise
+        BucketError if the store fails and no object exists.
         """
-        if self._bucket.object_size(self._key) is not None:
+        if self._is_stored():
             return False
         try:
-            self._complete()
-            return True
+            return self._complete()
         except BucketError:
-            # Another client was faster, or the answer to an earlier try was lost.
-            if self._bucket.object_size(self._key) is None:
+            # Another client was faster, or the answer to an earlier attempt was lost.
+            if not self._is_stored():
                 raise
             return False
 
-    def _complete(self) -> None:
+    def _is_stored(self) -> bool:
+        """Whether the object exists. Raise PartsConflict if the object has another size."""
+        stored = self._bucket.object_size(self._key)
+        if stored is not None:
+            check_stored_size(self._key, stored, self.sizes.size)
+        return stored is not None
+
+    def _complete(self) -> bool:
         parts = self._parts()
         missing = set(self.sizes.numbers) - parts.keys()
         if missing:
-            raise BucketError(f"part {min(missing)} of {self._key} is missing")
+            raise PartsConflict(f"part {min(missing)} of {self._key} is missing")
         listed = [{"PartNumber": part, "ETag": parts[part]} for part in sorted(parts)]
-        named = {**self._upload, "MultipartUpload": {"Parts": listed}, "IfNoneMatch": "*"}
-        self._bucket.request("complete_multipart_upload", self._key, named)
+        return self._bucket.complete_upload(self._key, self._upload["UploadId"], listed)
 
     @cached_property
     def _upload(self) -> dict[str, str]:
-        """The key's upload as a request names it: the oldest one, or a new one."""
+        """The field of a request that names the key's oldest upload. Begin a missing upload.
+
+        Raise BucketError if the store lists no uploads.
+        """
         if (found := self._oldest()) is None:
             self._bucket.request("create_multipart_upload", self._key, {})
-            # Somebody else may have begun another one meanwhile.
+            # Another client may have begun an upload at the same time. The oldest upload counts.
             found = self._oldest()
         if found is None:
             raise BucketError(f"{self._bucket.place} lists no uploads in parts")
@@ -90,7 +107,10 @@ class S3PartsUpload:
         return None if oldest is None else str(oldest["UploadId"])
 
     def _parts(self) -> dict[int, str]:
-        """The ETag of each stored part of the right size, by number."""
+        """Return the ETags of the stored parts by number. Parts of a wrong size are skipped.
+
+        Raise BucketError if the store repeats a page of its list.
+        """
         found: dict[int, str] = {}
         marker = 0
         while True:

@@ -1,4 +1,4 @@
-"""The limit of what a trial tells a custom search in the place of its metric."""
+"""The limit on the values that trials and custom searches exchange."""
 
 VALUE_BYTES_MAX = 8 * 1024
-"""The bytes of a value as JSON; hyperparameters, which go the other way, have the same limit."""
+"""The limit on the JSON bytes of a trial's value in place of a metric, and of hyperparameters."""

@@ -1,7 +1,7 @@
-"""The frames between a shell on the cluster and the terminal that shows it.
+"""The frames between a shell on the cluster and the user's terminal.
 
-A connection begins with one line of JSON, a `Greeting`. From then on both sides send frames: a
-letter, the length of the payload in four bytes, and the payload.
+A connection begins with a line of JSON, a `Greeting`. Then both sides send frames: a letter, the
+length of the payload in four bytes, and the payload.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import struct
 from dataclasses import asdict, dataclass
 
 DATA = b"d"
-"""Input to the shell, output of it; of a terminal or of a program without one."""
+"""The kind of frames with input to the shell or output of the shell."""
 ERRORS = b"f"
-"""What a program without a terminal wrote to its standard error."""
+"""The kind of frames with the standard error of a program without a terminal."""
 SIZE = b"s"
-"""To the shell: rows and columns of the window, as `pack_size` has them."""
+"""The kind of frames to the shell with the window's size, see `pack_size`."""
 END = b"e"
-"""To a program without a terminal: the input is over."""
+"""The kind of the frame that ends the input of a program without a terminal."""
 EXIT = b"x"
-"""From the shell: the exit code of its program, as `pack_exit_code` has it."""
+"""The kind of the frame with the exit code of the shell's program, see `pack_exit_code`."""
 
 FRAME_BYTES_MAX = 65_536
 GREETING_BYTES_MAX = 65_536
@@ -31,22 +31,27 @@ _CELLS_MAX = 65_535
 
 @dataclass(frozen=True)
 class Greeting:
-    """The first words of a terminal: the token, itself, and the program, which may be missing."""
+    """The first line that a user's terminal sends."""
 
     token: str
+    """The token that allows the connection."""
     terminal: str
-    """Its type, as in TERM; "" for a program without a terminal."""
+    """The terminal's type, as in TERM. "" for a program without a terminal."""
     rows: int
     columns: int
     program: tuple[str, ...] = ()
+    """The words of the command to run. Empty for bash, or for sh if bash is missing."""
 
     def encode(self) -> bytes:
-        """Return the line that a connection begins with."""
+        """Return the greeting as a line of JSON with a newline."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Greeting:
-        """Read a line. ValueError: it is not one of `encode`."""
+        """Parse a line of `encode`. Missing texts become "", invalid sizes 0.
+
+        Raise ValueError if the line is no JSON object or has no valid list of words as `program`.
+        """
         try:
             fields = json.loads(line)
         except RecursionError:
@@ -66,15 +71,16 @@ class Greeting:
 
 
 class FrameReader:
-    """Divides what comes over a connection into frames."""
+    """A parser that divides the received bytes of a connection into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, received: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the kinds and payloads of the frames that are complete now.
+        """Add received bytes, and return the kind and payload of each newly complete frame.
 
-        Raises ValueError for a frame of more than FRAME_BYTES_MAX.
+        Keep an incomplete frame for the next call. Raise ValueError for a frame with a payload of
+        more than FRAME_BYTES_MAX bytes.
         """
         self._rest += received
         frames: list[tuple[bytes, bytes]] = []
@@ -90,17 +96,20 @@ class FrameReader:
 
 
 def pack_frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """Return a frame of at most FRAME_BYTES_MAX bytes of payload."""
+    """Return a frame of this kind. The payload must have at most FRAME_BYTES_MAX bytes."""
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def pack_size(rows: int, columns: int) -> bytes:
-    """Return the payload of SIZE."""
+    """Return the payload of a SIZE frame. Numbers outside 0 to 65535 are clamped."""
     return _SIZE.pack(_cells(rows), _cells(columns))
 
 
 def unpack_size(payload: bytes) -> tuple[int, int]:
-    """Return rows and columns. ValueError: it is no payload of SIZE."""
+    """Return rows and columns from the payload of a SIZE frame.
+
+    Raise ValueError if the payload has a wrong length.
+    """
     if len(payload) != _SIZE.size:
         raise ValueError(f"a size has {_SIZE.size} bytes, not {len(payload)}")
     rows, columns = _SIZE.unpack(payload)
@@ -108,17 +117,20 @@ def unpack_size(payload: bytes) -> tuple[int, int]:
 
 
 def pack_exit_code(code: int) -> bytes:
-    """Return the payload of EXIT."""
+    """Return the payload of an EXIT frame. The code must fit into 32 bits."""
     return _EXIT_CODE.pack(code)
 
 
 def unpack_exit_code(payload: bytes) -> int:
-    """Return the exit code. ValueError: it is no payload of EXIT."""
+    """Return the exit code from the payload of an EXIT frame.
+
+    Raise ValueError if the payload has a wrong length.
+    """
     if len(payload) != _EXIT_CODE.size:
         raise ValueError(f"an exit code has {_EXIT_CODE.size} bytes, not {len(payload)}")
     return int(_EXIT_CODE.unpack(payload)[0])
 
 
 def _cells(value: object) -> int:
-    """Return a number of rows or columns, within what a terminal can have."""
+    """Return a number of rows or columns, clamped to 0 to 65535. 0 if `value` is no integer."""
     return min(max(value, 0), _CELLS_MAX) if isinstance(value, int) else 0

@@ -1,23 +1,26 @@
-"""The names of files on their way into a store that is a folder.
+"""The names of unfinished files in a checkpoint store that is a folder.
 
-They lie in STAGING_FOLDER of the store's root, and begin with the UUID of their checkpoint, by
-which the collector finds what a killed process left.
+The files lie in STAGING_FOLDER below the store's root. The names begin with the UUID of the
+checkpoint, by which the garbage collector finds files of killed processes.
 """
 
 from __future__ import annotations
 
 import uuid
 
-# The part of a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE that is the checkpoint's.
+# The position of the checkpoint's UUID in a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE.
 CHECKPOINT_PART = 3
 
 
 def staged_name(key: str) -> str:
-    """A new name for an unfinished write of a key."""
+    """Return a new random name for an unfinished write of a key."""
     return f"{staged_prefix(key)}{uuid.uuid4().hex}"
 
 
 def staged_prefix(key: str) -> str:
-    """The beginning of the names of a checkpoint's unfinished writes; empty for another key."""
+    """Return the beginning of the names of a checkpoint's unfinished writes.
+
+    Return "" for a key that does not belong to a checkpoint's file.
+    """
     parts = key.split("/")
     return f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""

@@ -1,6 +1,7 @@
-"""The environment variables by which a trial's store of checkpoints gets its keys and region.
+"""The environment variables by which a trial's checkpoint store gets keys and the region.
 
-They are the store's alone: what AWS's clients read by themselves (`AWS_*`) is for the user's code.
+Only the checkpoint store reads these variables. The variables of AWS's clients (`AWS_*`) are for
+the user's code.
 """
 
 CREDENTIALS_URI = "DETCLOUD_STORAGE_CREDENTIALS_URI"

@@ -1,11 +1,11 @@
-"""The tokens by which users, agents and trials prove themselves to a cluster."""
+"""The tokens by which users, agents and trials authenticate to a cluster."""
 
 import secrets
 
 TOKEN_PREFIX = "dct_"
-"""Marks our tokens, so that logs and secret scanners know them."""
+"""The prefix by which logs and secret scanners recognize detcloud's tokens."""
 
 
 def mint_token() -> str:
-    """A new random token of 256 bits."""
+    """Generate a token with 256 random bits after TOKEN_PREFIX."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)

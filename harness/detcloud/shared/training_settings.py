@@ -1,8 +1,8 @@
-"""The settings of an experiment that its training code reads, and which of the training loops do.
+"""The settings of an experiment that only some training loops read.
 
-A loop that belongs to a framework, or to the user, follows its own arguments. One notice in the
-log of each run names what the configuration asks for in vain. Nobody knows of it at the submission,
-since only the code that runs chooses the loop.
+The loop of a framework or of the user follows its own arguments. Notices in the log of each run
+name the configured settings that have no effect. The submission cannot name these settings, because
+only the running code chooses the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from detcloud.shared.unused_settings import asks_for_something
 
 
 class TrainingLoop(Enum):
-    """The owner of the loop that trains; the value says where that is configured instead."""
+    """The owner of the training loop. The value names the place of the effective settings."""
 
     TRAINER = "the Trainer reads the configuration"
     DEEPSPEED = "DeepSpeed's own configuration says it"
@@ -25,27 +25,28 @@ class TrainingLoop(Enum):
 
 
 class TrainingSetting(NamedTuple):
-    """A setting's path, the values with which it asks for nothing, and the loops that read it
-    besides the Trainer of a PyTorchTrial.
-    """
+    """A setting that the Trainer of a PyTorchTrial reads."""
 
     path: tuple[str, ...]
+    """The names of the section and the setting."""
     neutral: tuple[object, ...]
+    """The values that need no notice, such as defaults."""
     readers: frozenset[TrainingLoop] = frozenset()
+    """The other loops that read the setting."""
 
 
 _DEEPSPEED = frozenset({TrainingLoop.DEEPSPEED})
 _LOOPS_OF_OURS = frozenset({TrainingLoop.DEEPSPEED, TrainingLoop.FRAMEWORK})
 _NO_PERIOD: tuple[object, ...] = (None, 0, {}, {"batches": 0}, {"records": 0}, {"epochs": 0})
 TRAINING_SETTINGS = (
-    # Of a DeepSpeedTrial the first two are refused.
+    # A DeepSpeedTrial refuses the first two settings.
     TrainingSetting(("optimizations", "mixed_precision"), ("O0",), _DEEPSPEED),
     TrainingSetting(("optimizations", "aggregation_frequency"), (1,), _DEEPSPEED),
     TrainingSetting(("optimizations", "average_aggregated_gradients"), (True,)),
     TrainingSetting(("optimizations", "average_training_metrics"), (True,), _DEEPSPEED),
     TrainingSetting(("optimizations", "gradient_compression"), (False,)),
     TrainingSetting(("optimizations", "tensor_fusion_threshold"), (64, 0)),
-    # A script says so with each checkpoint, and without that stores it at once.
+    # A script chooses this for each checkpoint.
     TrainingSetting(("optimizations", "asynchronous_checkpoints"), (None, False), _LOOPS_OF_OURS),
     TrainingSetting(("min_validation_period",), _NO_PERIOD, _DEEPSPEED),
     TrainingSetting(("min_checkpoint_period",), _NO_PERIOD, _DEEPSPEED),
@@ -57,16 +58,17 @@ TRAINING_SETTINGS = (
 
 @dataclass
 class LoopOfTrial:
-    """The loop that a trial's process runs, as far as is known by now: a script's own until an
-    adapter says another. `ignored`: the paths that an adapter does not read as it was set up.
-    """
+    """The training loop of a trial's process. A script's own loop until an adapter sets another."""
 
     kind: TrainingLoop = TrainingLoop.SCRIPT
     ignored: set[tuple[str, ...]] = field(default_factory=set)
+    """The paths of settings that the adapter, with its present arguments, does not read."""
 
     def unread_setting_notices(self, config: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each setting of a configuration, as JSON has it, that asks for
-        something and that this loop does not read.
+        """Yield a sentence for each configured setting that this loop does not read.
+
+        `config` is the configuration as JSON values. Settings with default values are skipped.
+        Yield nothing for the Trainer's loop.
         """
         if self.kind is TrainingLoop.TRAINER:
             return

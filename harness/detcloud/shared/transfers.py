@@ -1,7 +1,7 @@
-"""Transfers of large files in parts, several at a time, with bounded memory.
+"""Transfers of large files in parts, several at a time, with limited memory.
 
-PARTS_AT_ONCE parts of a file are in memory, 30 MB in all, and half of that again as freed memory.
-If a file needs such large parts that they would exceed 64 MB, fewer are transferred at a time.
+PARTS_AT_ONCE parts of a file are in memory, 30 MB in total, plus half as much freed memory. If
+larger parts would exceed 64 MB, fewer parts are transferred at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detcloud.shared.bucket_errors import BucketError
 
 PART_BYTES = 5 << 20
 PARTS_AT_ONCE = 6
-# Of what is fetched, a block of each part is in memory.
+# Of each fetched part, only a block is in memory.
 FETCHED_BYTES = 16 << 20
 FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
@@ -27,25 +27,32 @@ Result = TypeVar("Result")
 
 
 def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:
-    """The part size with which a file of `size` bytes does not exceed the maximum number of parts;
-    PART_BYTES or `least` for a small file.
+    """Return the smallest part size for which `size` bytes need at most `parts_max` parts.
+
+    Return at least `least`, by default PART_BYTES.
     """
     return max(PART_BYTES if least is None else least, -(-size // parts_max))
 
 
 def parts_at_once(part_bytes: int) -> int:
-    """How many parts may be in memory."""
+    """Return the number of parts of this size that may be in memory at a time, at least 1."""
     return max(1, min(PARTS_AT_ONCE, MEMORY_BYTES_MAX // part_bytes))
 
 
 def file_parts(source: Path, size: int, part_bytes: int) -> Iterator[Callable[[], bytes]]:
-    """For each part of a file, what reads it; a reader raises BucketError where it was cut."""
+    """Yield a function for each part of a file that reads and returns the part.
+
+    `size` is the file's size in bytes. A function raises BucketError if the file is shorter now.
+    """
     for start in range(0, size, part_bytes):
         yield partial(_read_part, source, start, min(part_bytes, size - start))
 
 
 def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The content in parts of equal size, except for a shorter last one."""
+    """Yield the content in parts of `part_bytes`. Only the last part may be smaller.
+
+    Yield nothing for empty content.
+    """
     part = bytearray()
     for block in content:
         remaining = memoryview(block)
@@ -63,13 +70,14 @@ def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 def call_at_once(
     function: Callable[[Item], Result], items: Iterable[Item], at_once: int
 ) -> list[Result]:
-    """Call the function for all items, a limited number at a time, and return the results in order.
+    """Call the function for all items, at most `at_once` at a time. Return the results in order.
 
-    An item is taken when there is room for it, whichever call made room. After an error no item is
-    taken, and when the calls that run have ended the first error in the items' order is raised.
+    Each call has a thread. The next item is read when a call has ended. After an error, no further
+    item is read; once the running calls have ended, raise the first error in the items' order. If
+    reading the items fails, wait for the running calls and raise that error.
 
-    The threads of the calls are daemons, unlike those of an executor, so that a process may end
-    within a call: a trial whose machine ends does not wait for the parts of an upload that it left.
+    The threads are daemons, unlike threads of an executor. A process can therefore end during a
+    call, for example a trial on an ending machine during an upload.
     """
     room, has_failed = Semaphore(at_once), Event()
 
@@ -97,8 +105,11 @@ def call_at_once(
 def fetch_parts(
     destination: Path, size: int, part_bytes: int, read: Callable[[int, int], Iterator[bytes]]
 ) -> None:
-    """Write a file of `size` bytes with what `read` yields from one place to before another, in
-    several parts at once.
+    """Write a file of `size` bytes, with several parts at a time.
+
+    `read(start, end)` yields the bytes from `start` to before `end`. Replace an existing file.
+    Raise BucketError if a part has too few or too many bytes. Errors of `read` are passed on. After
+    an error, the file is incomplete.
     """
 
     def copy(start: int) -> None:

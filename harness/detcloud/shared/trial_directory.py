@@ -1,14 +1,10 @@
-"""The directory through which a trial process and its agent talk (docs/trial-directory.md).
-
-JSON has no NaN and no infinities: in every line we write they are the strings "NaN", "Infinity"
-and "-Infinity".
-"""
+"""The directory by which a trial and its agent communicate (docs/trial-directory.md)."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
-import math
 import os
 import time
 from dataclasses import dataclass, field, fields
@@ -16,13 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.json_depth import JSON_DEPTH_MAX
+from detcloud.shared.json_values import to_json_object
+from detcloud.shared.processes import read_process
 
 TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 TEMPORARY_FOLDER_VARIABLE = "DETCLOUD_TMPDIR"
-"""The variable that names a folder which goes with the allocation, as TMPDIR may not."""
+"""The variable with a folder that is deleted with the allocation, unlike maybe TMPDIR."""
 LINE_BYTES_MAX = 256 * 1024
-# Those of version 2 have lengths in epochs.
+# In version 2, lengths and periods may be in epochs.
 VERSIONS = (1, 2)
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -32,25 +29,29 @@ Record = TypeVar(
 
 
 class Reporter(Protocol):
-    """A function that takes one report: its kind and its fields."""
+    """A function that writes a report with a kind and fields."""
 
     def __call__(self, kind: str, **fields: object) -> None: ...
 
 
 @dataclass(frozen=True)
 class CheckpointReference:
-    """A complete checkpoint: `path` is EXPERIMENT/TRIAL/EPOCH/UUID within the store."""
+    """A reference to a complete checkpoint."""
 
     uuid: str
     trial_id: int
+    """The trial that wrote the checkpoint."""
     path: str
+    """EXPERIMENT/TRIAL/EPOCH/UUID within the checkpoint store."""
     steps_completed: int = 0
+    """The number of batches that were completed before the checkpoint."""
     manifest_sha256: str | None = None
+    """The digest of the checkpoint's manifest. None if unknown."""
 
 
 @dataclass(frozen=True)
 class DamagedCheckpoint:
-    """A damaged checkpoint of the trial: it begins from an older one, or from nothing, instead."""
+    """A damaged checkpoint of the trial, which starts from an older checkpoint or from scratch."""
 
     uuid: str
     steps_completed: int = 0
@@ -59,7 +60,10 @@ class DamagedCheckpoint:
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The contents of in/spec.json; the defaults apply to a trial without a cluster."""
+    """The contents of in/spec.json. docs/trial-directory.md describes the fields.
+
+    The defaults apply to a trial without a cluster.
+    """
 
     version: int = 1
     cluster_id: str = "local"
@@ -74,11 +78,13 @@ class TrialSpec:
     entrypoint: str | list[str] = ""
     latest_checkpoint: CheckpointReference | None = None
     damaged_checkpoint: DamagedCheckpoint | None = None
-    # It may hold secret keys, so it is not printed with the specification.
+    # The section may contain secret keys, so the representation of the spec omits it.
     storage: dict[str, Any] | None = field(default=None, repr=False)
     data_layer: dict[str, Any] | None = field(default=None, repr=False)
     steps_completed: int = 0
     validated_steps: int | None = None
+    # Earlier runs' reports from this batch on do not count. None if no work was lost.
+    discarded_from: int | None = None
     slots: list[int] = field(default_factory=list)
     threads: int | None = None
     rank: int = 0
@@ -91,7 +97,7 @@ class TrialSpec:
     scheduling_unit: int = 100
     min_validation_batches: int = 0
     min_checkpoint_batches: int = 0
-    # Periods in epochs, where the cluster does not know how many batches one has.
+    # The periods in epochs, if the cluster does not know the number of batches in an epoch.
     min_validation_epochs: int = 0
     min_checkpoint_epochs: int = 0
     checkpoint_policy: str = "best"
@@ -103,40 +109,47 @@ class TrialSpec:
 
 
 DATA_LAYER_PATH = "DETCLOUD_DATA_LAYER_PATH"
-"""The variable by which an agent tells where in the trial's file system cached data sets lie."""
+"""The variable with the folder of cached data sets in the trial's file system."""
 BATCHES, EPOCHS = "batches", "epochs"
 ENDLESS = 1 << 53
-"""The length of a training that ends when its code does, or when the searcher stops it."""
+"""The length of a training that only the training code or the searcher ends."""
 
 
 @dataclass(frozen=True)
 class Preemption:
-    """A request to stop: at the next batch with a deadline, at the workload's end without one."""
+    """A request to stop."""
 
     deadline_ms: int | None = None
+    """The deadline in epoch milliseconds: stop at the next batch.
+
+    None means a stop at the end of the workload.
+    """
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Directives:
-    """The contents of in/directives.json; lengths are batches since the trial's start, or epochs
-    where `length_unit` says so, since the trial alone knows how many batches one has.
-
-    `length_units` is `length` in the unit of the configuration, where the cluster gives it.
-    """
+    """The contents of in/directives.json. docs/trial-directory.md describes all fields."""
 
     revision: int = 0
     length: int | None = None
+    """The length to train to, since the trial's start, in `length_unit`."""
     closed: bool = False
     answered: int = 0
     best_validation: float | None = None
     preempt: Preemption | None = None
+    """The request to stop, or None."""
     length_units: int | None = None
+    """`length` in the configuration's unit. None if the cluster does not send it."""
     length_unit: str = BATCHES
+    """BATCHES, or EPOCHS if only the trial knows the number of batches in an epoch."""
 
 
 class DirectivesFile:
-    """A reader of directives.json; to read an unchanged file costs one stat."""
+    """A reader of the directives in the file `path`. `latest` are the last read directives.
+
+    Reading an unchanged file costs a single stat call.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,9 +157,10 @@ class DirectivesFile:
         self.latest = Directives()
 
     def read(self) -> Directives:
-        """The newest directives; the defaults while there is no file. An older revision is ignored.
+        """Return the newest directives, and store them in `latest`. Ignore an older revision.
 
-        Raises DetcloudError where the file is not what the contract says.
+        Return the defaults before the file exists, and the last directives if the file is deleted.
+        Raise DetcloudError if the file is malformed.
         """
         try:
             status = self._path.stat()
@@ -162,10 +176,10 @@ class DirectivesFile:
 
 
 class ReportFile:
-    """A report file; each line is one write on a descriptor opened O_APPEND. Thread-safe.
+    """A report file, to which each line is appended with a single write. Thread-safe.
 
-    A report is to take no more than 50 us (docs/benchmarks.md, `gangs`), so what can be known
-    before is not asked for.
+    The constructor creates a missing file and folder. A report should take at most 50 us
+    (docs/benchmarks.md, `gangs`), so system calls with a known result are avoided.
     """
 
     def __init__(self, path: Path) -> None:
@@ -174,22 +188,23 @@ class ReportFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o644)
         self._offset = os.fstat(self._descriptor).st_size
-        # Whether the file may end with half a line, which a whole one of ours rules out.
+        # Whether the file may end with half a line. False after a complete write of this object.
         self._may_be_torn = True
 
     def append(self, kind: str, **fields: object) -> None:
-        """Append one report with the present time.
+        """Append a report of this kind, with the current time and the fields.
 
-        Raises DetcloudError for a value that JSON cannot hold or that is nested too deep, a line
-        over 256 KiB and a line that cannot be written.
+        Raise DetcloudError for a value that has no JSON form or is nested too deep, for a line over
+        256 KiB, and if the line cannot be written completely.
         """
         time_ms = time.time_ns() // 1_000_000
-        entry = {"kind": kind, "time_ms": time_ms, **_to_json_object(fields, kind)}
-        line = _encode_json(entry).encode() + b"\n"
+        plain = to_json_object(fields, kind)
+        line = _encode_json({"kind": kind, "time_ms": time_ms, **plain}).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
             raise DetcloudError(
                 f"a {kind!r} report of {len(line)} bytes was refused, the limit is "
                 f"{LINE_BYTES_MAX}: report fewer or smaller values, keep large ones in a checkpoint"
+                f"; {_largest_value(plain)}"
             )
         try:
             if self._may_be_torn:
@@ -209,31 +224,35 @@ class ReportFile:
             )
 
     def _separator_after_torn_line(self) -> bytes:
-        """A newline if a full disk cut the last line, here or in an earlier process of this rank.
+        """Return a newline if a full disk cut the file's last line, else nothing.
 
-        The reader skips half a line, but not what is glued to it.
+        The reader then skips only the cut line, and not the next line as well.
         """
         size = os.fstat(self._descriptor).st_size
         torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
         return b"\n" if torn else b""
 
     def has_exit(self) -> bool:
-        """Whether an `exit` line was appended, by any process, since this object was made."""
+        """Whether any process has appended an `exit` line since this object was created."""
         with self.path.open("rb") as report:
             report.seek(self._offset)
             return any(_is_exit(line) for line in report)
 
     def close(self) -> None:
-        """Close the file; a later append fails and reaches no file with the same descriptor."""
+        """Close the file. A later append raises DetcloudError."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
 
 class TrialDirectory:
-    """A trial directory as its trial uses it."""
+    """The trial's view of its trial directory.
+
+    `rank` is the rank of this process. `is_worker`: whether a launcher's chief reports instead of
+    this process.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises DetcloudError where in/spec.json is missing or is not what the contract says."""
+        """Read in/spec.json. Raise DetcloudError if the file is missing or malformed."""
         self.path = path
         place = path / "in" / "spec.json"
         try:
@@ -253,13 +272,16 @@ class TrialDirectory:
 
     @property
     def report(self) -> ReportFile:
-        """The report file of this process's rank, made at its first use."""
+        """The report file of this process's rank, created at the first use."""
         if self._report is None:
             self._report = ReportFile(self._path_of(self.rank))
         return self._report
 
     def open_node_report(self) -> ReportFile:
-        """The report file of this node's own process, which stands above its workers."""
+        """Return the report file of the node's first process, which starts the workers.
+
+        Create the file if needed. Equal to `report` if the rank was not changed.
+        """
         if self.rank == self.spec.rank:
             return self.report
         self._node_report = self._node_report or ReportFile(self._path_of(self.spec.rank))
@@ -267,26 +289,27 @@ class TrialDirectory:
 
     @property
     def has_report(self) -> bool:
-        """Whether a process of this rank has made its report file."""
+        """Whether a process of this rank has created the report file."""
         return self._path_of(self.rank).exists()
 
     def _path_of(self, rank: int) -> Path:
         return self.path / "out" / f"report-{rank}.jsonl"
 
     def set_rank(self, rank: int) -> None:
-        """Set the rank among the workers of a launcher; of those the chief alone reports."""
+        """Set this process's rank among a launcher's workers. All except rank 0 are workers."""
         self.rank, self.is_worker = rank, rank > 0
 
     def claim_rank(self) -> None:
-        """Claim the rank for this process, until `close`.
+        """Claim the rank for this process until `close`, with a lock on a file in out/.
 
-        Raises DetcloudError where another process has it: both would report the same trial.
+        Raise DetcloudError if another process has claimed the rank, since both would report as the
+        same rank. On a file system without locks, the claim always succeeds.
         """
         (self.path / "out").mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._claim = os.open(self.path / "out" / f".rank-{self.rank}", flags, 0o644)
         try:
-            # Of a process, not of an open file: what it forks does not hold it.
+            # This kind of lock belongs to the process, so forked children do not hold it.
             fcntl.lockf(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise DetcloudError(
@@ -296,26 +319,57 @@ class TrialDirectory:
                 "`distributed=core.DistributedContext(rank=..., size=..., chief_ip=...)`"
             ) from None
         except OSError:
-            # A file system without locks.
+            # The file system does not support locks.
             return
 
+    def note_listener(self) -> None:
+        """Record in the rank's claim, until `close`, that this process reads its directives.
+
+        A stop then sends SIGTERM to the process only late, after time to save. Do nothing without a
+        claim.
+        """
+        own = read_process(os.getpid())
+        if self._claim is not None and own is not None:
+            self._write_claim(f"{own.pid} {own.started_ticks}")
+
+    def _write_claim(self, text: str) -> None:
+        """Replace the text of the claim. Ignore an OSError, after which signals come sooner."""
+        if self._claim is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._claim, 0)
+                os.pwrite(self._claim, text.encode(), 0)
+
     def close(self) -> None:
-        """Close the report files and give the rank back."""
+        """Close the report files and release the claim of the rank."""
         for report in filter(None, (self._report, self._node_report)):
             report.close()
         if self._claim is not None:
+            self._write_claim("")
             os.close(self._claim)
             self._claim = None
 
     @classmethod
     def from_environment(cls) -> TrialDirectory | None:
-        """The directory DETCLOUD_TRIAL_DIR names; None without a cluster."""
+        """Open the directory that DETCLOUD_TRIAL_DIR names. Return None without the variable.
+
+        Raise DetcloudError if in/spec.json is missing or malformed.
+        """
         path = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
         return cls(Path(path)) if path else None
 
 
+def _largest_value(fields: dict[str, Any]) -> str:
+    """Return a clause for an error with the name and size of a report's largest value."""
+    named = [(name, item) for name, item in fields.items() if not isinstance(item, dict)]
+    for group, item in fields.items():
+        if isinstance(item, dict):
+            named += [(f"{group}.{name}", value) for name, value in item.items()]
+    size, name = max((len(_encode_json(value)), name) for name, value in named)
+    return f"the largest value is {name:.80}, of {size:,} bytes"
+
+
 def _is_exit(line: bytes) -> bool:
-    # Other writers than this one may put spaces where they like.
+    # Other writers may format the JSON differently, so only the word is searched for.
     if b'"exit"' not in line:
         return False
     try:
@@ -323,63 +377,6 @@ def _is_exit(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(entry, dict) and entry.get("kind") == "exit"
-
-
-def to_json_value(value: object, place: str, depth: int = 2) -> Any:
-    """The value as JSON holds it: tensors and arrays become numbers and lists, NaN becomes "NaN".
-
-    In text, what UTF-8 cannot hold (a file's name with other bytes) becomes "?". `depth` is that of
-    the value in a line, which itself has 1.
-    Raises DetcloudError, naming `place`, for anything else.
-    """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, float):
-        return _to_json_float(value)
-    if isinstance(value, str):
-        return to_json_text(value)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if depth > JSON_DEPTH_MAX and isinstance(value, dict | list | tuple):
-        raise DetcloudError(
-            f"{place:.80} is nested more than {JSON_DEPTH_MAX} levels deep in the report: report "
-            "it flat, or keep it in a checkpoint's files"
-        )
-    if isinstance(value, dict):
-        return _to_json_object(value, place, depth)
-    if isinstance(value, list | tuple):
-        return [
-            to_json_value(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)
-        ]
-    raise DetcloudError(
-        f"{place} is a {type(value).__name__}: only numbers, strings, lists, objects and tensors "
-        "can be reported"
-    )
-
-
-def to_json_text(text: str) -> str:
-    """The text with a "?" for each half of a surrogate pair."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode()
-
-
-def _to_json_float(value: float) -> float | str:
-    if math.isfinite(value):
-        return float(value)
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-def _to_json_object(value: dict[str, Any], place: str, depth: int = 1) -> dict[str, Any]:
-    for key in value:
-        if not isinstance(key, str):
-            raise DetcloudError(f"{place} has the key {key!r}: keys must be strings")
-    return {
-        to_json_text(key): to_json_value(item, f"{place}.{key}", depth + 1)
-        for key, item in value.items()
-    }
 
 
 def _read_document(path: Path) -> object:
@@ -438,9 +435,10 @@ def _parse_record(
     place: str,
     **nested: type[CheckpointReference] | type[DamagedCheckpoint] | type[Preemption],
 ) -> Record:
-    """A frozen record from a JSON object; unknown fields are ignored, so either side may be newer.
+    """Build a record of class `kind` from a JSON object. Ignore unknown fields.
 
-    Raises DetcloudError that names the field, its value and what was expected.
+    `nested` are the classes of fields that are records. `place` names the file in messages. Raise
+    DetcloudError if the document is no object, a value has the wrong type or a field is missing.
     """
     if not isinstance(document, dict):
         raise DetcloudError(f"{place} must be an object, it is {document!r:.80}")
@@ -462,6 +460,6 @@ def _parse_record(
 
 
 def _matches_annotation(value: object, annotation: str) -> bool:
-    # bool is an int in Python and no number in JSON, hence `type` and not isinstance.
+    # isinstance would accept a bool as an int.
     parts = (part.split("[")[0].strip() for part in annotation.split(" | "))
     return any(type(value) in _TYPES_BY_NAME.get(part, ()) for part in parts)

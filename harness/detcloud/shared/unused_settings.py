@@ -1,7 +1,7 @@
-"""The settings of an experiment that are taken and act on nothing, wherever its trials run.
+"""The settings of an experiment that are accepted but have no effect on any agent.
 
-One notice for each is in the answer to a submission and in the log of each run. What only
-containers or only some agents honour is the agent's to say (agent/assignment/unused_settings.py).
+The answer to a submission and the log of each run have a notice for each such setting.
+agent/assignment/unused_settings.py handles settings that only some agents honour.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ OF_THE_MASTER = "Determined's master read it, and there is none"
 
 
 class UnusedSetting(NamedTuple):
-    """A setting's path, why it acts on nothing, and the values with which it asks for nothing: the
-    defaults of both eras, or whatever is empty or false.
-
-    With `storage` it counts for checkpoint storage of that type alone, and with `switch` where that
-    setting of the same section is on.
-    """
+    """A setting without an effect."""
 
     path: tuple[str, ...]
+    """The names of the sections and of the setting."""
     reason: str
+    """The reason why the setting has no effect, for users."""
     neutral: tuple[object, ...] = ()
+    """The values that need no notice, such as defaults. Empty for all empty or false values."""
     storage: str = ""
+    """The type of checkpoint storage for which a notice is given. "" for any type."""
     switch: str = ""
+    """The setting of the same section that must be on for a notice. "" for no condition."""
 
 
 UNUSED_SETTINGS = (
@@ -84,12 +84,13 @@ UNUSED_SETTINGS = (
 
 DETERMINED_IMAGES = "determinedai/"
 OTHER_KINDS = ("cpu", "cuda", "gpu")
-"""Kinds of devices that slots have; `gpu` is a former name of `cuda`."""
+"""The kinds of devices of slots. `gpu` is a former name of `cuda`."""
 
 
 def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each setting of a configuration, as JSON has it, that acts on nothing
-    and asks for something.
+    """Yield a sentence for each configured setting without an effect.
+
+    `config` is the configuration as JSON values. Settings with default values are skipped.
     """
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
@@ -106,8 +107,9 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
-    """Whether a kind of device has a value that no kind of slot has. Determined wrote an image of
-    its own for each into every configuration.
+    """Whether a kind of device has a configured value that differs from all kinds of slots.
+
+    Determined's default images, which Determined wrote into every configuration, do not count.
     """
     value = by_device.get(kind)
     is_default = isinstance(value, str) and value.startswith(DETERMINED_IMAGES)
@@ -118,8 +120,10 @@ def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
 def asks_for_something(
     config: Mapping[str, Any], path: tuple[str, ...], neutral: tuple[object, ...], switch: str = ""
 ) -> bool:
-    """Whether a configuration has another value at the path than the neutral ones; with `switch`
-    only where that setting of the same section is on.
+    """Whether a configuration has a value at the path that is not one of the `neutral` values.
+
+    Without neutral values, empty and false values are neutral. False if the path does not exist, or
+    if `switch` names a setting of the same section that is off.
     """
     value: Any = config
     for name in path:

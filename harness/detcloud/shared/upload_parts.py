@@ -1,10 +1,12 @@
-"""The parts of a large file that a user uploads by requests of the cluster's making."""
+"""The parts of a large file that a user uploads by requests that the cluster prepares."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-# Of what a user uploads, a part is what a break costs, and what one signed request has to carry.
+from detcloud.shared.bucket_errors import PartsConflict
+
+# A broken connection costs a part, and each signed request carries a part.
 SIGNED_PART_BYTES = 64 << 20
 SIGNED_PARTS_MAX = 10_000
 
@@ -12,15 +14,17 @@ _MIB = 1 << 20
 
 
 def signed_part_bytes(size: int) -> int:
-    """The size of parts that users upload, of which only the last is shorter: of whole MiB, as
-    Google's uploads have to be.
+    """Return the part size in bytes for a file of `size` bytes. Only the last part may be smaller.
+
+    The part size is a multiple of 1 MiB, as Google requires, at least SIGNED_PART_BYTES, and large
+    enough for at most SIGNED_PARTS_MAX parts.
     """
     least = max(SIGNED_PART_BYTES, -(-size // SIGNED_PARTS_MAX))
     return -(-least // _MIB) * _MIB
 
 
 class PartSizes:
-    """The parts into which a file of `size` bytes is cut that a user uploads, numbered from 1."""
+    """The parts of a file of `size` bytes for a user's upload, numbered from 1."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -28,7 +32,7 @@ class PartSizes:
 
     @property
     def count(self) -> int:
-        """How many parts there are."""
+        """The number of parts. 0 for an empty file."""
         return -(-self.size // self.part_bytes)
 
     @property
@@ -37,22 +41,32 @@ class PartSizes:
         return range(1, self.count + 1)
 
     def start_of(self, number: int) -> int:
-        """The place of a part's first byte."""
+        """Return the offset of a part's first byte in the file."""
         return (number - 1) * self.part_bytes
 
     def size_of(self, number: int) -> int:
-        """The bytes of a part, of which only the last has fewer than the others."""
+        """Return the number of bytes of a part. Only the last part may be smaller."""
         return min(self.part_bytes, self.size - self.start_of(number))
 
 
+def check_stored_size(name: str, stored: int, size: int) -> None:
+    """Raise PartsConflict unless the stored size equals the size of the upload, in bytes."""
+    if stored != size:
+        text = f"{name} is stored with {stored} bytes, and this upload has {size}"
+        raise PartsConflict(f"{text}: name the size that was offered, or another path")
+
+
 class SessionMemory(Protocol):
-    """A memory of the session of one file's upload, for the client that goes on with it."""
+    """A memory of the session of a file's upload, with which a client can continue the upload."""
 
     def find(self) -> str | None:
-        """The session that is kept."""
+        """Return the stored session. Return None if no session is stored."""
 
     def keep(self, session: str, instead_of: str | None) -> str:
-        """Keep a session unless another one was kept meanwhile; the one that is kept then."""
+        """Store a session if the stored session still equals `instead_of`.
+
+        Return the session that is stored afterwards, which may be another client's.
+        """
 
     def forget(self) -> None:
-        """Keep none any more."""
+        """Delete the stored session."""

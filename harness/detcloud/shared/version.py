@@ -1,5 +1,5 @@
 """The version of this package."""
 
-# Written here so that an import costs no look into the installed packages; pyproject.toml and
-# control_plane/config/images.py say the same.
+# A constant, so that an import does not read the metadata of installed packages. pyproject.toml and
+# control_plane/config/images.py contain the same version.
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """A folder of HDFS, with the methods of `detcloud.shared.s3.Bucket` that stores need.
 
-What is on its way lies beside its place under names that nobody asks for.
+Unfinished files have hidden names in the folder of the finished file.
 """
 
 from __future__ import annotations
@@ -23,20 +23,25 @@ from detcloud.shared.webhdfs_client import STAGED, HdfsError, WebHdfsClient
 from detcloud.shared.webhdfs_parts import HdfsParts, JoinRefused
 from detcloud.shared.webhdfs_paths import HdfsPaths, HdfsStatus
 
-# Nothing of a part is in memory, and each takes two connections.
+# No part is completely in memory, and each part uses two connections.
 PART_BYTES = 64 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
 
 
 class HdfsFolder:
-    """Requests on the files below a folder of HDFS; may be used by many threads at once.
+    """The files below a folder of HDFS. A key is the path below the folder. Thread-safe.
 
-    Every method raises BucketError for what repeats did not mend.
+    Every method may raise BucketError if HDFS refuses, or does not answer after repeats, or if a
+    key contains an empty part, `.` or `..`.
     """
 
     def __init__(self, url: str, root: str, user: str | None = None) -> None:
-        """`url` has the namenodes, separated by semicolons."""
+        """Create a client. Nothing is sent yet.
+
+        `url` contains the namenodes' URLs, separated by semicolons. `root` is the folder. Raise
+        BucketError if `url` names no namenode.
+        """
         namenodes = [without_login(part.strip()) for part in url.split(";") if part.strip()]
         if not namenodes:
             raise BucketError(f"hdfs_url is {url!r:.200}: a URL like http://host:port was expected")
@@ -46,13 +51,18 @@ class HdfsFolder:
 
     @classmethod
     def from_storage(cls, storage: Mapping[str, Any]) -> HdfsFolder:
-        """The folder that a `storage` object of type hdfs describes. Raises BucketError."""
+        """Return the folder that a `storage` object of type hdfs describes.
+
+        Raise BucketError if `hdfs_url` is missing.
+        """
         url, root = str(storage.get("hdfs_url") or ""), str(storage.get("hdfs_path") or "")
         return cls(url, root, str(storage["user"]) if storage.get("user") else None)
 
     def send(self, key: str, source: Path) -> bool:
-        """Write a file's content under a key, whole or not at all; False where there is one. Large
-        files go in parts, several at once.
+        """Upload a file as a new file, completely or not at all. Compare the stored content.
+
+        Return False, and change nothing, if the key exists. Large files are sent in parts, several
+        at a time. If HDFS refuses to join parts, send this file and later files as a whole.
         """
         path = self._path(key)
         if self.paths.status(path) is not None:
@@ -63,18 +73,23 @@ class HdfsFolder:
                 try:
                     return self._send_parts(path, file, sizes)
                 except JoinRefused:
-                    # Then there is no other way than one request, for this file and later ones.
                     self.can_join = False
             return self._send_whole(path, FilePart(file, 0, file.size))
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy a file, several parts at a time. Raises NoSuchKey."""
+        """Copy a file to a local file, several parts at a time. Replace an existing file.
+
+        Raise NoSuchKey if the key does not exist. After an error, the local file is incomplete.
+        """
         path = self._path(key)
         size = self.paths.file_size(path)
-        fetch_parts(destination, size, PART_BYTES, partial(self.paths.blocks, path))
+        fetch_parts(destination, size, PART_BYTES, partial(self.paths.blocks, path, size=size))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open a file: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
+        """Open a file, and return its size in bytes and an iterator of blocks.
+
+        Raise NoSuchKey if the key does not exist. The iterator may raise BucketError.
+        """
         path = self._path(key)
         size = self.paths.file_size(path)
         blocks = self.paths.blocks(path, 0, size)
@@ -82,12 +97,16 @@ class HdfsFolder:
         return size, chain((first,), blocks)
 
     def object_size(self, key: str) -> int | None:
-        """The file's size in bytes; None where there is none."""
+        """Return the file's size in bytes. Return None if the key does not exist or is a folder."""
         status = self.paths.status(self._path(key))
         return status.length if status is not None and status.is_file else None
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """The keys below a folder, which `prefix` names with a slash behind it, and their sizes."""
+        """Yield the key and the size in bytes of each file below a folder, at any depth.
+
+        `prefix` is the folder, with or without a final slash. Unfinished uploads are skipped. Yield
+        nothing if the folder does not exist.
+        """
         folder = prefix.rstrip("/")
         for entry in self._entries(folder):
             name = _to_name(entry.name)
@@ -98,22 +117,23 @@ class HdfsFolder:
                 yield from self.list_objects(f"{key}/")
 
     def list_folders(self, folder: str) -> list[str]:
-        """The sorted names of the folders in a folder; none where it is not there."""
+        """Return the sorted names of the folders in a folder. Empty if the folder is missing."""
         return sorted(_to_name(entry.name) for entry in self._entries(folder) if not entry.is_file)
 
     def delete(self, key: str) -> None:
-        """Remove a file and the folders above it that are left empty; one that is gone already is
-        no error.
+        """Delete a file, and then each parent folder that is empty.
+
+        A missing file is no error.
         """
         self.paths.remove(self._path(key))
         self.remove_empty_folders(key.rpartition("/")[0])
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with all it holds; one that is gone already is no error."""
+        """Delete a folder with all content. Do nothing if the folder does not exist."""
         self.paths.remove(self._path(folder), recursive=True)
 
     def remove_empty_folders(self, folder: str) -> None:
-        """Remove a folder and the folders above it if they are empty."""
+        """Delete a folder and its parent folders, up to the first folder that is not empty."""
         while folder:
             try:
                 self.paths.remove(self._path(folder))
@@ -124,15 +144,17 @@ class HdfsFolder:
             folder = folder.rpartition("/")[0]
 
     def parts_of(self, key: str, sizes: PartSizes) -> HdfsParts:
-        """The parts of a file that is to be under a key, which outlive who stored them."""
+        """Return the parts of the future file of a key. Later processes find the same parts."""
         path = self._path(key)
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
         return HdfsParts(self.paths, f"{_folder_of(path)}/{STAGED}{digest}", path, sizes)
 
     @cached_property
     def can_join(self) -> bool:
-        """Whether HDFS joins files there: not where it encrypts or codes them, nor where the
-        folder's name has a comma, which separates names in the request.
+        """Whether HDFS can join files in the folder. The answer is requested once.
+
+        HDFS joins no files in an encryption zone or with erasure coding. A comma in the folder's
+        path makes joining impossible, because commas separate the names in the request.
         """
         folder = self._root
         while (status := self.paths.status(folder or "/")) is None and folder:
@@ -162,7 +184,7 @@ class HdfsFolder:
             raise
 
     def _entries(self, folder: str) -> list[HdfsStatus]:
-        """The entries of a folder, without unfinished uploads."""
+        """Return the entries of a folder without unfinished uploads. Empty without the folder."""
         found = self.paths.entries(self._path(folder))
         return [entry for entry in found if not entry.name.startswith(STAGED)]
 
@@ -174,7 +196,7 @@ class HdfsFolder:
 
 
 def hdfs_place(url: str, root: str) -> str:
-    """The folder in words for users, without a login."""
+    """Return the folder's address for users, without logins in the URLs."""
     namenodes = ";".join(without_login(part.strip()) for part in url.split(";") if part.strip())
     return f"hdfs:/{'/' + root.strip('/')} at {namenodes}"
 
@@ -186,7 +208,7 @@ def _folder_of(path: str) -> str:
 def _from_part(part: str) -> str:
     if part.startswith(STAGED):
         return f"~{ord(part[0]):02X}{_from_part(part[1:])}"
-    # HDFS knows no colons, and its datanodes misread what has to be escaped in a URL.
+    # HDFS does not allow colons, and its datanodes misread escaped characters of URLs.
     if _PLAIN.fullmatch(part):
         return part
     letters = (chr(byte) for byte in part.encode())

@@ -1,8 +1,8 @@
-"""Requests of WebHDFS, HDFS's protocol over HTTP, to the namenodes of one file system.
+"""A client of WebHDFS, HDFS's protocol over HTTP, for the namenodes of a file system.
 
-A namenode answers what is in folders itself, and for the content of files names a datanode. One
-that is a standby, is not there or is starting says so, and the next is asked; all are asked again
-with pauses that grow. Datanodes that do not answer are excluded from what a namenode may name.
+A namenode answers requests about folders, and redirects requests for content to a datanode. If a
+namenode is on standby, starting or unavailable, the client asks the next namenode, and repeats this
+with growing pauses. Datanodes that do not answer are excluded from further redirects.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from detcloud.shared.bucket_errors import BUSY_STATUSES, BucketError, StoreBusy
 from detcloud.shared.file_parts import FilePart
 from detcloud.shared.http import backoff_seconds
 
-# Files on their way; the dot of a key's part that begins so is escaped.
+# The beginning of the names of unfinished files. Names of keys with this beginning are escaped.
 STAGED = ".put-"
 ATTEMPTS_MAX = 6
 CONNECT_SECONDS_MAX = 10
 READ_SECONDS_MAX = 60
 _BLOCK_BYTES = 1 << 20
 _ANSWER_BYTES_MAX = 64 << 20
-# What a namenode says that another one, or the same one later, may not say.
+# Errors that another namenode, or the same namenode later, may not give.
 _ELSEWHERE = frozenset({"StandbyException", "RetriableException", "SafeModeException"})
 _TOO_BUSY = "RetriableException"
 _BUSY = (429, 500, 502, 503, 504)
@@ -36,7 +36,7 @@ _LOST = (OSError, HTTPException)
 
 
 class HdfsError(BucketError):
-    """HDFS refused a request; `kind` is HDFS's name of the error, like FileNotFoundException."""
+    """HDFS refused a request. `kind` is HDFS's name of the error, like FileNotFoundException."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -44,8 +44,9 @@ class HdfsError(BucketError):
 
 
 class _NodeAway(Exception):
-    """A node cannot answer now; another one may, or the same one later. `is_busy`: it has too many
-    requests.
+    """A node cannot answer now, but another node may, or the same node later.
+
+    `is_busy` is whether the node has too many requests.
     """
 
     def __init__(self, message: str, *, is_busy: bool = False) -> None:
@@ -54,20 +55,27 @@ class _NodeAway(Exception):
 
 
 class WebHdfsClient:
-    """Requests as `user`, to the one of several namenodes that answers; for many threads at once.
+    """A client of several namenodes, which are asked until one answers. Thread-safe.
 
-    Its methods raise HdfsError for what HDFS refuses, and BucketError for what repeats did not
-    mend.
+    Methods raise HdfsError if HDFS refuses a request, StoreBusy if all namenodes stay busy, and
+    BucketError for other failures after ATTEMPTS_MAX attempts.
     """
 
     def __init__(self, namenodes: Sequence[str], user: str | None = None) -> None:
-        """`namenodes` are URLs, with the folder of a gateway if there is one."""
+        """`namenodes` are URLs, which may contain the path of a gateway.
+
+        `user` is the user of the requests. None leaves the user to HDFS.
+        """
         self._namenodes = tuple(url.rstrip("/") for url in namenodes)
         self._user = user
         self._active = self._namenodes[0]
 
     def ask(self, method: str, path: str, operation: str, **parameters: str) -> dict[str, Any]:
-        """The JSON object that a namenode answers. The request may have been repeated."""
+        """Send a request to a namenode, and return the JSON object of the answer.
+
+        `operation` is WebHDFS's name of the operation, `path` is an absolute path. The request may
+        be sent several times. Raise BucketError also if the answer is no JSON object.
+        """
         status, _, content = self._ask_namenodes(method, path, operation, parameters)
         parsed = _parse_object(content)
         if status >= 300 or parsed is None:
@@ -75,10 +83,11 @@ class WebHdfsClient:
         return parsed
 
     def create(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
-        """Write a new file with a random name, in blocks of that size or of HDFS's; its path.
+        """Write a part to a new file with a random name in a folder, and return the file's path.
 
-        Every attempt has a name of its own: a datanode whose answer did not come may still write.
-        What failed attempts left is removed as far as it is there.
+        `block_bytes` is the size of HDFS's blocks; None means HDFS's default. Each attempt uses a
+        new name, because a datanode without an answer may still be writing. Files of failed
+        attempts are deleted if possible.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(part))}
         options = {} if block_bytes is None else {"blocksize": str(block_bytes)}
@@ -99,8 +108,9 @@ class WebHdfsClient:
                 self._exclude(url, error, failures, excluded)
 
     def concat(self, target: str, sources: Sequence[str]) -> None:
-        """Append files to another one of the same folder, in that order and all at once; they are
-        gone then.
+        """Append the files `sources` to the file `target`, in this order and atomically.
+
+        All files must be in the same folder. The source files no longer exist afterwards.
         """
         parameters = {"sources": ",".join(sources)}
         status, _, _ = self._ask_namenodes("POST", target, "CONCAT", parameters)
@@ -108,7 +118,10 @@ class WebHdfsClient:
             raise BucketError(f"CONCAT of {target!r:.200}: unexpected answer {status}")
 
     def open(self, path: str, start: int, length: int) -> HTTPResponse:
-        """The answer of a datanode whose content is that part of a file."""
+        """Request `length` bytes of a file from the offset `start`, and return the answer.
+
+        The caller reads and closes the answer, which may contain fewer or other bytes.
+        """
         excluded: list[str] = []
         failures = 0
         while True:
@@ -123,8 +136,10 @@ class WebHdfsClient:
                 self._exclude(url, error, failures, excluded)
 
     def _exclude(self, url: str, error: Exception, failures: int, excluded: list[str]) -> None:
-        """Exclude a datanode that failed from further attempts, or raise a final error: HDFS's, or
-        one of the file that is sent.
+        """Add a failed datanode to `excluded`, and pause before the next attempt.
+
+        Raise `error` itself if it is a BucketError, for example of the file that is sent. Raise
+        BucketError after ATTEMPTS_MAX failures.
         """
         if isinstance(error, BucketError):
             raise error
@@ -138,7 +153,11 @@ class WebHdfsClient:
     def _datanode_url(
         self, method: str, path: str, operation: str, excluded: list[str], **parameters: str
     ) -> str:
-        """The URL that a namenode redirects to."""
+        """Request the URL of a datanode for an operation from a namenode.
+
+        If no datanode is left, clear `excluded` and ask again. Raise BucketError if the namenode
+        names no datanode, or a datanode without TLS although the namenode uses TLS.
+        """
         if excluded:
             parameters["excludedatanodes"] = ",".join(excluded)
         try:
@@ -146,7 +165,7 @@ class WebHdfsClient:
         except HdfsError:
             if not excluded:
                 raise
-            # There is no other: the one that failed may be there again.
+            # No other datanode exists, and the failed one may be available again.
             excluded.clear()
             del parameters["excludedatanodes"]
             asked, location, _ = self._ask_namenodes(method, path, operation, parameters)
@@ -164,7 +183,11 @@ class WebHdfsClient:
     def _ask_namenodes(
         self, method: str, path: str, operation: str, parameters: Mapping[str, str]
     ) -> tuple[int, str, bytes]:
-        """The status, location and content that the first namenode answers which can."""
+        """Return the HTTP status, location and content of the first namenode that can answer.
+
+        Start with the last namenode that answered. Repeat after pauses. Raise StoreBusy or
+        BucketError if no namenode can answer after ATTEMPTS_MAX attempts.
+        """
         user = {} if self._user is None else {"user.name": self._user}
         query = urlencode({"op": operation, **user, **parameters}, quote_via=quote)
         target = f"/webhdfs/v1{quote(path)}?{query}"
@@ -189,11 +212,14 @@ class WebHdfsClient:
 
 
 def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[int, str, bytes]:
-    """Ask one namenode; raises _NodeAway where another one may answer, and HdfsError."""
+    """Send a request to a namenode. Return the HTTP status, location and content.
+
+    Raise _NodeAway if another namenode may answer, HdfsError if HDFS refuses the request.
+    """
     try:
         with closing(_send(method, namenode + target)) as answer:
             content = answer.read(_ANSWER_BYTES_MAX)
-            # Python's client does not say so of an answer that is read up to a length.
+            # Python's client raises no error for a cut answer that is read with a size.
             if answer.length and len(content) < _ANSWER_BYTES_MAX:
                 raise _NodeAway("the answer breaks off")
     except _LOST as error:
@@ -204,19 +230,19 @@ def _ask_namenode(method: str, namenode: str, target: str, path: str) -> tuple[i
 
 
 def _check_datanode(answer: HTTPResponse, path: str) -> None:
-    """Raise for an answer that is an error, as `_raise_for_error` does."""
+    """Close an answer with an error status, and raise its error as `_raise_for_error` does."""
     if answer.status >= 300:
         with closing(answer):
             _raise_for_error(answer.status, answer.read(_ANSWER_BYTES_MAX), path)
 
 
 def _raise_for_error(status: int, content: bytes, path: str) -> None:
-    """Raise _NodeAway for what may pass, and else HdfsError."""
+    """Raise _NodeAway for an error that may pass, and HdfsError for any other error."""
     parsed = _parse_object(content) or {}
     said = parsed.get("RemoteException")
     said = said if isinstance(said, dict) else {}
     kind = str(said.get("exception") or "")
-    # Behind its first line there is where in Hadoop's code it was raised.
+    # The further lines contain a place in Hadoop's code.
     first, *_ = str(said.get("message") or "").splitlines() or [""]
     if kind in _ELSEWHERE or (not kind and status in _BUSY):
         is_busy = status in BUSY_STATUSES or kind == _TOO_BUSY
@@ -240,7 +266,7 @@ def _parse_object(content: bytes) -> dict[str, Any] | None:
 def _send(
     method: str, url: str, headers: Mapping[str, str] | None = None, body: Any = None
 ) -> HTTPResponse:
-    """Send one request on a connection of its own, which ends with the answer."""
+    """Send a request on a new connection, and return the answer, which closes the connection."""
     place = urlsplit(url)
     options: dict[str, Any] = {"timeout": CONNECT_SECONDS_MAX, "blocksize": _BLOCK_BYTES}
     connection: HTTPConnection
@@ -256,7 +282,7 @@ def _send(
     try:
         connection.connect()
         connection.sock.settimeout(READ_SECONDS_MAX)
-        # Who refuses a file may answer before it is there, and read no further.
+        # A node that refuses a file may answer early and stop reading.
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, target, body, sent)
         return connection.getresponse()

@@ -1,11 +1,11 @@
-"""One file for HDFS that comes in parts, each a file beside the others, which HDFS joins.
+"""The upload of a file to HDFS in parts: separate files that HDFS joins.
 
-A part is compared with what was sent before it gets its name, so whatever has one is whole. Each is
-one block, of one size but the last one's, since older namenodes join full blocks alone. CONCAT
-moves the blocks of many parts at once to the end of the first part's file, whose length says
-exactly how many parts it has, whatever process died or answer was lost meanwhile. Appending to a
-file would not do: a datanode whose answer was late may append a second time, and a writer that died
-keeps its lease, and leaves an unknown length.
+A part is compared with the sent content before it gets its name, so every named part is complete.
+Each part is a single block, and all except the last have the same size, since older namenodes only
+join full blocks. CONCAT moves the blocks of many parts to the end of the first part's file. The
+file's length always shows the number of joined parts, even after crashes and lost answers.
+Appending is no alternative: a late datanode may append twice, and a dead writer keeps its lease and
+leaves an unknown length.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import BucketError, PartsConflict
 from detcloud.shared.file_parts import FilePart, open_source
 from detcloud.shared.http import backoff_seconds
-from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.upload_parts import PartSizes, check_stored_size
 from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError
 from detcloud.shared.webhdfs_paths import NOT_FOUND, HdfsPaths
 
 if TYPE_CHECKING:
     from detcloud.shared.webhdfs import HdfsFolder
 
-# Of the names in one request; its line and headers may take 64 KB at a namenode.
+# The limit on the names in a request. A namenode accepts 64 KB of request line and headers.
 NAMES_BYTES_MAX = 16 << 10
 _JOINED = "joined"
 _PART = re.compile(r"part-([0-9]{5})(?:-[0-9a-f]{32})?")
 
 
 class JoinRefused(BucketError):
-    """HDFS joins no files there."""
+    """HDFS refuses to join files in the folder."""
 
 
 class HdfsParts:
-    """The parts of a file in a folder of their own; its methods raise BucketError.
+    """The stored parts of a file, in a separate folder.
 
-    May be used by several threads and processes at once, which all have the same file.
+    Several threads and processes with the same file may use the parts at the same time. All methods
+    may raise BucketError if HDFS refuses or does not answer.
     """
 
     def __init__(self, paths: HdfsPaths, folder: str, path: str, sizes: PartSizes) -> None:
-        """`folder` has the parts, and `path` is the place of the file."""
+        """`folder` is the folder of the parts, `path` is the path of the finished file."""
         self._paths = paths
         self._folder = folder
         self._path = path
@@ -52,26 +53,33 @@ class HdfsParts:
         self.sizes = sizes
 
     def stored_numbers(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there."""
+        """Return the sorted numbers, from 1, of the stored parts; all if the file exists."""
         if self._paths.status(self._path) is not None:
             return [*self.sizes.numbers]
         joined, parts = self._read_folder()
         return sorted({*range(1, joined + 1), *parts})
 
     def has(self, number: int, md5: str) -> bool:
-        """Whether that part is there or needed no more."""
+        """Whether the part with this MD5 is stored or no longer needed.
+
+        A part is no longer needed if it was joined or the file exists.
+        """
         if self._paths.status(self._path) is not None:
             return True
         joined, parts = self._read_folder()
         return number <= joined or parts.get(number) == f"part-{number:05}-{md5}"
 
     def store(self, number: int, part: FilePart, md5: str = "") -> None:
-        """Store a part, in the place of another one of that number with another MD5."""
+        """Store a part, and delete parts of the same number with another MD5.
+
+        An equal stored part stays. Without an MD5, no other part is deleted. Raise BucketError if
+        HDFS stored other content.
+        """
         name = f"part-{number:05}-{md5}" if md5 else f"part-{number:05}"
         staged = self._paths.write(self._folder, part, self.sizes.part_bytes)
         try:
             if not self._paths.rename(staged, f"{self._folder}/{name}"):
-                # It was here before, by this writer or another one, and was compared then.
+                # The same part was stored and compared before.
                 self._paths.remove(staged)
         except BaseException:
             self._paths.discard(staged)
@@ -81,27 +89,29 @@ class HdfsParts:
                 self._paths.remove(f"{self._folder}/{other}")
 
     def join(self) -> bool:
-        """Make the file of its parts; False where there is one already, and BucketError if a part
-        is missing.
+        """Join the parts to the file, and delete the folder of the parts.
+
+        Return False if another process has created the file. Raise PartsConflict if a part is
+        missing, or if the stored file has another size. Raise JoinRefused if HDFS refuses to join.
         """
         failures = 0
-        while self._paths.status(self._path) is None:
+        while not self._is_stored():
             joined, parts = self._read_folder()
             missing = {*self.sizes.numbers} - {*range(1, joined + 1)} - parts.keys()
             if missing:
-                if self._paths.status(self._path) is not None:
+                if self._is_stored():
                     # Another process was faster, and has removed the folder.
                     break
-                raise BucketError(f"part {min(missing)} of {self._path} is missing")
+                raise PartsConflict(f"part {min(missing)} of {self._path} is missing")
             try:
                 if self._join_some(joined, parts):
                     self._paths.discard(self._folder, recursive=True)
                     return True
-            except JoinRefused:
+            except (JoinRefused, PartsConflict):
                 raise
             except BucketError:
-                # Another process may be at it, and what it has moved is not where it was. An
-                # answer that was lost looks alike.
+                # Another process may be joining the parts and have moved files. A lost answer has
+                # the same effect.
                 failures += 1
                 if failures >= ATTEMPTS_MAX:
                     raise
@@ -109,8 +119,19 @@ class HdfsParts:
         self._paths.discard(self._folder, recursive=True)
         return False
 
+    def _is_stored(self) -> bool:
+        """Whether the file exists. Raise PartsConflict if the file has another size."""
+        status = self._paths.status(self._path)
+        if status is not None:
+            check_stored_size(self._path, status.length, self.sizes.size)
+        return status is not None
+
     def _join_some(self, joined: int, parts: Mapping[int, str]) -> bool:
-        """Do the next step with so many parts joined; whether that published the file."""
+        """Do the next step of the join. Return whether the step moved the file to its path.
+
+        `joined` is the number of joined parts, `parts` are the names of the other parts by number.
+        Raise JoinRefused if HDFS refuses to join.
+        """
         if joined == self.sizes.count:
             return self._paths.rename(self._joined, self._path)
         if not joined:
@@ -126,10 +147,12 @@ class HdfsParts:
         return False
 
     def _read_folder(self) -> tuple[int, dict[int, str]]:
-        """How many parts are joined, and the name of the file of each part, by its number."""
+        """Return the number of joined parts, and the file names of other parts by number.
+
+        Files of a wrong size are skipped. The newest file of a number counts.
+        """
         joined, parts = 0, dict[int, str]()
         found = self._paths.entries(self._folder)
-        # The newest of a number counts.
         for entry in sorted(found, key=lambda item: item.number):
             match = _PART.fullmatch(entry.name)
             if entry.name == _JOINED:
@@ -139,22 +162,23 @@ class HdfsParts:
         return joined, parts
 
     def _joined_count(self, length: int) -> int:
-        """How many parts a joined file of that length has. Raises BucketError for one that is
-        none of ours.
+        """Return the number of parts in a joined file of this length.
+
+        If the length fits no number of parts, delete the folder and raise PartsConflict.
         """
         whole, rest = divmod(length, self.sizes.part_bytes)
         if length == self.sizes.size:
             return self.sizes.count
         if rest or not 0 < whole < self.sizes.count:
             self._paths.discard(self._folder, recursive=True)
-            raise BucketError(f"{self._joined} has {length} bytes: upload {self._path} again")
+            raise PartsConflict(f"{self._joined} has {length} bytes: upload {self._path} again")
         return whole
 
     def _is_size_of(self, number: int, length: int) -> bool:
         return number in self.sizes.numbers and length == self.sizes.size_of(number)
 
     def _names(self, number: int) -> set[str]:
-        """The names of all files of a part."""
+        """Return the names of all files of a part, for any MD5."""
         names = (entry.name for entry in self._paths.entries(self._folder))
         return {
             name for name in names if (match := _PART.fullmatch(name)) and int(match[1]) == number
@@ -162,9 +186,10 @@ class HdfsParts:
 
 
 class HdfsPartsUpload:
-    """The upload in parts of a file of `size` bytes to a key. Every method raises BucketError.
+    """The upload in parts of a file of `size` bytes to a key.
 
-    Parts come through the cluster: HDFS signs nothing.
+    Parts are sent through the cluster, because HDFS cannot sign requests. Every method may raise
+    BucketError if HDFS refuses or does not answer.
     """
 
     is_in_order = False
@@ -175,28 +200,32 @@ class HdfsPartsUpload:
         self._parts = folder.parts_of(key, self.sizes)
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there."""
+        """Return the sorted numbers, from 1, of the stored parts."""
         return self._parts.stored_numbers()
 
     def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """None: nothing is signed."""
+        """Return None, because HDFS cannot sign requests."""
 
     def store_part(self, number: int, md5: str, source: str) -> None:
-        """Store the part that lies in a file of this machine."""
+        """Store a part from a file of this machine at the path `source`.
+
+        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored.
+        """
         if self._parts.has(number, md5):
             return
         with open_source(Path(source)) as file:
             self._parts.store(number, FilePart(file, 0, file.size), md5)
 
     def join(self) -> bool:
-        """Make the file of its parts; False where there is one already, and BucketError if a part
-        is missing.
+        """Create the file from the stored parts. Return False if the file exists already.
+
+        Raise PartsConflict if a part is missing, or if the existing file has another size.
         """
         return self._parts.join()
 
 
 def _some_names(names: Iterator[str]) -> Iterator[str]:
-    """Yield as many of the names as one request may have, and one at least."""
+    """Yield the first names, as many as fit into a request, but at least one name."""
     room = NAMES_BYTES_MAX
     for name in names:
         length = len(quote(name, safe="")) + len("%2C")

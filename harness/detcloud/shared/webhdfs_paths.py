@@ -1,7 +1,7 @@
-"""Operations of stores on the files of HDFS by their paths: write, compare, read, rename and list.
+"""Operations of stores on HDFS files by path: write, compare, read, rename and list.
 
-A file is written under a name that nobody asks for, read back and compared, and then renamed, which
-HDFS does at once or, where the name is taken, not at all.
+A file is written under a hidden name, read back and compared, and then renamed. HDFS renames a file
+atomically, and not at all if the new name is taken.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ _ODD_ANSWER = "{path}: unexpected answer, which is none of HDFS; check the addre
 
 @dataclass(frozen=True, slots=True)
 class HdfsStatus:
-    """A file or folder as HDFS describes it. `name` is that of a folder's entry, as it is stored;
-    `length` is in bytes, and `number` stays the same when a file is renamed, NO_NUMBER from
-    gateways that tell none. `is_special`: it is in an encryption zone or has an erasure code.
-    """
+    """HDFS's description of a file or folder."""
 
     name: str
+    """The stored name, in the list of a folder's entries. "" in the status of a path."""
     is_file: bool
     is_folder: bool
     length: int
+    """The file's size in bytes."""
     number: int
+    """HDFS's number of the file, which a rename keeps. NO_NUMBER if a gateway names none."""
     is_special: bool
+    """Whether the file is in an encryption zone or has erasure coding."""
 
 
 class HdfsPaths:
-    """Operations on the files and folders of a file system; for many threads at once.
+    """Operations on the files and folders of a file system. Thread-safe.
 
-    Every method raises BucketError for what repeats did not mend.
+    Every method may raise BucketError if HDFS refuses, or does not answer after repeats.
     """
 
     def __init__(self, client: WebHdfsClient) -> None:
         self.client = client
 
     def status(self, path: str) -> HdfsStatus | None:
-        """The status of a file or folder; None where nothing is there."""
+        """Return the status of a file or folder. Return None if the path does not exist."""
         try:
             answer = self.client.ask("GET", path, "GETFILESTATUS")
         except HdfsError as error:
@@ -60,14 +61,17 @@ class HdfsPaths:
         return _parse_status(answer.get("FileStatus"), path)
 
     def file_size(self, path: str) -> int:
-        """The size in bytes of a file. Raises NoSuchKey."""
+        """Return the size of a file in bytes. Raise NoSuchKey if the path is no file."""
         status = self.status(path)
         if status is None or not status.is_file:
             raise NoSuchKey(f"there is nothing under {path} in HDFS")
         return status.length
 
     def entries(self, folder: str) -> list[HdfsStatus]:
-        """The status of each entry of a folder; none of a file, or where nothing is there."""
+        """Return the status of each file and folder in a folder. Links are skipped.
+
+        Return an empty list if the path is a file or does not exist.
+        """
         try:
             answer = self.client.ask("GET", folder, "LISTSTATUS")
         except HdfsError as error:
@@ -79,16 +83,24 @@ class HdfsPaths:
         if not isinstance(found, list):
             raise BucketError(_ODD_ANSWER.format(path=folder))
         parsed = (_parse_status(one, folder) for one in found)
-        # That of a file is the file itself, without a name. Links lead anywhere.
+        # The list of a file is the file itself without a name. Links may lead anywhere.
         return [status for status in parsed if status.name and (status.is_file or status.is_folder)]
 
-    def blocks(self, path: str, start: int, end: int) -> Generator[bytes]:
-        """The bytes of a part of a file; where an answer breaks off, the rest is requested."""
+    def blocks(self, path: str, start: int, end: int, size: int | None = None) -> Generator[bytes]:
+        """Yield the bytes of a file from the offset `start` to before `end`.
+
+        `size` is the size of the whole file, by default `end`. If an answer breaks off, request the
+        rest. Raise BucketError after ATTEMPTS_MAX failures.
+        """
+        size = end if size is None else size
         failures = 0
         while start < end:
             problem = "it ends too early"
             with closing(self.client.open(path, start, end - start)) as answer:
+                skipped = _bytes_before(path, start, end, size, answer.length)
                 try:
+                    while skipped and (block := answer.read(min(_BLOCK_BYTES, skipped))):
+                        skipped -= len(block)
                     while start < end and (block := answer.read(min(_BLOCK_BYTES, end - start))):
                         start += len(block)
                         yield block
@@ -101,8 +113,10 @@ class HdfsPaths:
                 time.sleep(backoff_seconds(failures))
 
     def write(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
-        """Write a new file with a random name in a folder and compare it with what was sent; its
-        path.
+        """Write a part to a new file with a random name in a folder, and return the file's path.
+
+        Read the file back. If the content differs, delete the file and raise BucketError.
+        `block_bytes` is the size of HDFS's blocks, by default HDFS's own.
         """
         path = self.client.create(folder, part, block_bytes)
         try:
@@ -113,30 +127,37 @@ class HdfsPaths:
         return path
 
     def rename(self, path: str, destination: str) -> bool:
-        """Give a file another name; False where that is taken."""
+        """Rename a file. Return False if another file has the new path.
+
+        After a lost answer, the file at the new path counts as this file if its number is equal.
+        Raise BucketError if the file or the folder of the new path does not exist.
+        """
         status = self.status(path)
         if status is None:
             raise BucketError(f"{destination} was removed while it was written")
         answer = self.client.ask("PUT", path, "RENAME", destination=destination)
         if answer.get("boolean") is True:
             return True
-        # A repeat of a request whose answer was lost finds its own file in its way.
+        # After a lost answer, the repeated request finds its own file at the new path.
         there = self.status(destination)
         if there is None:
             raise BucketError(f"the folder of {destination} was removed while it was written")
         return there.number == status.number != NO_NUMBER
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file or folder; one that is gone already is no error."""
+        """Delete a file or folder. Do nothing if the path does not exist.
+
+        Without `recursive`, HDFS refuses to delete a folder with entries.
+        """
         self.client.ask("DELETE", path, "DELETE", recursive="true" if recursive else "false")
 
     def discard(self, path: str, *, recursive: bool = False) -> None:
-        """Remove what nobody asks for, as well as it can be done now."""
+        """Delete an unneeded file or folder, ignoring all errors."""
         with suppress(OSError):
             self.remove(path, recursive=recursive)
 
     def _compare(self, path: str, part: FilePart) -> None:
-        """Raise BucketError unless the file at the path is what was sent."""
+        """Raise BucketError unless the file at the path has the content of `part`."""
         is_same = self.file_size(path) == len(part)
         sent, rest = part.blocks(), memoryview(b"")
         with closing(self.blocks(path, 0, len(part) if is_same else 0)) as stored:
@@ -153,8 +174,22 @@ class HdfsPaths:
             raise BucketError(f"{path} differs from what was sent: HDFS stored something else")
 
 
+def _bytes_before(path: str, start: int, end: int, size: int, length: int | None) -> int:
+    """Return the number of bytes in front of `start` with which an answer of `length` bytes begins.
+
+    A gateway that ignores the offset sends the whole file of `size` bytes. A gateway that ignores
+    the length sends the rest of the file, without bytes to skip. Raise BucketError if the answer is
+    longer than requested and has neither length.
+    """
+    if not start or length is None or length <= end - start:
+        return 0
+    if length not in (size, size - start):
+        raise BucketError(_ODD_ANSWER.format(path=path))
+    return start if length == size else 0
+
+
 def _parse_status(answered: Any, path: str) -> HdfsStatus:
-    """The status in an answer about a path. Raises BucketError for what is none."""
+    """Parse a status in an answer about a path. Raise BucketError for a malformed status."""
     fields = answered if isinstance(answered, dict) else {}
     name, length, number = (fields.get(word) for word in ("pathSuffix", "length", "fileId"))
     is_status = isinstance(name, str) and fields.get("type") in _TYPES

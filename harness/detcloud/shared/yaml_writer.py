@@ -1,6 +1,6 @@
-"""YAML in block style for the values of JSON, readable by YAML 1.1 and 1.2 alike.
+"""A writer of YAML in block style for JSON values, for readers of YAML 1.1 and 1.2.
 
-A text that could be read as something else is quoted, so that it comes back as it was.
+Texts that could be read as another type are quoted, so that a reader gets the same value.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-# A simple key may have 1,024 characters at most; escapes make a text up to ten times as long.
+# YAML limits a simple key to 1024 characters, and escapes make a text up to ten times as long.
 SIMPLE_KEY_CHARACTERS_MAX = 100
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+=(][A-Za-z0-9_./+=()-]*)*")
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
 def render_yaml(value: object) -> str:
-    """Write a document of mappings, lists, texts, numbers, booleans and None; keys are texts.
+    """Return a YAML document of mappings, lists, texts, numbers, booleans and None.
+
+    Keys become texts. The document ends with a newline.
 
     Raises:
-        TypeError: any other type.
+        TypeError: a value is of another type.
     """
     if _is_scalar(value):
         return f"{_scalar(value)}\n"
@@ -28,7 +30,7 @@ def render_yaml(value: object) -> str:
 
 
 def _lines(value: object) -> Iterator[str]:
-    """Yield the lines of a mapping or a list that is not empty."""
+    """Yield the lines of a mapping or list, none if empty. Raise TypeError for another type."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             name = _scalar(str(key))
@@ -50,7 +52,7 @@ def _entry(lead: str, value: object, in_list: bool) -> Iterator[str]:
     elif _is_scalar(value):
         yield f"{lead} {_scalar(value)}"
     elif in_list:
-        # The first line of the value stands behind the dash.
+        # The first line of the value is written after the dash.
         for place, line in enumerate(_lines(value)):
             yield f"{'  ' if place else '- '}{line}" if line else ""
     else:
@@ -75,7 +77,7 @@ def _number(value: float) -> str:
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     digits, exponent, power = repr(value).partition("e")
-    # Without the point, YAML 1.1 takes 1e-05 for a text.
+    # Without the point, YAML 1.1 would read 1e-05 as a text.
     return f"{digits if '.' in digits else f'{digits}.0'}{exponent}{power}"
 
 
@@ -93,7 +95,7 @@ def _escape_character(character: str) -> str:
 
 
 def _fits_block(text: str) -> bool:
-    """Whether a text reads the same in a block below its key."""
+    """Whether a text with several lines can be written unquoted as a literal block."""
     body = text.removesuffix("\n")
     return (
         "\n" in text

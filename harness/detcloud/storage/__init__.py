@@ -1,4 +1,4 @@
-"""Checkpoint stores: one small interface, and one module for each type."""
+"""Checkpoint stores: a small interface, and a module for each type of store."""
 
 from detcloud.storage.registry import build_own_store, build_store, register_store
 from detcloud.storage.store import (

@@ -1,4 +1,4 @@
-"""The checkpoint store in a bucket of any service."""
+"""The checkpoint store in a bucket of any cloud service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from detcloud.storage.store import KeyExists, KeyNotFound, checked_key, translat
 
 
 class StoreBucket(Protocol):
-    """The requests that a store needs of a bucket, a `detcloud.shared.s3.Bucket` for one."""
+    """The requests of a store to a bucket, for example a `detcloud.shared.s3.Bucket`.
+
+    `send` returns False if the key exists. If no object exists, `fetch` raises NoSuchKey and
+    `object_size` returns None. `list_objects` yields the keys that start with `prefix`, with the
+    sizes in bytes. `delete` accepts missing objects. `place` names the bucket in messages.
+    """
 
     @property
     def place(self) -> object: ...
@@ -29,7 +34,7 @@ class StoreBucket(Protocol):
 
 
 class BucketStore:
-    """A store whose keys lie below the prefix of the bucket's place."""
+    """A store in `bucket`, below the prefix of the bucket's place. Implements CheckpointStore."""
 
     root = None
 
@@ -50,14 +55,15 @@ class BucketStore:
 
     def list(self, prefix: str) -> dict[str, int]:
         with translate_errors(f"listing {prefix!r} in {self._bucket.place}"):
-            # A trial's credentials list what is below its folders, and no names that begin alike.
+            # A trial's credentials allow lists only below its folders, so the prefix ends with a
+            # slash.
             below = dict(sorted(list_below(self._bucket, f"{checked_key(prefix)}/")))
             if below:
                 return below
             try:
                 size = self._bucket.object_size(prefix)
             except AccessDenied:
-                # A trial may look at what is below its folder, and not at the folder's own name.
+                # A trial's credentials deny access to the folder's own name.
                 return {}
             return {} if size is None else {prefix: size}
 

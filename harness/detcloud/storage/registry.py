@@ -1,7 +1,7 @@
-"""The registry of checkpoint stores by the type that a configuration names.
+"""The registry of checkpoint stores, by the type that a configuration names.
 
-A type is a file of the folder `types` with a function `build_store`, or is added from outside by a
-call of `register_store`.
+A type is a file in the folder `types` with a function `build_store`, or is registered from outside
+by `register_store`.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from detcloud.storage import types
 from detcloud.storage.store import CheckpointStore, StorageError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-# By type, `module:function` of what builds the store.
+# The `module:function` that builds the stores of each type.
 _registered: dict[str, str] = {}
 
 
 def register_store(storage_type: str, builder: str) -> None:
-    """Register `builder`, a `module:function`, which builds the stores of that type.
+    """Register `builder`, a `module:function`, for the stores of a type. Replace an earlier
+    builder.
 
-    The function takes the `storage` object and returns the store, or raises StorageError.
+    The function receives the `storage` object of a configuration. The function must return the
+    store or raise StorageError.
     """
     _registered[storage_type] = builder
 
 
 def build_store(config: Mapping[str, Any]) -> CheckpointStore:
-    """The store that a `storage` object of a trial's specification describes.
+    """Return the store that the `storage` object of a trial's specification describes.
 
-    Raises StorageError for a type that does not exist and for missing fields.
+    Raises StorageError for an unknown type and for missing fields.
     """
     builder = _find_builder(str(config.get("type")))
     if builder is None:
         known = ", ".join(_known_types())
         raise StorageError(f"storage type {config.get('type')!r} is unknown; known: {known}")
-    # A trial imports the store that it uses alone, since that of S3 takes a fifth of a second
+    # Import only the type that is used: importing S3's client takes a fifth of a second
     # (docs/benchmarks.md, "a trial's process, plain").
     module, _, function = builder.partition(":")
     store: CheckpointStore = getattr(import_module(module), function)(config)
@@ -45,8 +47,10 @@ def build_store(config: Mapping[str, Any]) -> CheckpointStore:
 
 
 def build_own_store(config: Mapping[str, Any]) -> CheckpointStore:
-    """The store that a `storage` object describes, opened with what credentials the environment of
-    this process has. Raises StorageError as `build_store`.
+    """Return the store that a `storage` object describes, for use outside of a trial.
+
+    Stores of buckets use the credentials of this process's environment. A registered type is built
+    as by `build_store`. Raises StorageError as `build_store` does.
     """
     builder = _find_builder(str(config.get("type")))
     if builder is None or str(config.get("type")) in _registered:
@@ -57,16 +61,19 @@ def build_own_store(config: Mapping[str, Any]) -> CheckpointStore:
 
 
 def _find_builder(storage_type: str) -> str | None:
+    """Return the `module:function` that builds the stores of a type. Return None for an unknown
+    type.
+    """
     if storage_type in _registered:
         return _registered[storage_type]
-    # No name leads out of the folder, whatever a specification says.
+    # The pattern prevents names that lead out of the folder.
     module = f"{types.__name__}.{storage_type}"
     is_known = _NAME.fullmatch(storage_type) and find_spec(module) is not None
     return f"{module}:build_store" if is_known else None
 
 
 def _known_types() -> list[str]:
-    # For the error alone: a trial starts without it.
+    # Imported here, because only the error message needs the module.
     from pkgutil import iter_modules
 
     return sorted({*_registered, *(module.name for module in iter_modules(types.__path__))})

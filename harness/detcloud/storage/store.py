@@ -1,4 +1,4 @@
-"""The interface of a checkpoint store: its four operations, its errors and its keys."""
+"""The interface of a checkpoint store: four operations, the errors and the keys."""
 
 from __future__ import annotations
 
@@ -12,58 +12,63 @@ from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.errors import DetcloudError
 
-# A disk without room, and a quota or a limit on files that is reached.
+# A full disk, a reached quota, and a reached limit on the size of files.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StorageError(DetcloudError):
-    """A checkpoint store refused a request, for good, or failed."""
+    """Raised if a checkpoint store refuses a request permanently, or fails."""
 
 
 class KeyExists(StorageError):
-    """A file is stored under the key already; nothing in a store is ever overwritten."""
+    """Raised if a file is stored under the key already. Stores never overwrite a file."""
 
 
 class KeyNotFound(StorageError):
-    """No file is stored under the key."""
+    """Raised if no file is stored under the key."""
 
 
 class CheckpointStore(Protocol):
     """Files under keys like `1/4/2/UUID/state_dict.pth`.
 
-    Every method raises StorageError for a key that `checked_key` refuses and when the store fails.
-    The store itself repeats what may pass (a throttle, a lost connection).
+    Every method raises StorageError for a key that `checked_key` refuses, and if the store fails.
+    The store itself repeats requests after temporary failures, such as a throttle or a lost
+    connection.
     """
 
     @property
     def root(self) -> Path | None:
-        """The folder of this machine's file system that holds the files, None without one.
+        """The folder of this machine that contains the files. None for a store that is no folder.
 
-        Event files for TensorBoard are kept in it.
+        Event files for TensorBoard are written into this folder.
         """
 
     def put(self, key: str, source: Path) -> None:
-        """Store a file whole or not at all: a reader never sees a part of it.
+        """Store the file `source` completely or not at all. Readers never see a part of a file.
 
-        On return it is durable. Raises KeyExists where the key exists, even with the same
-        bytes, so of several writers exactly one succeeds.
+        After the return, the file is durable. Raises KeyExists if the key exists, even with equal
+        content; of several concurrent writers exactly one succeeds.
         """
 
     def get(self, key: str, destination: Path) -> None:
-        """Copy a file to `destination`, whose folder exists. Raises KeyNotFound."""
+        """Copy a file to `destination`, in an existing folder. Raises KeyNotFound for a missing
+        file.
+        """
 
     def list(self, prefix: str) -> dict[str, int]:
-        """The size in bytes of every key that is `prefix` or lies below it; empty for none."""
+        """Return the size in bytes of every file whose key is `prefix` or lies below `prefix`.
+
+        Return an empty dict if no file exists.
+        """
 
     def delete(self, key: str) -> None:
-        """Remove a file; one that is gone already is no error, so a repeat is harmless."""
+        """Delete a file. A missing file is no error, so a deletion may be repeated."""
 
 
 def checked_key(key: str) -> str:
-    """The key itself, if no store and no file system can take it for a way out of its folder, and
-    every machine can read the file back under its name.
+    """Return the key, after a check that every store and machine can use the key as a path.
 
-    Raises StorageError for any other, by the rules of the names in archives.
+    Raises StorageError for any other key. The rules are those for names in archives.
     """
     try:
         check_name(key)
@@ -76,7 +81,7 @@ def checked_key(key: str) -> str:
 
 @contextmanager
 def translate_errors(action: str) -> Iterator[None]:
-    """Turn the OSError of a disk or a bucket into a StorageError that names the action."""
+    """Raise StorageError, with a message that names `action`, for an OSError in the block."""
     try:
         yield
     except OSError as error:

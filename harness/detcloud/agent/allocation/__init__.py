@@ -1,1 +1,1 @@
-"""One allocation on this node: its state, its directory, and the reports and log of its trial."""
+"""An allocation on this node: state, directory, reports and log."""

@@ -1,4 +1,4 @@
-"""The agent's own report file of one allocation, outside the trial's reach."""
+"""The agent's own report file of an allocation."""
 
 from __future__ import annotations
 
@@ -16,36 +16,44 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# More than an agent ever writes of one allocation.
+# More than an agent ever writes for an allocation.
 REPORT_BYTES_MAX = 16 << 20
 
 
 class AgentReport:
-    """The agent's report file of one allocation: appended to, one write per line.
+    """The agent's report file of an allocation, to which each record is appended as a line.
 
-    It lies in a folder that a trial which runs as the agent's own user can reach. What is there
-    that this agent has not written is replaced by what it has.
+    The constructor reads an existing file. From then on the content in memory is authoritative. A
+    trial that runs as the agent's user can change the file; the next append then rewrites a file
+    of another size.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._content = read_regular_file(path, REPORT_BYTES_MAX) or b""
-        # A crash may have left half a line, to which the next one must not be glued.
+        # A crash may have left half a line, so that the next record must start on a new line.
         self._torn = bool(self._content) and not self._content.endswith(b"\n")
         self._found = len(self._content)
 
     @property
     def size(self) -> int:
-        """Bytes of the report."""
+        """The number of bytes of the report."""
         return len(self._content)
 
     def append(self, kind: str, **fields: object) -> None:
-        """Append one record with the present time."""
+        """Append a record of this kind, with the current time and the fields.
+
+        Raise OSError if the disk is full or the file cannot be written. Nothing is appended then.
+        """
         record = {"kind": kind, "time_ms": time.time_ns() // 1_000_000, **fields}
         self._write(json.dumps(record).encode() + b"\n")
 
     def remove_from(self, kind: str) -> None:
-        """Remove the first record of a kind, and all behind it: somebody else has written them."""
+        """Remove the first record of a kind and all later records.
+
+        Do nothing if no record is of the kind. The file changes with the next append. Used for
+        records that another program has written.
+        """
         end = 0
         for raw in self._content.splitlines(keepends=True):
             if (parse_json_object(raw) or {}).get("kind") == kind:
@@ -54,9 +62,11 @@ class AgentReport:
             end += len(raw)
 
     def make_room(self, acked: int) -> None:
-        """Make room for what the cluster has of the report and this machine has lost, as when its
-        power failed: records since then would seem to be known. Only the first call, with the first
-        offset that the cluster tells, has an effect.
+        """Insert blanks for records that the cluster has acknowledged but this machine has lost.
+
+        A power failure may lose records. Without the blanks, the cluster would take new records for
+        known ones. `acked` is the cluster's offset. Only the first call has an effect, and only if
+        the offset is beyond the end of the file that the constructor read.
         """
         missing, self._found = acked - self._found, sys.maxsize
         if missing > 0:
@@ -66,12 +76,12 @@ class AgentReport:
             )
 
     def records(self) -> list[dict[str, Any]]:
-        """All readable records, for an agent that takes over from another."""
+        """Return all records in order. Skip lines that are no JSON objects."""
         records = (parse_json_object(line) for line in self._content.split(b"\n"))
         return [record for record in records if record is not None]
 
     def lines(self, offset: int) -> list[ReportLine]:
-        """The records after the byte offset."""
+        """Return the complete lines after the byte offset. A malformed line becomes a warning."""
         lines = []
         for raw in self._content[offset:].split(b"\n")[:-1]:
             offset += len(raw) + 1
@@ -79,7 +89,10 @@ class AgentReport:
         return lines
 
     def _write(self, line: bytes) -> None:
-        """Append a whole line or, with OSError for a full disk, nothing."""
+        """Append a whole line. Raise OSError, and append nothing, if the disk is full.
+
+        Rewrite the whole file if its size differs from the content in memory.
+        """
         content = b"\n" + line if self._torn else line
         descriptor = self._open()
         try:
@@ -96,8 +109,10 @@ class AgentReport:
         self._torn = False
 
     def _open(self) -> int:
-        """Open the file for appending, in a folder made again where it was removed, and without
-        what else was put in its place.
+        """Open the file for appending, and return the descriptor.
+
+        Create the folder and the file if they are missing. Delete a link, folder or special file in
+        the file's place. Raise OSError if the file cannot be opened.
         """
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.is_symlink() or (self._path.exists() and not self._path.is_file()):

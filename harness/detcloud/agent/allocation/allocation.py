@@ -1,8 +1,7 @@
-"""One allocation on this node: its directory, its process and what the cluster knows of both.
+"""An allocation on this node: directory, processes and the cluster's acknowledgements.
 
-Three threads share it: the session's applies directives, kills and packs; the watching one polls;
-the launch has its own, since fetching model code may take minutes. One lock guards the shared
-state, and nothing slow happens under it.
+Three threads share an allocation. The session's thread applies directives, kills and packs. The
+watching thread polls. The launch has a thread, since fetching model code may take minutes.
 """
 
 from __future__ import annotations
@@ -10,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.allocation import limits
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.allocation.directive_merge import merge_notice
 from detcloud.agent.allocation.end_backlog import EndBacklog
+from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
+from detcloud.agent.allocation.scan_result import ScanResult
 from detcloud.agent.allocation.trial_log import (
     KILLED_LOG_BYTES_MAX,
     LOG_NOTICES_BYTES_MAX,
@@ -37,29 +40,17 @@ from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Statu
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from detcloud.agent.allocation.directory import AllocationDirectory
 
-GRACE_MS = 15_000
-LINES_PER_SECOND = 1000.0
-LINES_BURST = 5000.0
-SCAN_BYTES = 64 * 1024
-# Notices in a trial's log of lines that are not passed on, from one agent's process.
-WARNINGS_MAX = 10
 ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 
 
-@dataclass(frozen=True, slots=True)
-class ScanResult:
-    """The new output of an allocation: something urgent, or something that may wait a little."""
-
-    has_urgent: bool = False
-    has_deferrable: bool = False
-
-
 class Allocation:
-    """The state machine PULLING -> STARTING -> RUNNING -> exited, each step reported once."""
+    """An allocation, which passes through PULLING, STARTING, RUNNING and exited, in this order.
+    Each state is reported once. `has_priority`: whether an unsent exit or checkpoint waits.
+    """
 
     def __init__(
         self,
@@ -69,7 +60,7 @@ class Allocation:
     ) -> None:
         self.directory = directory
         self.allocation = directory.allocation
-        # None until an answer says what the cluster has; nothing may be sent before.
+        # The acknowledged offsets by writer. While the offsets are unknown, nothing is sent.
         self.acked: dict[str, int] | None = None
         self.log_acked = 0
         self.has_priority = False
@@ -79,28 +70,33 @@ class Allocation:
         self._lock = threading.RLock()
         self._states: list[str] = []
         self._exited = False
-        # True until the launch is over, so that a trial that is starting is not taken for lost.
+        # True until the launch is over, so that a starting trial does not count as lost.
         self._launching = True
         self._kill_grace_ms: int | None = None
-        # What the full disk could not take; it is written as soon as there is room.
+        self._kill_saves = False
+        # Whether a full disk prevented a write, which `poll` repeats.
         self._kill_unwritten = False
         self._directives_unwritten = False
         self._failure: tuple[str, str] | None = None
         self._directives: dict[str, Any] = {"revision": -1}
         self._notice: Notice | None = None
+        # The stop that a kill requests. Unlike a notice, a stop announces no end of the machine.
+        self._stop: Notice | None = None
         self._scanned: dict[str, int] = {}
         self._log_scanned = 0
         self._log_marks = LogMarks()
         self._agent_report_scanned = 0
-        self._allowance = LINES_BURST
+        self._allowance = limits.LINES_BURST
         self._allowance_at = time.monotonic()
+        self._scan_from = "0"
+        self._look_bytes = float(limits.LOOK_BYTES_BURST)
+        self._look_at = time.monotonic()
         self._log_refused_to = 0
         self._refused: set[tuple[str, int]] = set()
-        # Up to where in each report file the trial was told what is not passed on.
+        # The offset in each report file up to which the trial's log has warnings.
         self._warned: dict[str, int] = {}
         self._warnings = 0
         self._in_gang: bool | None = None
-        # What is still sent of the reports, and up to where of the log, once the trial has ended.
         self._end_backlog: EndBacklog | None = None
         self._is_backlog_of_kill = False
         self._log_bytes_max = log_bytes_max + LOG_NOTICES_BYTES_MAX
@@ -113,7 +109,7 @@ class Allocation:
         runtime: ContainerRuntime,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> Allocation:
-        """The allocation of an earlier agent, in the state that its records tell."""
+        """Restore an earlier agent's allocation from the stored records and directives."""
         allocation = cls(directory, runtime, log_bytes_max)
         allocation._launching = False
         allocation._read_records()
@@ -124,8 +120,8 @@ class Allocation:
         return allocation
 
     def verify_end(self) -> bool:
-        """Take back an end that the records tell of a trial that runs, which only somebody else can
-        have written; whether there was one. Called once, of what was adopted.
+        """Remove a recorded exit if the trial still runs, and return whether this was necessary.
+        Only another program can have written such a record. Called once after `adopt`.
         """
         with self._lock:
             if not self._exited or self._runtime.poll(self.directory.agent).phase not in ALIVE:
@@ -136,7 +132,7 @@ class Allocation:
 
     @property
     def is_active(self) -> bool:
-        """Whether no exit is recorded yet."""
+        """Whether no exit of the trial is recorded yet."""
         return not self._exited
 
     @property
@@ -145,11 +141,14 @@ class Allocation:
         return self._kill_grace_ms is None
 
     def is_acknowledged(self) -> bool:
-        """Whether the cluster has acknowledged the agent's last record."""
+        """Whether the cluster has acknowledged the agent's last record of the allocation."""
         return (self.acked or {}).get("agent", 0) >= self._agent_report.size
 
     def launch(self, prepare: Callable[[], Callable[[], None]]) -> None:
-        """Run `prepare` (fetch, lay out), then the start that it returns, unless killed before."""
+        """Run `prepare`, then the start function that `prepare` returns. Record both states.
+        If a kill was requested meanwhile, record a killed exit and start nothing. After an
+        exception, record a failed start. The reason is `errored` for LaunchImpossible. Never raise.
+        """
         try:
             self._enter_state("PULLING")
             start = prepare()
@@ -159,20 +158,18 @@ class Allocation:
                     start()
                 else:
                     self._write_exit(Status(Phase.ENDED, killed=True))
-                # Under the lock: a kill comes either before this and is seen above, or after it.
+                # Under the lock, so that a kill is either seen above or reaches a started trial.
                 self._launching = False
         except Exception as error:
-            # An impossible request is the trial's own failure; the rest is the machine's.
+            # An impossible request is the trial's own failure, anything else is the machine's.
             reason = "errored" if isinstance(error, LaunchImpossible) else "start_failed"
             reason = reason if self._kill_grace_ms is None else "killed"
-            # Without room for the record, `poll` repeats it.
             with contextlib.suppress(OSError):
                 self.record_failure(reason, f"the trial could not be started: {error}")
 
     def record_failure(self, reason: str, message: str) -> None:
-        """Record the exit of a trial that never ran here.
-
-        Raises OSError where there is no room for the record; `poll` writes it when there is.
+        """Record the exit of a trial that never ran here. Only the first reason and message count.
+        Raise OSError if the record cannot be written. `poll` then repeats the write.
         """
         with self._lock:
             self._failure = self._failure or (reason, message)
@@ -180,14 +177,13 @@ class Allocation:
             self._write_failure()
 
     def record_environment(self, facts: Mapping[str, str]) -> None:
-        """Record facts of where the trial runs, in addition to the trial's own report."""
+        """Append an `environment` record with facts about the trial's place. May raise OSError."""
         with self._lock:
             self._agent_report.append("environment", **facts)
 
     def apply_directives(self, directives: dict[str, Any]) -> None:
-        """Apply the cluster's directives unless they are outdated; the machine's notice stays in.
-
-        `notify`, `kill` and this raise OSError where there is no room; `poll` repeats it.
+        """Write the cluster's directives, merged with the machine's notice, for the trial.
+        Ignore an older revision or equal directives. After an OSError, `poll` repeats the write.
         """
         with self._lock:
             if int(directives.get("revision", 0)) < int(self._directives.get("revision", -1)):
@@ -197,28 +193,34 @@ class Allocation:
                 self._write_directives()
 
     def notify(self, notice: Notice) -> None:
-        """Tell the trial when its machine ends."""
+        """Write the machine's notice into an active trial's directives. OSError if this fails."""
         with self._lock:
             if not self._exited and notice != self._notice:
                 self._notice = notice
                 self._write_directives()
 
-    def kill(self, grace_ms: int) -> None:
-        """End the trial, now or as soon as it would start; repeats may only shorten the grace."""
+    def kill(
+        self, grace_ms: int, *, saves: bool = False, reason: str = "the trial is stopped"
+    ) -> None:
+        """Stop the trial within `grace_ms`, first by directives, then by the runtime.
+        A trial that has not started never starts. An ended trial sends fewer reports. Repeated
+        calls can only shorten the grace. With `saves`, the trial saves a checkpoint during the
+        grace. Raise OSError if a write fails; `poll` then repeats the write.
+        """
         with self._lock:
             if self._kill_grace_ms is None or grace_ms < self._kill_grace_ms:
-                # Also of one that has ended: its backlog is cut shorter.
-                self._kill_grace_ms = grace_ms
+                self._kill_grace_ms, self._kill_saves = grace_ms, saves
                 if not self._launching and not self._exited:
-                    self._request_kill(grace_ms)
+                    try:
+                        self._direct_stop(Notice(time.time_ns() // 1_000_000 + grace_ms, reason))
+                    finally:
+                        self._request_kill(grace_ms)
 
     def poll(self) -> None:
-        """Record what changed with the process, and what could not be recorded before.
-
-        Raises OSError where there is no room; nothing is lost.
+        """Record changes of the process's state, and repeat failed writes. Do nothing during the
+        launch or after the exit. Raise OSError if a write fails; a later call repeats the write.
         """
         if self._launching:
-            # The lock may be held until the trial has started.
             return
         with self._lock:
             if self._exited:
@@ -226,8 +228,7 @@ class Allocation:
             if self._failure is not None:
                 self._write_failure()
                 return
-            # What cannot be written, for want of room or of a folder that the trial removed, holds
-            # up neither the kill nor the news of its end.
+            # A failing write must delay neither the kill nor the record of the end.
             try:
                 if self._kill_unwritten and self._kill_grace_ms is not None:
                     self._request_kill(self._kill_grace_ms)
@@ -239,29 +240,54 @@ class Allocation:
                         self._write_directives()
 
     def scan_output(self) -> ScanResult:
-        """Look for reports and log written since the last scan, by the trial or by the agent."""
+        """Search for reports and log output written since the last scan. Update `has_priority`."""
         urgent = self._agent_report.size > self._agent_report_scanned
         self._agent_report_scanned = self._agent_report.size
         self.has_priority = self.has_priority or (urgent and self._exited)
         deferrable = False
-        for writer in self._reader.writers():
-            offset = self._scanned.get(writer, (self.acked or {}).get(writer, 0))
-            lines = self._reader.read_lines(writer, offset, SCAN_BYTES)
-            if lines:
-                self._scanned[writer] = lines[-1].offset
-                deferrable = True
-                urgent = urgent or any(line.is_urgent for line in lines)
-                self.has_priority = self.has_priority or any(
-                    x.kind in PRIORITY_KINDS for x in lines
-                )
+        for writer, lines in self._scan_writers():
+            self._scanned[writer] = lines[-1].offset
+            deferrable = True
+            urgent = urgent or any(line.is_urgent for line in lines)
+            self.has_priority = self.has_priority or any(x.kind in PRIORITY_KINDS for x in lines)
         size = log_size(self.directory.log)
         deferrable = deferrable or size > self._log_scanned
         self._log_scanned = size
         self._log_marks.record_size(size)
         return ScanResult(urgent, deferrable)
 
+    def _scan_writers(self) -> Iterator[tuple[str, list[ReportLine]]]:
+        """Yield each writer with its new lines, until SCANNED_BYTES_MAX bytes are read.
+        The next scan begins with the first writer that was not reached.
+        """
+        writers = self._reader.writers()
+        first = bisect_left(writers, int(self._scan_from), key=int)
+        scanned = 0
+        for writer in [*writers[first:], *writers[:first]]:
+            self._scan_from = writer
+            if scanned >= limits.SCANNED_BYTES_MAX:
+                return
+            offset = self._scanned.get(writer, (self.acked or {}).get(writer, 0))
+            if lines := self._read_running(writer, offset, limits.SCAN_BYTES):
+                scanned += sum(len(line.raw) for line in lines)
+                yield writer, lines
+        self._scan_from = "0"
+
+    def _read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
+        """Read lines of a running trial. The search for ends of too long lines is rate-limited."""
+        now = time.monotonic()
+        refill = (now - self._look_at) * limits.LOOK_BYTES_PER_SECOND
+        self._look_bytes = min(limits.LOOK_BYTES_BURST, self._look_bytes + refill)
+        self._look_at = now
+        before = self._reader.skipped_bytes
+        lines = self._reader.read_lines(
+            writer, offset, bytes_max, look_bytes_max=max(0, int(self._look_bytes))
+        )
+        self._look_bytes -= self._reader.skipped_bytes - before
+        return lines
+
     def acknowledge(self, acked: dict[str, int], log_acked: int) -> None:
-        """Take over the offsets that the cluster has, also where they are less than before."""
+        """Set the acknowledged offsets by writer and of the log, even if lower than before."""
         self.acked = acked
         self.log_acked = log_acked
         with self._lock:
@@ -269,24 +295,27 @@ class Allocation:
         self._log_marks.discard_before(log_acked)
 
     def charge_lines(self, lines: int) -> None:
-        """Count lines against the limit of a thousand a second with bursts of five thousand."""
+        """Charge sent lines to the limit of 1000 lines per second, with bursts of 5000 lines."""
         now = time.monotonic()
-        refill = (now - self._allowance_at) * LINES_PER_SECOND
-        self._allowance = min(LINES_BURST, self._allowance + refill) - lines
+        refill = (now - self._allowance_at) * limits.LINES_PER_SECOND
+        self._allowance = min(limits.LINES_BURST, self._allowance + refill) - lines
         self._allowance_at = now
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the allocation has to wait because it reported too many lines."""
+        """Whether the allocation must wait because too many lines were sent."""
         self.charge_lines(0)
         return self._allowance < 0
 
     def writers(self) -> list[str]:
-        """The writers of reports: the agent, then the ranks."""
+        """Return the writers of reports: `agent`, then the ranks in ascending order."""
         return ["agent", *self._reader.writers()]
 
     def lines(self, writer: str, after: int | None, bytes_max: int) -> list[ReportLine]:
-        """Report lines after that offset, after the acknowledged one with None."""
+        """Return a writer's lines after the offset `after`, by default the acknowledged offset.
+        For a rank, return about `bytes_max` bytes. Refused lines are replaced by warnings, which
+        the trial's log shows once. An ended trial's lines are limited by its backlog.
+        """
         offset = (self.acked or {}).get(writer, 0) if after is None else after
         if writer == "agent":
             lines = self._agent_report.lines(offset)
@@ -294,7 +323,7 @@ class Allocation:
             if self._exited:
                 lines = self._backlog_of_end().lines(writer, offset, bytes_max)
             else:
-                lines = self._reader.read_lines(writer, offset, bytes_max)
+                lines = self._read_running(writer, offset, bytes_max)
             self._warn_of_lines(writer, lines)
         return [
             warning_line(line.offset, "the cluster refused a line")
@@ -304,7 +333,7 @@ class Allocation:
         ]
 
     def replace_refused(self, writer: str, offset: int) -> None:
-        """Replace the refused part that ends at `offset` by a warning or, in a log, by `?`."""
+        """Send a warning, or `?` in the log, in place of the refused part that ends at `offset`."""
         if writer == "log":
             self._log_refused_to = offset
         elif (writer, offset) not in self._refused and writer != "agent":
@@ -312,7 +341,9 @@ class Allocation:
         self._refused.add((writer, offset))
 
     def read_log(self, bytes_max: int) -> tuple[int, str, bool]:
-        """The first unacknowledged byte's offset, text from there, whether more follows."""
+        """Read at most `bytes_max` bytes of the log after the acknowledged offset.
+        Return the acknowledged offset, the text, and whether more text follows.
+        """
         offset = self.log_acked
         if offset < self._log_refused_to:
             return offset, "?" * min(bytes_max, self._log_refused_to - offset), True
@@ -329,11 +360,11 @@ class Allocation:
         return offset, text, following
 
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The marks of bytes `start` to `end` of the log: (offset, epoch ms when first seen)."""
+        """Return the marks of log bytes `start` to `end`: offset, epoch milliseconds first seen."""
         return self._log_marks.marks_between(start, end)
 
     def _backlog_of_end(self) -> EndBacklog:
-        """The ended trial's reports that are sent; fewer, once somebody has killed it."""
+        """Return the ended trial's backlog of reports. A kill recomputes it with lower limits."""
         killed = self._kill_grace_ms is not None
         if self._end_backlog is None or killed > self._is_backlog_of_kill:
             self._is_backlog_of_kill = killed
@@ -344,19 +375,19 @@ class Allocation:
         return self._end_backlog
 
     def _log_limit(self) -> int:
-        """The offset up to which the log is read: a trial can make one of any size."""
+        """Return the offset up to which the log is sent, which a kill lowers after the exit."""
         if self._exited and self._kill_grace_ms is not None and not self._is_log_cut:
             self._is_log_cut = True
             self._log_bytes_max = min(self._log_bytes_max, self.log_acked + KILLED_LOG_BYTES_MAX)
         return self._log_bytes_max
 
     def _log_notice(self, limit: int) -> str:
-        """The text that replaces the log beyond its limit, "" if the log is shorter."""
+        """Return the notice that replaces the log beyond `limit`, or "" for a shorter log."""
         beyond = log_size(self.directory.log) - limit
         return "\n[detcloud] the rest of the log is not forwarded\n" if beyond > 0 else ""
 
     def _warn_of_lines(self, writer: str, lines: list[ReportLine]) -> None:
-        """Tell the trial in its log, once, which of its lines are not passed on."""
+        """Write each line's warning to the trial's log once."""
         before = self._warned.get(writer, 0)
         for line in lines:
             if line.warning and line.offset > before:
@@ -366,27 +397,28 @@ class Allocation:
     def _warn(self, writer: str, warning: str) -> None:
         self._warnings += 1
         notices = [f"[detcloud] out/report-{writer}.jsonl: {warning}"]
-        if self._warnings == WARNINGS_MAX:
+        if self._warnings == limits.WARNINGS_MAX:
             notices.append("[detcloud] further skipped lines are not reported here")
-        if self._warnings <= WARNINGS_MAX:
-            # A log that cannot be written has no room, or is what the trial made of it.
+        if self._warnings <= limits.WARNINGS_MAX:
             with contextlib.suppress(OSError):
                 self.directory.write_notices(notices)
 
     def _is_log_shared(self) -> bool:
-        """Whether several nodes write one log, in which their lines must not be mixed."""
+        """Whether the trial has several nodes, so that log lines must not be mixed."""
         if self._in_gang is None:
             spec = self.directory.read_spec()
             self._in_gang = spec is not None and int(spec.get("nodes", 1)) > 1
         return self._in_gang
 
     def _read_records(self) -> None:
-        """Take the allocation's states from the agent's own records."""
+        """Restore the allocation's states from the agent's records."""
         records = self._agent_report.records()
         self._states = [str(r.get("state")) for r in records if r.get("kind") == "container"]
         self._exited = any(record.get("kind") == "exited" for record in records)
 
     def _apply_status(self, status: Status) -> None:
+        if status.stop_deadline_ms is not None and status.phase in ALIVE:
+            self._direct_stop(Notice(status.stop_deadline_ms, "the machine stops the trial"))
         if status.phase is Phase.RUNNING:
             self._enter_state("RUNNING")
         elif status.phase is Phase.ENDED:
@@ -395,9 +427,15 @@ class Allocation:
             message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
+    def _direct_stop(self, stop: Notice) -> None:
+        """Write the stop into the trial's directives, unless an earlier stop is written."""
+        if self._stop is None or stop.deadline_ms < self._stop.deadline_ms:
+            self._stop = stop
+            self._write_directives()
+
     def _request_kill(self, grace_ms: int) -> None:
         self._kill_unwritten = True
-        self._runtime.kill(self.directory.agent, grace_ms)
+        self._runtime.kill(self.directory.agent, grace_ms, saves=self._kill_saves)
         self._kill_unwritten = False
 
     def _write_failure(self) -> None:
@@ -421,19 +459,32 @@ class Allocation:
 
     def _write_exit(self, status: Status) -> None:
         if status.stage == "trial":
-            # It may have begun and ended between two polls.
+            # The trial may have begun and ended between two polls.
             self._enter_state("RUNNING")
         exits = [self._reader.last_record(writer, "exit") for writer in self._reader.writers()]
+        tail = log_tail(self.directory.log, LOG_LINES_SHOWN)
         record = exit_record(
             status,
             [report for report in exits if report is not None],
-            log_tail(self.directory.log, LOG_LINES_SHOWN),
+            tail,
             revision=self._revision(),
             notice=self._notice.reason if self._notice else "",
         )
+        if record["reason"] == "errored" and is_lasting_failure(
+            status, tail, has_reports=self._has_reports()
+        ):
+            record["lasting"] = True
         self._agent_report.append("exited", **record)
         self._exited = True
         self._runtime.remove(self.directory.agent)
+
+    def _has_reports(self) -> bool:
+        """Whether the trial has reported anything except its exit."""
+        return any(
+            line.kind != "exit"
+            for writer in self._reader.writers()
+            for line in self._reader.read_lines(writer, 0, limits.SCAN_BYTES)
+        )
 
     def _revision(self) -> int:
         return max(0, int(self._directives.get("revision", 0)))
@@ -442,19 +493,6 @@ class Allocation:
         if int(self._directives.get("revision", -1)) < 0:
             return
         self._directives_unwritten = True
-        self.directory.write_directives(merge_notice(self._directives, self._notice))
+        merged = merge_notice(merge_notice(self._directives, self._stop), self._notice)
+        self.directory.write_directives(merged)
         self._directives_unwritten = False
-
-
-def merge_notice(directives: Mapping[str, Any], notice: Notice | None) -> dict[str, Any]:
-    """The cluster's directives with this machine's notice in them; the earlier deadline counts."""
-    if notice is None:
-        return dict(directives)
-    preempt = directives.get("preempt")
-    deadline = preempt.get("deadline_ms") if isinstance(preempt, dict) else None
-    if isinstance(deadline, int) and deadline <= notice.deadline_ms:
-        return dict(directives)
-    return {
-        **directives,
-        "preempt": {"deadline_ms": notice.deadline_ms, "reason": notice.reason},
-    }

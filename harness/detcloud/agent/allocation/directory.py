@@ -1,11 +1,12 @@
-"""The directory of one allocation: its layout, and how the agent writes it.
+"""The directory of an allocation: layout and access by the agent.
 
     WORK/allocations/ALLOCATION/
       in/ out/         the trial directory: the agent writes in/, the trial out/
       code/ home/      the trial's writable copy of the model code, and its home
       agent/           the agent's records: its report file, the log, the supervisor's files
+    WORK/environments/   installed packages that several runs of trials share
 
-Everything is made with mode 0700.
+All folders are created with mode 0700.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from typing import Any
 from detcloud.shared.files import parse_json_object, read_regular_file, write_atomically
 
 ALLOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-# Larger ones were not written by the agent.
+# The agent never writes larger files.
 INPUT_BYTES_MAX = 16 << 20
 SUBDIRECTORIES = ("in", "out", "code", "home", "agent")
 
 
 class AllocationDirectory:
-    """The paths and files of one allocation. ValueError for an id that is no plain name.
+    """The paths and files of an allocation. Constructing an object creates no files.
 
-    The trial's own files are given to `owner`, if there is one.
+    Args:
+        allocations: the folder of all allocations.
+        allocation: the allocation's id.
+        owner: the user and group ids of the trial's files. None for the agent's user.
+
+    Raises:
+        ValueError: the id is not of the form ALLOCATION_NAME.
     """
 
     def __init__(
@@ -46,16 +53,22 @@ class AllocationDirectory:
         self.agent = self.path / "agent"
         self.log = self.agent / "trial.log"
         self.report = self.agent / "report-agent.jsonl"
+        self.overlay = self.home / ".python"
+        self.environments = allocations.parent / "environments"
 
     def create(self) -> None:
-        """Make the directories; those that exist are kept."""
+        """Create the folders and an empty log. Existing folders and files are kept."""
         for name in SUBDIRECTORIES:
             (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.home / "tmp").mkdir(mode=0o700, exist_ok=True)
         self.log.touch(mode=0o600)
 
     def change_owner(self) -> None:
-        """Make the trial's user the owner of everything except the agent's records."""
+        """Make `owner` the owner of the log and of the trial's folders with all entries.
+
+        The agent's records keep their owner. Do nothing if `owner` is None. Raise OSError if the
+        owner of an entry cannot be changed.
+        """
         if self.owner is None:
             return
         os.chown(self.log, *self.owner, follow_symlinks=False)
@@ -66,15 +79,19 @@ class AllocationDirectory:
                     os.chown(Path(folder, name), *self.owner, follow_symlinks=False)
 
     def write_spec(self, spec: dict[str, Any]) -> None:
-        """Write in/spec.json, read-only."""
+        """Replace in/spec.json atomically by a read-only file that belongs to `owner`."""
         write_atomically(self.inputs / "spec.json", spec, mode=0o400, owner=self.owner)
 
     def read_spec(self) -> dict[str, Any] | None:
-        """The contents of in/spec.json, None without it."""
+        """Read in/spec.json. Return None if the file is missing, unreadable or no JSON object."""
         return self._read_input("spec.json")
 
     def write_directives(self, directives: dict[str, Any]) -> None:
-        """Replace in/directives.json, in a folder made again where the trial removed it."""
+        """Replace in/directives.json atomically by a read-only file that belongs to `owner`.
+
+        Create the folder again if the trial removed it. Raise OSError if the file cannot be
+        written.
+        """
         path = self.inputs / "directives.json"
         if not self.inputs.is_dir() and self.path.is_dir():
             self.inputs.mkdir(mode=0o700)
@@ -83,7 +100,7 @@ class AllocationDirectory:
         write_atomically(path, directives, mode=0o400, owner=self.owner)
 
     def read_directives(self) -> dict[str, Any] | None:
-        """The contents of in/directives.json, None before it was written."""
+        """Read in/directives.json. Return None if the file is missing or no JSON object."""
         return self._read_input("directives.json")
 
     def _read_input(self, name: str) -> dict[str, Any] | None:
@@ -91,9 +108,10 @@ class AllocationDirectory:
         return None if content is None else parse_json_object(content)
 
     def write_notices(self, notices: list[str]) -> None:
-        """Append lines for the trial's user to its log; OSError where that is not possible.
+        """Append lines to the trial's log, starting on a new line.
 
-        The trial may run and have put anything in the log's place.
+        Raise OSError if the log cannot be written, for example because the trial has replaced it by
+        a link or a pipe.
         """
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(self.log, flags)
@@ -109,7 +127,10 @@ class AllocationDirectory:
             os.close(descriptor)
 
     def discard(self, trash: Path) -> Path:
-        """Move the directory into `trash` at once, to be deleted later; its new path."""
+        """Move the whole directory into the folder `trash`, and return the new path.
+
+        The caller deletes the moved directory. Raise OSError if the directory cannot be moved.
+        """
         discarded = trash / f"{self.allocation}-{os.urandom(8).hex()}"
         self.path.rename(discarded)
         return discarded

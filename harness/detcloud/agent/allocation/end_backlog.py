@@ -1,9 +1,9 @@
-"""The reports of an ended trial that are still sent: a bounded number of them.
+"""The limited backlog of reports that the agent still sends after a trial's end.
 
-The news of an end follows all else that the trial wrote, so a trial with a long backlog would keep
-its slot for minutes after its end. Of what was not sent by then a number of lines is sent, the
-oldest ones, and from all others those that say what can be lost: checkpoints and validations. A
-warning takes the place of the last line that is left out.
+The exit is sent after all other reports, so a trial with a long backlog would keep its slots for
+minutes after its end. The agent therefore sends only a limited number of the oldest unsent lines.
+From the later lines, the agent sends the important ones: checkpoints and validations. A warning
+replaces the last omitted line.
 """
 
 from __future__ import annotations
@@ -25,33 +25,43 @@ from detcloud.agent.allocation.trial_reports import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A minute of the thousand lines a second that an agent sends of a trial.
+# The agent sends at most 1000 lines per second of a trial, so this takes a minute.
 ENDED_LINES_MAX = 60_000
 ENDED_BYTES_MAX = 64 << 20
-# Somebody waits for the slot.
+# Lower limits after a kill, because another trial waits for the slots.
 KILLED_LINES_MAX = 10_000
 KILLED_BYTES_MAX = 8 << 20
-# Lines about checkpoints and validations beyond those.
+# Limits on further lines about checkpoints and validations.
 KEPT_LINES_MAX = 5_000
 KEPT_BYTES_MAX = 8 << 20
-# Bytes in which those are searched for.
+# Limit on the bytes that are searched for such lines.
 SEARCHED_BYTES_MAX = 64 << 20
 KEPT_WORDS = (b"checkpoint", b"exit", b"validation")
 
 
 @dataclass
 class _WriterBacklog:
-    """All lines up to the offset `whole_to`, then those in `kept`: (offset, JSON text)."""
+    """The lines of a writer that are still sent."""
 
     whole_to: int
+    """The offset up to which all lines are sent."""
     kept: list[tuple[int, bytes]] = field(default_factory=list)
+    """The offset and JSON text of each further line to send, by offset."""
     left_out: int = 0
+    """The number of omitted lines."""
     left_out_to: int = 0
+    """The offset after the last omitted line."""
     is_unread: bool = False
+    """Whether bytes remain that were not searched for important lines."""
 
 
 class EndBacklog:
-    """The lines of an ended trial that are still sent, by writer; `left_out` counts the others."""
+    """The lines of an ended trial that are still sent, by writer.
+
+    The constructor reads the report files from the acknowledged offsets `acked` on. With `killed`,
+    lower limits apply. `left_out` is the number of omitted lines of all writers. `is_unread` is
+    whether further bytes were not even searched.
+    """
 
     def __init__(
         self, reader: ReportReader, acked: Mapping[str, int], *, killed: bool = False
@@ -70,11 +80,14 @@ class EndBacklog:
 
     @property
     def notice(self) -> str:
-        """A sentence that says how much is left out, "" where nothing is."""
+        """A sentence for the trial's log with the number of omitted lines, or "" without any."""
         return self._describe(self.left_out, is_unread=self.is_unread)
 
     def lines(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
-        """The lines after the offset that are to be sent, about `bytes_max` bytes of them."""
+        """Return the writer's next lines to send after the offset, about `bytes_max` bytes.
+
+        Return an empty list for an unknown writer or after the last line.
+        """
         backlog = self._backlogs.get(writer)
         if backlog is None:
             return []
@@ -107,7 +120,7 @@ class EndBacklog:
             self._searched_bytes_left -= min(end - offset, LOOK_BYTES_MAX)
             offset = end
         else:
-            backlog.is_unread = bool(self._reader.read_lines(writer, offset))
+            backlog.is_unread = self._reader.has_more(writer, offset)
         if backlog.left_out:
             notice = self._describe(backlog.left_out, is_unread=backlog.is_unread)
             warning = (backlog.left_out_to, warning_line(0, notice).raw)
@@ -115,22 +128,30 @@ class EndBacklog:
         return backlog
 
     def _end_of_whole(self, writer: str, offset: int) -> int:
-        """The offset after the last line that is sent whatever it says."""
+        """Return the offset after the last line of the writer's part that is sent completely.
+
+        Subtract the lines and bytes from the limits of all writers. A skipped line counts with all
+        bytes that were read, so that a file of skipped lines takes no longer than other files.
+        """
         while self._lines_left > 0 and self._bytes_left > 0:
             lines = self._reader.read_lines(writer, offset, SCAN_BYTES)
             if not lines:
                 break
             for line in lines:
-                if self._lines_left <= 0 or self._bytes_left < len(line.raw):
+                size = min(line.offset - offset, LOOK_BYTES_MAX)
+                if self._lines_left <= 0 or self._bytes_left < size:
                     self._lines_left = 0
                     return offset
                 self._lines_left -= 1
-                self._bytes_left -= len(line.raw)
+                self._bytes_left -= size
                 offset = line.offset
         return offset
 
     def _keep(self, line: ReportLine) -> bool:
-        """Whether the line is sent beyond the others, and is counted."""
+        """Whether the line is an important line to send, and fits into the limits.
+
+        If so, subtract the line from the limits.
+        """
         is_validation = line.kind == "metrics" and line.is_urgent
         if line.kind not in PRIORITY_KINDS and not is_validation:
             return False
@@ -151,7 +172,7 @@ class EndBacklog:
 
 
 def _last_left_out(kept: list[tuple[int, bytes]], end: int) -> int:
-    """The offset after the last line up to `end` that is not among the kept ones."""
+    """Return the offset after the last line up to `end` that is not in `kept`."""
     for kept_end, raw in reversed(kept):
         if kept_end != end:
             break

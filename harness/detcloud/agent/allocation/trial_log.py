@@ -1,4 +1,4 @@
-"""A trial's log, read as text whose UTF-8 length is the number of bytes it stands for."""
+"""Reading a trial's log as text. The UTF-8 length of the text equals the number of bytes read."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_BYTES = 16 * 1024
-# More than a supervisor adds in notices to a log that has reached its limit.
+# An allowance for the supervisor's notices and the output's end, which exceed the log's limit.
 LOG_NOTICES_BYTES_MAX = 1 << 20
-# Of a killed trial's log this much is still sent: somebody waits for the slot.
+# The limit on the log that is still sent after a kill, because another trial waits for the slots.
 KILLED_LOG_BYTES_MAX = 16 << 20
-# Where a log has so many bytes of nothing it is no text that follows: a trial makes a hole of any
-# size in no time.
+# A log with this number of zero bytes in sequence ends there. A trial can create a hole of any size
+# at no cost.
 NULS_MAX = 64 * 1024
 MARK_MS = 250
 MARKS_MAX = 4096
-# The marks of one piece of a log, so that a long outage makes no long list.
+# The limit on the marks of a piece of log, which matters after a long outage.
 MARKS_SENT_MAX = 500
 
 
 def _decode_as_question_marks(error: UnicodeError) -> tuple[str, int]:
-    """Decode each invalid byte as `?`: the cluster adds encoded lengths to get the next offset."""
+    """Decode each invalid byte as `?`, an error handler that preserves the encoded length.
+
+    The cluster adds encoded lengths to compute the next offset. Return the replacement and the
+    position after the invalid bytes. Raise an error that is no UnicodeDecodeError.
+    """
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "?" * (error.end - error.start), error.end
@@ -37,9 +41,10 @@ codecs.register_error("detcloud.question", _decode_as_question_marks)
 
 
 class LogMarks:
-    """The times at which bytes of a log were first seen, as marks (offset, epoch ms).
+    """The times at which bytes of a log were first seen.
 
-    There is at most one mark each 250 ms, and fewer where none was sent for a long time.
+    A mark is an offset and the time, in epoch milliseconds, when the byte at the offset was first
+    seen. At most one mark is stored for each 250 ms, and at most MARKS_MAX in total.
     """
 
     def __init__(self) -> None:
@@ -47,7 +52,10 @@ class LogMarks:
         self._size = 0
 
     def record_size(self, size: int, time_ms: int | None = None) -> None:
-        """Note that the log has `size` bytes now, or at that epoch time."""
+        """Record that the log has `size` bytes at `time_ms` (epoch milliseconds, by default now).
+
+        Do nothing unless the size has grown.
+        """
         if size <= self._size:
             return
         now_ms = time.time_ns() // 1_000_000 if time_ms is None else time_ms
@@ -58,22 +66,26 @@ class LogMarks:
             self._marks = _thin_out(self._marks, MARKS_MAX // 2)
 
     def marks_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The marks of bytes `start` to `end`, from the last one at or before `start` on."""
+        """Return the marks of the bytes from `start` to before `end`, at most MARKS_SENT_MAX.
+
+        The first mark is the last one at or before `start`, if any.
+        """
         first = max(0, bisect_right(self._marks, start, key=_offset) - 1)
         last = bisect_right(self._marks, end - 1, key=_offset)
         return _thin_out(self._marks[first:last], MARKS_SENT_MAX)
 
     def discard_before(self, offset: int) -> None:
-        """Forget the marks of bytes before `offset`."""
+        """Delete the marks of bytes before `offset`, except the last mark at or before `offset`."""
         first = bisect_right(self._marks, offset, key=_offset) - 1
         if first > 0:
             del self._marks[:first]
 
 
 def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
-    """The text from byte `offset` on.
+    """Read at most `bytes_max` bytes of the log from byte `offset` on, as text.
 
-    A character that the end of the file cuts is left out unless the log has `ended`.
+    Invalid bytes become `?`. An incomplete character at the end is left out, unless the log has
+    `ended` and the file ends there. Return "" after the end, or if the log is no regular file.
     """
     content, size = _read_bytes(log, offset, bytes_max)
     last = ended and offset + len(content) >= size
@@ -81,22 +93,25 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
 
 
 def is_hole(log: Path, offset: int) -> bool:
-    """Whether NULS_MAX bytes from `offset` on are all zero."""
-    # Text begins with no zero, so that it is not read for this.
+    """Whether NULS_MAX bytes from `offset` on exist and are all zero."""
+    # A single byte is enough to rule out a hole in ordinary text.
     if _read_bytes(log, offset, 1)[0] != b"\0":
         return False
     return _read_bytes(log, offset, NULS_MAX)[0] == bytes(NULS_MAX)
 
 
 def _read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
-    """The bytes from `offset` on, and the size of the log; nothing if it is not a regular file."""
+    """Return at most `bytes_max` bytes from `offset` on, and the size of the log.
+
+    Return (b"", 0) if the log is missing or no regular file.
+    """
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(log, flags)
     except OSError:
         return b"", 0
     try:
-        # A trial may have put a pipe there, or a folder.
+        # A trial may have replaced the log by a pipe or a folder.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return b"", 0
         return os.pread(descriptor, bytes_max, offset), os.fstat(descriptor).st_size
@@ -105,17 +120,17 @@ def _read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
 
 
 def whole_lines(text: str) -> str:
-    """The text up to its last newline or carriage return."""
+    """Return the text up to the last newline or carriage return. Return "" without either."""
     return text[: max(text.rfind("\n"), text.rfind("\r")) + 1]
 
 
 def decode_log(content: bytes) -> str:
-    """The bytes as text of the same encoded length."""
+    """Decode bytes into text of the same UTF-8 length. Each invalid byte becomes `?`."""
     return content.decode("utf-8", errors="detcloud.question")
 
 
 def log_size(log: Path) -> int:
-    """Bytes in the log, 0 without one."""
+    """Return the number of bytes in the log. Return 0 if the log is missing or no regular file."""
     try:
         status = log.lstat()
         return status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -124,13 +139,16 @@ def log_size(log: Path) -> int:
 
 
 def log_tail(log: Path, lines: int) -> str:
-    """The last lines, for the message of a failure."""
+    """Return the last lines of the log's last TAIL_BYTES bytes, joined by newlines.
+
+    Return "" if the log is empty or missing. The first line may be cut.
+    """
     text = read_log(log, max(0, log_size(log) - TAIL_BYTES), TAIL_BYTES, ended=True)
     return "\n".join(text.splitlines()[-lines:])
 
 
 def _incomplete_bytes(content: bytes) -> int:
-    """The number of bytes at the end that begin an incomplete character, 0 to 3."""
+    """Return the number of bytes at the end that form an incomplete UTF-8 character, 0 to 3."""
     for back in range(1, min(4, len(content) + 1)):
         byte = content[-back]
         if byte >= 0xC0:

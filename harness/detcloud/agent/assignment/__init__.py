@@ -1,1 +1,1 @@
-"""A trial to be started: its code, environment, mounts and startup hook."""
+"""A trial to be started: model code, environment variables, mounts and startup hook."""

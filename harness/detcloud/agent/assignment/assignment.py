@@ -1,4 +1,4 @@
-"""A trial that the cluster has assigned to this node, as the runtimes take it."""
+"""A trial that the cluster has assigned to this node, as input of the container runtimes."""
 
 from __future__ import annotations
 
@@ -18,64 +18,110 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from detcloud.agent.allocation.directory import AllocationDirectory
+    from detcloud.agent.layer_archives.trial_layers import TrialLayers
     from detcloud.agent.slots import Slot
 
 
 class LaunchImpossible(Exception):
-    """The trial's own request cannot be met: the message says what, why and what to do."""
+    """The trial's own request cannot be met. The message says why, and what the user should do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A trial to be run: its directory with the model code in it, its spec and its slots.
-
-    `variables` and `registry_auth` are the configuration's, with their secrets; `storage` are the
-    variables by which the trial gets keys and the region; `issue_login` fetches a login for a pull
-    of an image, as `TrialGrants.fetch_login` does, where the cluster gives such.
-    """
+    """A trial to be run on this node."""
 
     directory: AllocationDirectory
+    """The allocation's directory, with the unpacked model code."""
     spec: Mapping[str, Any]
+    """The trial's spec, without secrets, as in/spec.json contains it."""
     slots: Sequence[Slot]
+    """The slots of the trial on this node."""
     threads: int
+    """The CPU threads for each slot."""
     log_bytes_max: int
+    """The size limit of the trial's log."""
     variables: object = field(default=None, repr=False)
+    """The configuration's environment variables with their secrets, see `variables_by_name`."""
     registry_auth: object = field(default=None, repr=False)
+    """The configuration's registry login with its secrets, or None."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables by which the trial finds its keys and the region."""
     issue_login: Callable[[str], Mapping[str, str] | None] | None = None
+    """Fetches a registry login for an image, see `TrialGrants.fetch_login`.
+
+    None if the cluster issues no logins.
+    """
+    code_sha256: str = ""
+    """The digest of the model code's archive. "" without model code."""
+    packages: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The packages to install before the trial, or None.
+
+    `declared_packages` of the server's `environment.py` defines the fields.
+    """
+    keeps_kernels: bool = False
+    """Whether the machine keeps compiled kernels between runs."""
+    layers: TrialLayers | None = field(default=None, repr=False)
+    """The archives of the experiment's layers. None if the agent does not use archives."""
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The experiment's configuration, without secrets."""
+        """The experiment's configuration, without secrets. Empty if the spec has none."""
         config = self.spec.get("config")
         return config if isinstance(config, dict) else {}
 
     @property
     def uses_cuda(self) -> bool:
-        """Whether the trial runs on GPUs."""
+        """Whether at least one slot of the trial is a GPU."""
         return any(slot.type == "cuda" for slot in self.slots)
 
     @property
     def has_hook(self) -> bool:
-        """Whether the model code has a startup hook."""
+        """Whether the unpacked model code contains a startup hook."""
         return (self.directory.code / HOOK_FILE).is_file()
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """A section of the configuration."""
+        """Return a section of the configuration. Empty if the section is missing or no object."""
         section = self.config.get(name)
         return section if isinstance(section, dict) else {}
 
-    def stages(self, python: str, records: Path) -> list[tuple[str, list[str]]]:
-        """The stages to run in turn; the hook marks its end with a file in `records`."""
+    def stages(
+        self,
+        python: str,
+        records: Path,
+        *,
+        install: Sequence[str] = (),
+        enter: Sequence[str] = (),
+        after_hook: Sequence[str] = (),
+    ) -> list[tuple[str, list[str]]]:
+        """Return the names and command lines of all stages, in order.
+
+        The stages are `packages` with an `install` command, `hook` if the code has a hook, and
+        `trial`. The shell of the hook becomes the trial after creating a file in `records`.
+
+        Args:
+            python: the interpreter of the trial.
+            records: the folder of the supervisor's records.
+            install: the command that installs declared packages. Empty without packages.
+            enter: words in front of the other stages' commands, which set the variables.
+            after_hook: a command between the hook and the trial. Its exit code is ignored.
+        """
         trial = [python, "-m", "detcloud.launch.trial"]
-        if not self.has_hook:
-            return [("trial", trial)]
-        return [("hook", hook_command(self.directory.code, records, trial)), ("trial", trial)]
+        stages = [("packages", list(install))] if install else []
+        if self.has_hook:
+            hook = hook_command(self.directory.code, records, trial, after_hook)
+            stages.append(("hook", [*enter, *hook]))
+        return [*stages, ("trial", [*enter, *trial])]
 
     def environment(
         self, base: Mapping[str, str], reserved: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The trial's variables, over those in `base` and below those of the runtime's own."""
+        """Return all environment variables of the trial.
+
+        Later sources override earlier sources: Determined's variables, `base`, `storage` without
+        variables that the user replaces, the user's variables, the variables of the gang,
+        `reserved`. Reserved names in the user's variables are ignored. `base` must contain
+        PYTHONPATH if the user sets PYTHONPATH.
+        """
         storage = without_user_variables(self.storage, self.variables, cuda=self.uses_cuda)
         base = {**determined_variables(self.spec), **base, **storage}
         reserved = {**gang_variables(self.spec), **(reserved or {})}

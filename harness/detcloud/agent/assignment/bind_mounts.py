@@ -1,7 +1,8 @@
-"""The configuration's bind mounts, and their form for processes, which have none: links.
+"""The configuration's bind mounts, which become symbolic links for trials without containers.
 
-A relative `container_path` becomes a symbolic link in the working directory. A process sees the
-host's own paths, so that an absolute one works if it is the host's; the log says so otherwise.
+A relative `container_path` becomes a link in the working directory. A process sees the host's
+paths. An absolute `container_path` therefore works only if it equals the host's path; otherwise a
+notice in the log says so.
 """
 
 from __future__ import annotations
@@ -18,26 +19,33 @@ if TYPE_CHECKING:
 
 
 class MountImpossible(LaunchImpossible):
-    """A bind mount that the configuration asks for is impossible."""
+    """A configured bind mount is invalid, or impossible on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """An entry of the configuration's `bind_mounts`; `container_path` is normalised."""
+    """An entry of the configuration's `bind_mounts`."""
 
     host_path: str
+    """The absolute, normalised path on the machine."""
     container_path: str
+    """The normalised path that the trial sees, relative to the working directory or absolute."""
     read_only: bool = False
     propagation: str = "rprivate"
+    """The mount propagation, in the words of Docker's engine."""
 
     @property
     def is_link(self) -> bool:
-        """Whether the mount lies in the working directory."""
+        """Whether `container_path` is relative, so that a process gets a link."""
         return not posixpath.isabs(self.container_path)
 
 
 def bind_mounts(config: Mapping[str, Any]) -> list[BindMount]:
-    """The configuration's bind mounts. Raises MountImpossible for an entry that is none."""
+    """Parse the configuration's bind mounts, in order. Return an empty list if none is configured.
+
+    Raise MountImpossible if an entry is no object, if a path is missing or contains a null
+    character, or if `host_path` is relative. Whether the paths exist is not checked.
+    """
     mounts = []
     for entry in config.get("bind_mounts") or ():
         host, container = _parse_path(entry, "host_path"), _parse_path(entry, "container_path")
@@ -49,10 +57,11 @@ def bind_mounts(config: Mapping[str, Any]) -> list[BindMount]:
 
 
 def make_links(mounts: list[BindMount], folder: Path) -> None:
-    """Make links for relative paths in `folder`, the working directory with the model code.
+    """Create a symbolic link in `folder` for each mount with a relative `container_path`.
 
-    Raises MountImpossible for a host path that does not exist, and for a link that would leave the
-    folder or stand where something is already.
+    `folder` is the working directory with the model code. Missing parent folders of a link are
+    created. Raise MountImpossible if the host path of any mount does not exist, if a link would
+    lie outside the folder or inside another link, or if its place is taken. Earlier links stay.
     """
     for mount in mounts:
         if not is_there(Path(mount.host_path)):
@@ -110,9 +119,9 @@ def _path_in_use(mount: BindMount) -> MountImpossible:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something at a path of a configuration, which may be none of any machine."""
+    """Whether a configured path exists. False if the path is too long or cannot be accessed."""
     try:
         return path.exists()
     except OSError:
-        # Of a name that is too long, or below a folder that nobody may look into.
+        # Python raises errors for too long names and unreadable folders.
         return False

@@ -1,4 +1,4 @@
-"""The folder of a machine in which the data layer of a trial keeps cached data sets."""
+"""The folder of a machine in which the data layer of a trial stores cached data sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# Below an agent's work directory, where trials are processes and nothing else is configured.
+# The default folder below an agent's work directory, for trials without containers.
 DEFAULT_FOLDER = "cache/data-layer"
 
 
 def data_layer_mount(config: Mapping[str, Any]) -> BindMount | None:
-    """The mount that the section asks for; None if the folder is to be the trial's own."""
+    """Return the mount of the configured data layer folder.
+
+    The container's path defaults to the host's path. Return None if no host folder is configured.
+    The trial then has a cache of its own.
+    """
     host, container = data_layer_folders(config)
     if not host:
         return None
@@ -26,7 +30,11 @@ def data_layer_mount(config: Mapping[str, Any]) -> BindMount | None:
 
 
 def data_layer_variables(config: Mapping[str, Any], default: Path | None) -> dict[str, str]:
-    """The variable that tells a trial that is a process where the folder is."""
+    """Return the variable with the data layer's folder for a trial without a container.
+
+    Use the folder `default` if the configuration names none. Return an empty dictionary without
+    either.
+    """
     mount = data_layer_mount(config)
     folder = mount.host_path if mount is not None else default
     return {} if folder is None else {DATA_LAYER_PATH: str(folder)}

@@ -1,4 +1,4 @@
-"""The environment variables of a trial: an allow-list, never the agent's whole environment."""
+"""The environment variables of a trial. Only listed variables of the agent are passed on."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
     from detcloud.agent.slots import Slot
 
 INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ")
-# The address of a socket ends after 103 bytes on some systems, and Python's processes append up to
-# 32 to this folder for theirs: the workers of a data loader would hang.
+# Some systems limit the path of a socket to 103 bytes. Python's multiprocessing appends up to 32
+# bytes to TMPDIR. With a longer path, the workers of a data loader would hang.
 TMPDIR_BYTES_MAX = 70
 REGION_VARIABLES = ("AWS_DEFAULT_REGION", "AWS_REGION")
-# Google's clients take credentials from the first, and a metadata service from what begins so.
+# Google's clients read a key file from this variable, and the address of a metadata service from
+# variables with this prefix.
 GOOGLE_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 METADATA_PREFIX = "GCE_METADATA_"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[3])
-# The folder of a container in which this package alone is mounted.
+# The folder of a container in which only the package `detcloud` is mounted.
 CONTAINER_PACKAGES = "/run/detcloud"
 CONTAINER_USER_NAME = "detcloud"
 
 
 def shared_environment(agent_environment: Mapping[str, str], threads: int) -> dict[str, str]:
-    """The variables of all trials, and of the fork server.
+    """Return the environment variables that all trials without containers and the fork server have.
 
-    Of `agent_environment` only PATH, locale, time zone, library and certificate paths pass;
-    `threads` are the CPU threads for each slot. Strings hash the same in every trial, or a set of
-    them would have an order of its own each time.
+    From `agent_environment`, only PATH, locale, time zone, library and certificate variables are
+    copied. The folder of the agent's interpreter is prepended to PATH. `threads` is the number of
+    CPU threads for each slot. PYTHONHASHSEED is fixed, so that sets of strings have the same order
+    in every run. No GPU is visible.
     """
     environment = {
         k: v for k, v in agent_environment.items() if k in INHERITED or k.startswith("LC_")
@@ -47,12 +49,13 @@ def shared_environment(agent_environment: Mapping[str, str], threads: int) -> di
 
 
 def container_environment(threads: int) -> dict[str, str]:
-    """The variables of all trials in containers, over those of their image.
+    """Return the environment variables that all trials in containers have in addition to the image.
 
-    The user's number need not be in the image's list of users, so its name is given here.
+    `threads` is the number of CPU threads for each slot. The variables name the user, because the
+    image may not list the user's number. No GPU is visible.
     """
     names = dict.fromkeys(("USER", "LOGNAME"), CONTAINER_USER_NAME)
-    # Images made for GPUs ask for all of them, also where a trial has none.
+    # Images for GPUs request all GPUs by default, even for a trial without GPUs.
     return {
         **names,
         **_python_environment(threads, CONTAINER_PACKAGES),
@@ -78,10 +81,12 @@ def trial_environment(
     slots: Sequence[Slot],
     reserved: Mapping[str, str],
 ) -> dict[str, str]:
-    """The variables of a trial on `slots`, over those in `base`.
+    """Return all environment variables of a trial on `slots`.
 
-    `variables`, in any form that `variables_by_name` reads, may override all but those that
-    `is_reserved` and those in `reserved`.
+    `base` comes first, then the folder for temporary files, the user's `variables`, the trial's
+    folders and GPUs, and finally `reserved`. Later variables override earlier variables. Reserved
+    names in the user's variables are ignored. The user's PYTHONPATH is appended to `base`'s; raise
+    KeyError if `base` has none. `variables` may have any form that `variables_by_name` reads.
     """
     environment = dict(base)
     environment["TMPDIR"] = _temporary_folder(directory)
@@ -103,10 +108,12 @@ def trial_environment(
 def without_user_variables(
     offered: Mapping[str, str], variables: object, *, cuda: bool
 ) -> dict[str, str]:
-    """The cluster's variables for clouds' clients, without those that the user's variables replace.
+    """Return the cluster's variables `offered` without variables that the user's ones replace.
 
-    The user's own region and keys take precedence. If the user sets keys, the code gets none of
-    the cluster's, so that it cannot fall back on them.
+    A region of the user excludes the cluster's region. Any other AWS variable of the user excludes
+    all AWS keys of the cluster for the trial's code, so that clients cannot fall back on them. A
+    Google key file or metadata host of the user excludes the cluster's metadata service. `cuda`
+    selects the user's variables for GPUs.
     """
     names = variables_by_name(variables, cuda=cuda)
     own = {name for name in names if name.startswith("AWS_")}
@@ -119,10 +126,11 @@ def without_user_variables(
 
 
 def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The addresses and ranks by which the nodes of a trial find each other.
+    """Return the variables with the addresses and ranks by which the nodes of a trial connect.
 
-    Several nodes have the names of distributed training too. A node has one process, which may
-    start others.
+    A trial on several nodes also gets torch's names, such as MASTER_ADDR and RANK. The agent starts
+    a single process on each node, which may start further processes. Missing fields of the spec
+    mean a single node on the loopback address.
     """
     nodes, node_rank = int(spec.get("nodes", 1)), int(spec.get("node_rank", 0))
     hosts = [str(host) for host in spec.get("hosts") or ["127.0.0.1"]]
@@ -149,19 +157,24 @@ def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the runtime sets that variable itself, which overrides the configuration."""
+    """Whether the runtime sets the variable, so that the configuration's value is ignored."""
     names = ("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
     return name in names or name.startswith("DETCLOUD_")
 
 
 def configured_variables(config: object) -> object:
-    """The configuration's `environment.environment_variables`, in any of their forms."""
+    """Return the configuration's `environment.environment_variables` unchanged, or None without."""
     section = config.get("environment") if isinstance(config, dict) else None
     return section.get("environment_variables") if isinstance(section, dict) else None
 
 
 def variables_by_name(variables: object, *, cuda: bool) -> dict[str, str]:
-    """The variables of a map, of a list of NAME=VALUE, or of one such per kind of device."""
+    """Return the values of configured environment variables by name.
+
+    `variables` is a dictionary, a list of NAME=VALUE, or a dictionary of these by kind of device:
+    `cuda` selects the entry `cuda` or else `gpu`, otherwise `cpu` is selected. Values become text.
+    Return an empty dictionary for any other input. Skip empty names and null characters.
+    """
     if isinstance(variables, dict) and _is_by_device(variables):
         names = ("cuda", "gpu") if cuda else ("cpu",)
         variables = next((variables[name] for name in names if variables.get(name)), None)
@@ -182,6 +195,9 @@ def _is_by_device(variables: dict[str, Any]) -> bool:
 
 
 def _temporary_folder(directory: AllocationDirectory) -> str:
-    """The trial's own folder, or the machine's where that path is too long for a socket."""
+    """Return the path of the trial's own folder for temporary files.
+
+    Return the machine's temporary folder if the path is too long for sockets.
+    """
     own = str(directory.home / "tmp")
     return own if len(os.fsencode(own)) <= TMPDIR_BYTES_MAX else tempfile.gettempdir()

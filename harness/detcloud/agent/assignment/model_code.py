@@ -1,6 +1,6 @@
-"""Model code: fetched by digest, verified, cached as archives, unpacked for every trial.
+"""Model code: archives that are downloaded, verified, cached and unpacked for every trial.
 
-The archive is cached and not the tree, because each trial may change its copy.
+The cache stores archives instead of unpacked trees, because each trial may change its own tree.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ ARCHIVES_KEPT = 20
 
 
 class CodeUnavailable(Exception):
-    """The model code could not be fetched or is not the expected one."""
+    """The model code has an unexpected digest, or its archive is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeReference:
-    """An archive's digest, its size in bytes and where the cluster serves it."""
+    """A reference to an archive of model code."""
 
     sha256: str
     size: int
+    """The archive's size in bytes, 0 if the cluster does not name it."""
     path: str
+    """The path of the archive in the cluster's API."""
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> CodeReference:
-        """The reference in an assignment; CodeUnavailable unless the digest is a SHA-256."""
+        """Parse the `code` fields of a cluster's assignment.
+
+        Raise CodeUnavailable if the digest is no SHA-256 in lower-case hexadecimal digits.
+        """
         digest, path = str(fields.get("sha256")), str(fields.get("path"))
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise CodeUnavailable(
@@ -47,7 +52,10 @@ class CodeReference:
 
 
 class CodeCache:
-    """A cache of archives in one directory, which keeps the 20 used last."""
+    """A cache of archives in a directory, which keeps the 20 most recently used archives.
+
+    `download` writes the content of a path in the cluster's API to a file and returns its size.
+    """
 
     def __init__(self, directory: Path, download: Callable[[str, BinaryIO], int]) -> None:
         self._directory = directory
@@ -55,12 +63,17 @@ class CodeCache:
         self._lock = threading.Lock()
 
     def unpack(self, code: CodeReference, destination: Path) -> None:
-        """Put the tree into `destination`, fetching the archive if need be.
+        """Unpack the archive into `destination`, which must be missing or empty.
 
-        Raises CodeUnavailable when the digest differs or the archive is refused, and what the
-        download raises.
+        Download the archive if the cache lacks it or its cached copy is damaged. Then delete the
+        least recently used archives above the limit. Calls in several threads run one at a time.
+
+        Raises:
+            CodeUnavailable: the downloaded digest differs, or the archive breaks a rule.
+            FileExistsError: `destination` is not empty.
+            OSError: a file cannot be written. Exceptions of the download are passed on, too.
         """
-        # An idle agent never needs it (docs/benchmarks.md, `cluster`: idle).
+        # Imported here to keep idle agents small (docs/benchmarks.md, `cluster`: idle).
         from detcloud.shared.archive import extract
         from detcloud.shared.archive_limits import ArchiveInvalid
 
@@ -103,7 +116,10 @@ class CodeCache:
 
 
 def _is_intact(archive: Path, digest: str) -> bool:
-    """Whether the cache has the archive; one that cannot be read is fetched again."""
+    """Whether the cached archive exists and has the digest. If so, mark it as used now.
+
+    False if the file cannot be read.
+    """
     try:
         if _file_sha256(archive) != digest:
             return False

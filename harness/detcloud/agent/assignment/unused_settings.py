@@ -1,7 +1,7 @@
-"""Settings of an experiment that its agent's runtime cannot honour; a trial's log says so once.
+"""Notices in a trial's log about settings that the agent's runtime cannot honour.
 
-Those that act nowhere are in detcloud/shared/unused_settings.py, and those that containers alone
-have in detcloud/shared/process_settings.py.
+detcloud/shared/unused_settings.py lists settings without any effect.
+detcloud/shared/process_settings.py lists settings that only work with containers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,25 @@ if TYPE_CHECKING:
 
 
 def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
-    """A line for each setting that a process cannot have; none for defaults."""
+    """Return a log line for each configured setting that has no effect for a process.
+
+    Settings with default values give no line. `cuda` is whether the trial runs on GPUs. Raise
+    MountImpossible if a bind mount is invalid.
+    """
     return [f"[detcloud] {notice}" for notice in _unused_by_processes(config, cuda=cuda)]
 
 
 def container_notices(config: Mapping[str, Any], image: str, *, cuda: bool) -> list[str]:
-    """A line for each setting that a container of `image` cannot have."""
+    """Return a log line for each configured setting that has no effect for a container.
+
+    `image` is the name of the container's image. Another configured image gives a line. Settings
+    with default values give no line. `cuda` is whether the trial runs on GPUs.
+    """
     return [f"[detcloud] {notice}" for notice in _unused_by_containers(config, image, cuda=cuda)]
 
 
 def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
-    # An entry that is no mount is refused before.
+    # Raise MountImpossible before the notices, which expect valid mounts.
     bind_mounts(config)
     yield from process_setting_notices(config, cuda=cuda)
     yield from unused_setting_notices(config)

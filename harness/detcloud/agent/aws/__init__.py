@@ -1,1 +1,1 @@
-"""The agent on an instance of EC2: its identity, its metadata and notices of interruption."""
+"""The agent on an EC2 instance: identity, metadata, interruption notices and journal."""

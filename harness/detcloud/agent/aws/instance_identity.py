@@ -1,7 +1,7 @@
-"""The proof of an instance of EC2: a request to AWS's token service, signed by the instance.
+"""The proof of an EC2 instance: a request to AWS's token service, signed by the instance.
 
-The request names the digest of the instance's join token and the cluster. The cluster sends it, and
-AWS tells the cluster whose signature it is.
+The request names the digest of the instance's join token and the cluster. The cluster sends the
+request to AWS. The answer names the role and instance that signed the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROLES_PATH = "latest/meta-data/iam/security-credentials/"
 
 @dataclass(frozen=True, slots=True)
 class RoleCredentials:
-    """Credentials of the instance's role."""
+    """The temporary credentials of the instance's role."""
 
     key_id: str
     secret: str
@@ -36,7 +36,11 @@ class RoleCredentials:
 
 
 def sign_identity(cluster: str, token_sha256: str, metadata: InstanceMetadata) -> IdentityProof:
-    """Sign with the keys in the metadata. Raises OSError for metadata without what it takes."""
+    """Sign a GetCallerIdentity request for the cluster and digest, and return the proof.
+
+    Nothing is sent to AWS's token service. The keys, the instance id and the region are read from
+    `metadata`. Raise OSError if the metadata lack any of them or cannot be read.
+    """
     instance = read_metadata(metadata, "latest/meta-data/instance-id")
     region = read_metadata(metadata, "latest/meta-data/placement/region")
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
@@ -58,8 +62,11 @@ def signed_headers(
     region: str,
     service: str,
 ) -> dict[str, str]:
-    """Return all headers of a `POST /` at the URL of a service, which `headers` are among, signed
-    now.
+    """Sign a `POST /` request to an AWS service, and return all headers of the request.
+
+    The result contains `headers` and adds `host`, `x-amz-date` with the current time,
+    `x-amz-security-token` and `authorization`. The names of `headers` must be in lower case.
+    `service` is AWS's short name, such as `sts`. The argument `headers` is not changed.
     """
     signed = {
         **headers,
@@ -78,9 +85,10 @@ def authorization_header(
     region: str,
     service: str = "sts",
 ) -> str:
-    """The Authorization of a `POST /` to a service: a signature of AWS's version 4.
+    """Return the Authorization header of a `POST /` request: an AWS signature of version 4.
 
-    The names of the headers are in lower case, and `x-amz-date` is among them.
+    `headers` are all headers to sign. Their names must be in lower case, and `x-amz-date` must be
+    present. Raise KeyError without `x-amz-date`.
     """
     names = ";".join(sorted(headers))
     lines = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
@@ -98,14 +106,21 @@ def authorization_header(
 
 
 def role_credentials(metadata: InstanceMetadata) -> RoleCredentials:
-    """Return the credentials of the machine's role. Raises OSError for one without a role."""
+    """Read the credentials of the instance's role from the metadata.
+
+    Raise OSError if the instance has no role or the metadata cannot be read. Raise ValueError or
+    KeyError if the metadata service sends malformed credentials.
+    """
     role = read_metadata(metadata, ROLES_PATH).splitlines()[0]
     fields = json.loads(read_metadata(metadata, ROLES_PATH + role))
     return RoleCredentials(fields["AccessKeyId"], fields["SecretAccessKey"], fields["Token"])
 
 
 def read_metadata(metadata: InstanceMetadata, path: str) -> str:
-    """Return the metadata at `path`. Raises OSError where there is none."""
+    """Read the metadata at a path.
+
+    Raise OSError if the path does not exist or is empty, or if the service does not answer.
+    """
     text = metadata.get(path)
     if not text:
         raise OSError(f"this machine has no {path.removeprefix('latest/meta-data/')}")

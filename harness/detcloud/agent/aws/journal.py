@@ -27,7 +27,11 @@ _CONTENT_TYPE = "application/x-amz-json-1.1"
 
 
 class LogStream:
-    """A stream of a group in CloudWatch, which is made when it is not there."""
+    """A stream of a CloudWatch log group. The first `write` creates a missing stream.
+
+    `group` must exist. `stream` is the stream's name. An empty name means the instance's id, which
+    the constructor reads from the metadata. Raise OSError if the id cannot be read.
+    """
 
     def __init__(self, group: str, stream: str, metadata: InstanceMetadata) -> None:
         self._group = group
@@ -35,9 +39,13 @@ class LogStream:
         self._stream = stream or read_metadata(metadata, "latest/meta-data/instance-id")
 
     def write(self, lines: Sequence[JournalLine]) -> None:
-        """Write lines. Raises LogRefused, OSError."""
+        """Write lines to the stream in a single call, and create a missing stream.
+
+        Raise LogRefused if CloudWatch refuses the call. Raise OSError if the metadata or CloudWatch
+        cannot be reached.
+        """
         events = [{"timestamp": line.time_ms, "message": line.text} for line in lines]
-        # CloudWatch wants them in the order of their times.
+        # CloudWatch accepts a batch only in chronological order.
         events.sort(key=lambda event: int(str(event["timestamp"])))
         try:
             self._call("PutLogEvents", logEvents=events)
@@ -69,7 +77,10 @@ def _error_name(body: bytes) -> str:
 
 
 def main() -> int:
-    """Follow the journal until it ends, which systemd starts again."""
+    """Ship journal lines to CloudWatch until `journalctl` ends, then return 1.
+
+    The exit code makes systemd restart the process.
+    """
     parser = argparse.ArgumentParser(prog="detcloud.agent.aws.journal", description=__doc__)
     parser.add_argument("--group", required=True, help="the existing log group")
     parser.add_argument("--stream", default="", help="the stream (default: the instance's id)")

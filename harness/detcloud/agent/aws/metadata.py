@@ -1,4 +1,4 @@
-"""The instance's metadata, by version 2 of EC2's metadata service."""
+"""A client of EC2's metadata service, version 2, which describes the instance."""
 
 from __future__ import annotations
 
@@ -15,35 +15,43 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 class InstanceMetadata(Protocol):
-    """The facts that a cloud tells a machine about itself."""
+    """A reader of the facts that a cloud publishes to a machine about the machine."""
 
     def get(self, path: str) -> str | None:
-        """The text at `path`, None if there is none. Raises an exception without an answer."""
+        """Read the text at a path. Return None if the path does not exist.
+
+        Raise an exception, usually an OSError, if no usable answer comes.
+        """
 
 
 class MetadataUnavailable(OSError):
-    """There was no answer, or none that can be used."""
+    """The metadata service gave no answer, or no usable answer."""
 
 
 class Ec2Metadata:
-    """The metadata at `endpoint`. Not safe for several threads."""
+    """The metadata of the service at the URL `endpoint`. Not safe for several threads.
+
+    The session token of the service is cached and renewed after 3 hours. Answers are cut off after
+    64 KiB.
+    """
 
     def __init__(self, endpoint: str = ENDPOINT) -> None:
         self._endpoint = endpoint.rstrip("/")
-        # The address is this machine's own: a proxy would ask for another one's.
+        # The address is link-local: a proxy would return the metadata of its own machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._token = ""
         self._token_until = 0.0
 
     def get(self, path: str) -> str | None:
-        """The text at `path`, such as latest/meta-data/instance-id; None if there is none.
+        """Read the text at a path, for example latest/meta-data/instance-id.
 
-        Raises MetadataUnavailable.
+        Return None if the path does not exist. Raise MetadataUnavailable if the service gives no
+        usable answer within ANSWER_SECONDS. After an error, the next call fetches a new token.
         """
         try:
             return self._get(path)
         except (OSError, ValueError, HTTPException) as error:
-            # Also a token that was refused: the next call fetches another.
+            # The service may have refused the token, so the next call fetches a new token.
             self._token = ""
             raise MetadataUnavailable(f"{path}: {error}") from error
 

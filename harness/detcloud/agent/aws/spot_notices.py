@@ -1,4 +1,4 @@
-"""Notice of a spot instance's interruption, as EC2 announces it in the instance's metadata."""
+"""Notices of a spot instance's interruption, which EC2 publishes in the instance's metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from detcloud.shared.notices import Notice
 if TYPE_CHECKING:
     from detcloud.agent.aws.metadata import InstanceMetadata
 
-# AWS asks for a look every five seconds; each later one is taken from the trials' two minutes.
+# AWS recommends polling every five seconds. A shorter interval leaves the trials more of the two
+# minutes between notice and interruption.
 LOOK_SECONDS = 2.0
 INTERRUPTION_MS = 120_000
 ACTION_PATH = "latest/meta-data/spot/instance-action"
@@ -22,9 +23,10 @@ ADVICE_PATH = "latest/meta-data/events/recommendations/rebalance"
 
 
 class Ec2Notices:
-    """Notices of a spot instance's interruption, read from its metadata by a thread.
+    """The source of notices of a spot instance's interruption. A thread polls the metadata.
 
-    Without an answer the last notice stands: a machine that is busy ending may not answer.
+    If the metadata service does not answer, the last notice stays valid, because an ending machine
+    may be too busy to answer. `look_seconds` is the pause between two reads.
     """
 
     def __init__(self, metadata: InstanceMetadata, look_seconds: float = LOOK_SECONDS) -> None:
@@ -33,27 +35,27 @@ class Ec2Notices:
         self._notice: Notice | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
-        # EC2 recommends to leave this machine. There is no deadline, so nothing that runs here is
-        # stopped for it.
+        # Whether EC2 recommends a replacement of this machine. The recommendation has no deadline,
+        # so running trials continue.
         self.is_end_likely = False
 
     def start(self) -> Ec2Notices:
-        """Start the thread that reads the metadata."""
+        """Start the thread that reads the metadata, and return this object. Call it once."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End the thread."""
+        """Ask the thread to end, and wait for the end."""
         self._stopped.set()
         self._thread.join()
 
     def poll(self) -> Notice | None:
-        """The notice at the last look, None without one."""
+        """Return the notice of the last successful read. Return None if no end is announced."""
         return self._notice
 
     def _run(self) -> None:
         while True:
-            # Whatever goes wrong with one look, the next may be the one that matters.
+            # No error may end the thread, since a later read may bring a notice.
             with contextlib.suppress(Exception):
                 self._read_metadata()
             if self._stopped.wait(self._look_seconds):
@@ -69,7 +71,10 @@ class Ec2Notices:
 
 
 def _parse_interruption(text: str) -> Notice:
-    """The notice in EC2's JSON; one that cannot be read has the shortest deadline there is."""
+    """Return the notice in EC2's JSON, with the deadline in the field `time`.
+
+    If the text is malformed, the deadline is two minutes from now, EC2's shortest warning.
+    """
     action, deadline_ms = "terminate", time.time_ns() // 1_000_000 + INTERRUPTION_MS
     try:
         fields = json.loads(text)

@@ -1,1 +1,1 @@
-"""Trials as containers of the machine's Docker engine."""
+"""The runtime that runs trials as containers of the machine's Docker engine."""

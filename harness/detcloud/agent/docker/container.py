@@ -1,8 +1,8 @@
 """The body of the request that creates a trial's container.
 
-The container sees the trial's directory at the path that it has on the machine: `in/` read-only,
-`out/`, `code/`, `home/`, the log and a folder for the supervisor's records. It also sees this
-package, the checkpoint directory if there is one, and what the configuration mounts.
+The container sees the trial's directory at the machine's own path: `in/` read-only, `out/`,
+`code/`, `home/`, the log and a folder for the supervisor's records. The container also sees this
+package, the checkpoint directory if any, and the mounts of the configuration.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import CONTAINER_PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from detcloud.agent.assignment.assignment import Assignment
 
@@ -29,28 +29,30 @@ SUPERVISOR = f"{CONTAINER_PACKAGES}/detcloud/launch/supervisor.py"
 RECORDS = "container"
 SHM_BYTES = 4 << 30
 LABEL = "ai.detcloud."
-# For collective communication over RDMA, deep recursion, and the files of data loaders.
+# The ulimits for collective communication over RDMA, deep recursion, and data loaders' files.
 ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
 CDI_GPU = "nvidia.com/gpu"
 FABRIC_DEVICES = Path("/dev/infiniband")
-# The supervisor writes the log; the engine keeps only what is printed before that starts.
+# The supervisor writes the log. The engine only keeps output from before the supervisor's start.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerRules:
-    """The operator's decisions for all containers of an agent.
-
-    `user` and `group` are numbers. `mounts_allowed` are the folders of which trials may mount parts
-    and devices, None for any. `memory_bytes` of 0 is no limit.
-    """
+    """The operator's rules for all containers of an agent."""
 
     work: Path
+    """The agent's work directory."""
     agent: str
+    """The agent's name."""
     user: int
+    """The number of the user that containers run as."""
     group: int
+    """The number of the group that containers run as."""
     mounts_allowed: tuple[Path, ...] | None = None
+    """The folders below which trials may mount folders and devices. None allows any."""
     memory_bytes: int = 0
+    """The memory limit of each container. 0 is no limit."""
 
 
 def container_body(
@@ -58,11 +60,21 @@ def container_body(
     rules: ContainerRules,
     limit_of: Callable[[str], int],
     cdi_devices: Collection[str] = (),
+    own_folders: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """The body without image and variables. `limit_of` says how much of an ulimit may be given,
-    and `cdi_devices` are the devices that the engine knows by the Container Device Interface.
+    """Return the body of the request that creates the container, without image and variables.
 
-    Raises LaunchImpossible for mounts and devices that are impossible.
+    Nothing is sent or written.
+
+    Args:
+        assignment: the trial.
+        rules: the operator's rules.
+        limit_of: returns the highest value that the machine may grant for an ulimit, -1 for any.
+        cdi_devices: the names of the engine's Container Device Interface devices.
+        own_folders: folders of the agent that the container may write to, at the same paths.
+
+    Raises:
+        LaunchImpossible: a mount or device is not allowed, does not exist or conflicts.
     """
     directory = assignment.directory
     records = str(directory.agent / RECORDS)
@@ -70,7 +82,7 @@ def container_body(
     shm_bytes = resources.get("shm_size")
     host = {
         "NetworkMode": "host",
-        "Mounts": _mounts(assignment, rules),
+        "Mounts": _mounts(assignment, rules, own_folders),
         "Devices": [
             *(_device(device, rules) for device in resources.get("devices") or ()),
             *_fabric_adapters(assignment),
@@ -96,7 +108,10 @@ def container_body(
 
 
 def find_changed_mount(body: Mapping[str, Any]) -> str | None:
-    """Return a mount or device of `container_body` that is gone or is a link now; None without."""
+    """Return the first mounted path of a `container_body` that is gone or contains a link now.
+
+    Devices count as well. Return None if no path has changed.
+    """
     host = body.get("HostConfig", {})
     paths = [mount["Source"] for mount in host.get("Mounts", ())]
     paths += [device["PathOnHost"] for device in host.get("Devices", ())]
@@ -104,7 +119,7 @@ def find_changed_mount(body: Mapping[str, Any]) -> str | None:
 
 
 def work_label(work: Path) -> str:
-    """NAME=VALUE of the label that tells an agent's containers from those of others."""
+    """Return the label NAME=VALUE of all containers of the agent with this work directory."""
     return f"{LABEL}work={work}"
 
 
@@ -119,9 +134,11 @@ def _labels(assignment: Assignment, rules: ContainerRules) -> dict[str, str]:
     return {LABEL + name: value for name, value in values.items()}
 
 
-def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any]]:
+def _mounts(
+    assignment: Assignment, rules: ContainerRules, own_folders: Sequence[Path]
+) -> list[dict[str, Any]]:
     directory = assignment.directory
-    paths = (directory.out, directory.code, directory.home, directory.log)
+    paths = (directory.out, directory.code, directory.home, directory.log, *own_folders)
     mounts = [_bind_at_same_path(path) for path in (*paths, directory.agent / RECORDS)]
     mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
@@ -131,7 +148,7 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
         if problem:
             raise MountImpossible(f"the folder of checkpoints {checkpoints}: {problem}")
         if assignment.spec["storage"]["type"] != "directory":
-            # The configuration names it, as it does the mounts below.
+            # The configuration names the folder, so the same rules apply as for bind mounts.
             real = _resolve_allowed(
                 "checkpoint_storage:", str(checkpoints), rules, may_be_made=True
             )
@@ -164,10 +181,11 @@ def _has_no_links(path: str) -> bool:
 
 
 def checkpoint_folder(assignment: Assignment) -> Path | None:
-    """The machine's folder of checkpoints, None for a store that has no `path`.
+    """Return the machine's folder of checkpoints that must be mounted.
 
-    A `directory` that the configuration does not name is the cluster's own; one that it names is a
-    folder inside the container.
+    Return None for a store without a `path`, and for a configured store of type `directory`, whose
+    folder lies inside the container. A `directory` store that is not configured is the cluster's
+    own folder.
     """
     storage = assignment.spec.get("storage")
     if not isinstance(storage, dict) or "path" not in storage:
@@ -187,8 +205,9 @@ def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
 
 
 def _fabric_adapters(assignment: Assignment) -> list[dict[str, str]]:
-    """The machine's adapters for RDMA, such as Elastic Fabric Adapters, for a trial on several
-    machines, in which it has whole ones.
+    """Return the machine's RDMA adapters, for example Elastic Fabric Adapters, as device entries.
+
+    Return an empty list for a trial on a single machine.
     """
     if int(assignment.spec.get("nodes", 1)) < 2:
         return []
@@ -201,7 +220,12 @@ def _fabric_adapters(assignment: Assignment) -> list[dict[str, str]]:
 def _resolve_allowed(
     what: str, path: str, rules: ContainerRules, *, may_be_made: bool = False
 ) -> Path:
-    """The path without its links, if it may be mounted; the links may soon lead elsewhere."""
+    """Return the path with all links resolved, if the path may be mounted.
+
+    `what` names the setting in error messages. `may_be_made` allows a missing path. Raise
+    LaunchImpossible if the rules do not allow the path. Raise MountImpossible if the path is
+    unusable or does not exist. The caller mounts the result, since links may change.
+    """
     allowed = rules.mounts_allowed
     real, problem = _real_path(Path(path))
     if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
@@ -218,7 +242,10 @@ def _resolve_allowed(
 
 
 def _real_path(path: Path) -> tuple[Path, str]:
-    """The path without its links; where that fails, as it is written, with the reason."""
+    """Return the path with all links resolved, and an empty text.
+
+    If links cannot be resolved, return the normalised path and the problem with advice.
+    """
     try:
         return path.resolve(), ""
     except RuntimeError:
@@ -229,8 +256,11 @@ def _real_path(path: Path) -> tuple[Path, str]:
 
 
 def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
-    """The request for GPUs. Those that NVIDIA's hook adds are taken away again when systemd reloads
-    its units, unless the engine manages cgroups itself; those of the interface stay.
+    """Return the device requests for the trial's GPUs. Empty for a trial without GPUs.
+
+    Use the Container Device Interface if the engine lists all GPUs there, else NVIDIA's hook. When
+    systemd reloads its units, a container may lose GPUs of NVIDIA's hook, but not GPUs of the
+    interface.
     """
     uuids = [slot.uuid for slot in assignment.slots if slot.type == "cuda"]
     if not uuids:
@@ -242,7 +272,7 @@ def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str
 
 
 def _ulimit(name: str, limit: int) -> dict[str, Any]:
-    """The useful limit, but not more than the machine may give; -1 is unlimited."""
+    """Return the ulimit entry: the value in ULIMITS, but at most `limit`. -1 is unlimited."""
     useful = ULIMITS[name]
     value = useful if limit < 0 else limit if useful < 0 else min(useful, limit)
     return {"Name": name, "Soft": value, "Hard": value}

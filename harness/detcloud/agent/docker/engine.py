@@ -1,8 +1,8 @@
-"""The part of a container engine's HTTP API that the agent needs, on the engine's unix socket.
+"""A client of a container engine's HTTP API on a unix socket, for the calls that the agent needs.
 
-Each call has a connection of its own, so they may come from any thread. Each names the version of
-the API that this client was written for, or the engine's newest one where that is older, and is
-asked again once where an engine that was exchanged meanwhile knows other versions.
+Each call uses a separate connection, so any thread may call. Each call names the API version of
+this client, or the engine's newest version if that is older. If the engine was replaced by another
+version meanwhile, the call is repeated once with a new agreed version.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ANSWER_SECONDS_MAX = 60.0
-# While an engine checks or unpacks a large layer it says nothing.
+# An engine sends nothing while it verifies or unpacks a large layer.
 PULL_SILENCE_SECONDS_MAX = 300.0
 ANSWER_BYTES_MAX = 16 << 20
 OUTPUT_BYTES_MAX = 8 * 1024
 MESSAGE_CHARACTERS_MAX = 2000
-# Docker 25's; older ones are good as far back as that which brought requests for devices.
+# The version of Docker 25. The oldest usable version is the first one with device requests.
 API_VERSION = (1, 44)
 API_OLDEST = (1, 40)
 DEFAULT_SOCKET = "/var/run/docker.sock"
 
 
 class EngineUnavailable(Exception):
-    """The engine does not answer: it is stopped, restarting or stuck, and may come back."""
+    """The engine is stopped, restarting or stuck, and gives no usable answer."""
 
 
 class EngineError(Exception):
-    """The engine answered with an error: its status and message."""
+    """The engine answered with an error. `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,12 @@ class EngineError(Exception):
 
 
 class EngineClient:
-    """A client of one engine. Any method may raise EngineUnavailable and EngineError."""
+    """A client of the engine at the unix socket `path`.
+
+    Any method may raise EngineUnavailable if the engine does not answer, and EngineError if the
+    engine refuses the request. `seconds_max` limits the wait for an answer. The agreed API version
+    is cached.
+    """
 
     def __init__(self, path: str, *, seconds_max: float = ANSWER_SECONDS_MAX) -> None:
         self.path = path
@@ -52,24 +57,28 @@ class EngineClient:
         self._api_version = ""
 
     def version(self) -> str:
-        """The engine's own version."""
+        """Return the version of the engine's software, or "?" if the engine names none."""
         return str(self._read_version().get("Version", "?"))
 
     def api_version(self) -> str:
-        """The version of the API that calls name, such as 1.44, agreed with the engine."""
+        """Return the API version that calls name, for example 1.44.
+
+        The first call agrees the version with the engine.
+        """
         if not self._api_version:
             self._api_version = agree_version(self._read_version())
         return self._api_version
 
     def cdi_devices(self) -> frozenset[str]:
-        """The names of devices that the engine found in specifications of the Container Device
-        Interface, such as nvidia.com/gpu=0; engines before 28.2 tell none.
+        """Return the names of the Container Device Interface devices that the engine has found.
+
+        An example is nvidia.com/gpu=0. Engines before 28.2 list no devices.
         """
         found = self._request_json("GET", "/info").get("DiscoveredDevices") or ()
         return frozenset(str(item.get("ID")) for item in found if item.get("Source") == "cdi")
 
     def find_image(self, name: str) -> dict[str, Any] | None:
-        """The engine's description of an image that is on this machine, None for another."""
+        """Return the engine's description of an image, or None if the machine lacks the image."""
         return self._get_or_none(f"/images/{quote(name, safe='/:@')}/json")
 
     def pull_image(
@@ -78,10 +87,15 @@ class EngineClient:
         login: Mapping[str, str] | None,
         on_event: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """Fetch an image; `on_event` hears of the progress, and stops it by raising anything.
+        """Pull an image from a registry, and wait for the end of the pull.
 
-        `login` is what the engine's API calls an AuthConfig. Raises EngineError for a
-        registry's answer, too.
+        Raise EngineError also if the registry refuses. The status is 500 for an error during the
+        pull.
+
+        Args:
+            name: the image's name. Without tag or digest, the tag is `latest`.
+            login: the registry login as an AuthConfig of the engine's API, or None.
+            on_event: called with each progress event. An exception stops the pull.
         """
         headers = {}
         if login is not None:
@@ -98,7 +112,10 @@ class EngineClient:
                 on_event(event)
 
     def remove_image(self, name: str) -> bool:
-        """Remove an image; whether it is gone, since the engine keeps one that a container has."""
+        """Remove an image, and return whether the machine no longer has it.
+
+        Return False if the engine keeps the image, for example for a container.
+        """
         try:
             self._request_json("DELETE", f"/images/{quote(name, safe=':')}")
         except EngineError as error:
@@ -108,23 +125,23 @@ class EngineClient:
         return True
 
     def root_folder(self) -> str:
-        """The folder in which the engine keeps images."""
+        """Return the folder in which the engine stores images."""
         return str(self._request_json("GET", "/info")["DockerRootDir"])
 
     def create_container(self, name: str, body: Mapping[str, Any]) -> None:
-        """Make a container of that name. EngineError 409: there is one of that name."""
+        """Create a container with this name. EngineError has status 409 if the name exists."""
         self._request_json("POST", "/containers/create?" + urlencode({"name": name}), body)
 
     def start_container(self, name: str) -> None:
-        """Start a container; harmless where it runs already."""
+        """Start a container. Do nothing if the container runs already."""
         self._request_json("POST", f"/containers/{name}/start")
 
     def inspect_container(self, name: str) -> dict[str, Any] | None:
-        """The engine's description of a container, None without one."""
+        """Return the engine's description of a container. Return None if it does not exist."""
         return self._get_or_none(f"/containers/{name}/json")
 
     def signal_container(self, name: str, number: int) -> None:
-        """Send a signal to a container's first process; harmless where it runs no more."""
+        """Send a signal to a container's first process. Do nothing if the container has ended."""
         try:
             self._request_json("POST", f"/containers/{name}/kill?signal={number}")
         except EngineError as error:
@@ -132,22 +149,25 @@ class EngineClient:
                 raise
 
     def remove_container(self, name: str) -> None:
-        """Kill a container and delete it with its volumes; harmless where there is none."""
+        """Kill and delete a container and the container's anonymous volumes.
+
+        Do nothing if the container does not exist or is being removed.
+        """
         try:
             self._request_json("DELETE", f"/containers/{name}?force=1&v=1")
         except EngineError as error:
-            # 409: it is being removed already.
+            # 409: the container is being removed already.
             if error.status not in (404, 409):
                 raise
 
     def list_containers(self, label: str) -> list[dict[str, Any]]:
-        """The containers with the label NAME=VALUE, in any state."""
+        """Return the engine's entries of all containers with the label NAME=VALUE, in any state."""
         query = urlencode({"all": 1, "filters": json.dumps({"label": [label]})})
         entries: list[dict[str, Any]] = self._request_json("GET", f"/containers/json?{query}")
         return entries
 
     def container_output(self, name: str) -> str:
-        """The end of what a container printed to the engine."""
+        """Return the last 50 lines that a container printed to the engine, at most 8 KiB."""
         path = f"/containers/{name}/logs?stdout=1&stderr=1&tail=50"
         with closing(self._connect(self._seconds_max)) as connection:
             content = _read_answer(self._send(connection, "GET", path, None, {}))
@@ -182,7 +202,10 @@ class EngineClient:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> http.client.HTTPResponse:
-        """Send a request in the agreed version, which is agreed again where that is refused."""
+        """Send a request with the agreed API version, and return the answer, unread.
+
+        If the engine refuses the version, agree a new version and repeat the request once.
+        """
         version = self.api_version()
         try:
             return _send_request(connection, method, f"/v{version}{path}", body, headers)
@@ -197,7 +220,7 @@ class EngineClient:
         return _send_request(connection, method, f"/v{self._api_version}{path}", body, headers)
 
     def _read_version(self) -> dict[str, Any]:
-        """Ask the engine for its version, which it tells without one in the path."""
+        """Request the engine's version. This request needs no API version in its path."""
         with closing(self._connect(self._seconds_max)) as connection:
             answer = _read_answer(_send_request(connection, "GET", "/version", None, {}))
         return _parse_object(answer)
@@ -217,10 +240,11 @@ class EngineClient:
 
 
 def agree_version(told: Mapping[str, Any]) -> str:
-    """The version of the API to use with an engine that tells this of itself.
+    """Return the API version to use with an engine, for example 1.44.
 
-    Raises EngineError for an engine that is too old. One that is too new for ours is asked in its
-    own oldest version: what it dropped of ours it says.
+    `told` is the engine's answer to /version. The result is API_VERSION, lowered to the engine's
+    newest version, or raised to the engine's oldest version. Raise EngineError if the engine's
+    newest version is older than API_OLDEST.
     """
     newest, oldest = (_parse_version(told.get(name)) for name in ("ApiVersion", "MinAPIVersion"))
     if newest is not None and newest < API_OLDEST:
@@ -240,9 +264,10 @@ def _version_text(version: tuple[int, int]) -> str:
 
 
 def socket_path(environment: Mapping[str, str]) -> str:
-    """The path of the engine's socket: DOCKER_HOST if it names a unix socket, else the usual one.
+    """Return the path of the engine's socket: from DOCKER_HOST, else DEFAULT_SOCKET.
 
-    Raises ValueError for an engine elsewhere: its containers would not see our directories.
+    Raise ValueError if DOCKER_HOST names no unix socket. Containers of a remote engine would not
+    see the machine's directories.
     """
     host = environment.get("DOCKER_HOST") or f"unix://{DEFAULT_SOCKET}"
     if not host.startswith("unix:///"):
@@ -253,7 +278,10 @@ def socket_path(environment: Mapping[str, str]) -> str:
 
 
 def split_reference(name: str) -> tuple[str, str]:
-    """An image's repository, and its digest or tag, which is `latest` if it names none."""
+    """Split an image's name into the repository, and the digest or else the tag.
+
+    The tag is `latest` if the name has neither. A tag in front of a digest is dropped.
+    """
     repository, at, digest = name.partition("@")
     if at:
         return _split_tag(repository)[0], digest
@@ -311,7 +339,7 @@ def _parse_object(content: bytes) -> dict[str, Any]:
 
 
 def _strip_frames(content: bytes) -> bytes:
-    """The output without the headers of 8 bytes that tell stdout from stderr."""
+    """Return the output without the 8-byte headers that mark standard output and error."""
     pieces, place = [], 0
     while place + 8 <= len(content):
         size = int.from_bytes(content[place + 4 : place + 8], "big")

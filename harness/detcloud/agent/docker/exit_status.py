@@ -1,7 +1,8 @@
-"""The exit status of a container: the engine says that it ended, the supervisor's records how.
+"""The exit status of a container, from the engine's state and the supervisor's records.
 
-The trial can write the records, so nothing but the way it ended is taken from them, and that only
-if the container's exit code, which is the supervisor's, says the same.
+The engine knows that the container ended, the records contain the kind of end. The trial can write
+the records. The agent therefore only reads the kind of end, and only if the container's exit code,
+which the supervisor sets, agrees.
 """
 
 from __future__ import annotations
@@ -17,35 +18,47 @@ if TYPE_CHECKING:
 
 STAGES = ("hook", "trial")
 SIGNALS_MAX = 64
-# What a supervisor adds to the signal that ended the trial, as shells do.
+# The supervisor's exit code is this number plus the signal that ended the trial, as in shells.
 SIGNAL_CODES = 128
-# Exit codes of a container whose engine was stopped or whose machine went down.
+# The exit codes of a container if the engine was stopped or the machine went down.
 ENDED_FROM_OUTSIDE = (137, 143)
 
 
 @dataclass(frozen=True, slots=True)
 class EndedContainer:
-    """A container that runs no more.
-
-    `state` is the engine's, `record` the supervisor's last one if any. `begun`: the supervisor had
-    started; `killed`: the agent requested the end; `memory_bytes` is the limit, 0 for none.
-    """
+    """A container that has ended."""
 
     state: Mapping[str, Any]
+    """The engine's state of the container. Empty if the engine no longer has the container."""
     record: Mapping[str, Any] | None
+    """The content of the supervisor's exit.json, or None. Untrusted."""
     begun: bool
+    """Whether the supervisor had started."""
     killed: bool
+    """Whether the agent had requested the end."""
     memory_bytes: int = 0
+    """The container's memory limit. 0 is no limit."""
 
 
 def exit_status(ended: EndedContainer, printed: str = "") -> Status:
-    """The status of an ended container; `printed` is its output before its log was opened."""
+    """Return the status of an ended container.
+
+    A valid record that agrees with the container's exit code decides. Without such a record, the
+    launch counts as killed if the agent requested the end. Otherwise it ran out of memory if the
+    engine says so, is lost if the supervisor had begun or the engine was stopped, or else could not
+    start the supervisor. A record of a kill that the agent did not request gives a lost launch. If
+    memory ran out, the cause says so, unless the recorded exit code is 0.
+
+    Args:
+        ended: the container.
+        printed: the container's output to the engine, for the cause of a failed start.
+    """
     cause = _out_of_memory(ended.memory_bytes) if ended.state.get("OOMKilled") else ""
     recorded = _recorded_status(ended.record)
     if recorded is not None and not _agrees(recorded, ended.state):
         recorded = None
     if recorded is not None and recorded.killed and not ended.killed:
-        # The engine or the machine was stopped, or somebody stopped the container.
+        # The engine, the machine or the container was stopped from outside.
         return Status(Phase.ENDED, lost=True)
     if recorded is not None:
         return replace(recorded, cause=cause if recorded.code != 0 else "")
@@ -65,22 +78,29 @@ def exit_status(ended: EndedContainer, printed: str = "") -> Status:
 
 
 def creation_refused_status(error: EngineError) -> Status:
-    """The status of a container that the engine refused to make or start.
+    """Return the status of a container that the engine refused to create or start.
 
-    The trial's request was wrong (400), or the machine could not.
+    For status 400, the trial's request was wrong. For any other status, the machine is at fault,
+    and `not_started` is True.
     """
     cause = f"the container could not be started: {error.message}"
     return Status(Phase.ENDED, cause=cause, not_started=error.status != 400)
 
 
 def engine_unavailable_status(trouble: str) -> Status:
-    """The status of a container that was not started because its engine was not available."""
+    """Return the status of a container that was not started because the engine did not answer.
+
+    `trouble` is the reason for the cause. `not_started` is True.
+    """
     cause = f"the container could not be started: {trouble}"
     return Status(Phase.ENDED, cause=cause, not_started=True)
 
 
 def _recorded_status(record: Mapping[str, Any] | None) -> Status | None:
-    """The status in the supervisor's record, None for one that it would not have written."""
+    """Return the status in the supervisor's record.
+
+    Return None without a record, or if the supervisor would not have written the record.
+    """
     if record is None:
         return None
     stage, code, number = (record.get(name) for name in ("stage", "code", "signal"))
@@ -94,8 +114,9 @@ def _recorded_status(record: Mapping[str, Any] | None) -> Status | None:
 
 
 def _agrees(recorded: Status, state: Mapping[str, Any]) -> bool:
-    """Whether a supervisor that recorded this ends with the container's exit code; so it seems of a
-    container that the engine no longer has.
+    """Whether the recorded end agrees with the container's exit code.
+
+    True if the engine no longer has the container.
     """
     ends_with = recorded.code if recorded.signal is None else SIGNAL_CODES + recorded.signal
     return state.get("ExitCode") in (None, ends_with)

@@ -1,6 +1,6 @@
-"""The images that this agent pulled; the least recently used go when the engine's disk fills up.
+"""The images that this agent has pulled. When the disk fills up, the least recently used ones go.
 
-Images that were on the machine before, or came there otherwise, are not the agent's to remove.
+The agent never removes images that it has not pulled itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from detcloud.agent.docker.images import Image, ImageRequest
 
 DISK_SHARE_MAX = 0.85
-# An image is kept so long, since a launch may wait for its engine before its container holds it.
+# The time for which a used image is kept, because a launch may wait for the engine before its
+# container protects the image.
 KEPT_SECONDS = 900.0
 
 
 class ImageCache:
-    """The pulled images and when each was used last, recorded in the file `record`."""
+    """The images that this agent has pulled, with their last uses, recorded in the file `record`.
+
+    The constructor reads an existing record. `log_line` writes to the agent's log.
+    """
 
     def __init__(self, engine: EngineClient, record: Path, log_line: Callable[[str], None]) -> None:
         self._engine = engine
@@ -43,7 +47,12 @@ class ImageCache:
         is_needed: Callable[[], bool],
         write_notice: Callable[[str], None],
     ) -> Image:
-        """Obtain an image as `images.obtain_image` does, after making room if there is little."""
+        """Return an image as `images.obtain_image` does, with the same arguments and errors.
+
+        First record the use of an image that this agent has pulled. If the disk is nearly full,
+        remove the least recently used images. Failures of these steps are ignored. Afterwards
+        record a newly pulled image.
+        """
         with self._lock, suppress(EngineUnavailable, EngineError, OSError):
             present = self._engine.find_image(request.name)
             if present and present["Id"] in self._used_at:
@@ -66,7 +75,7 @@ class ImageCache:
             is_young = time.time() - self._used_at[image] < KEPT_SECONDS
             if is_young or disk.used / disk.total < DISK_SHARE_MAX:
                 return
-            # The engine keeps what a container has, or what has another name, too.
+            # The engine keeps images that a container uses or that have several names.
             if self._engine.remove_image(image):
                 self._log_line(
                     f"the disk of the container engine fills up: image {image} was removed"

@@ -1,7 +1,7 @@
-"""The image of a trial, pulled onto this machine if need be; the trial's log says so.
+"""The image of a trial, which is pulled if needed, with notices in the trial's log.
 
-A registry's refusal is the trial's failure. What may pass (the network, the registry, the disk) is
-tried some times and is the machine's failure in the end.
+A registry's refusal is the trial's failure. Problems of the network, the registry or the disk may
+pass: the pull is repeated some times, and a final failure counts as the machine's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable, split_reference
 from detcloud.shared.http import ApiError
+from detcloud.shared.masking import MASK
 from detcloud.shared.registries import (
     DOCKER_HUB,
     ecr_repository,
@@ -31,7 +32,7 @@ AWAY_SECONDS_MAX = 300.0
 PROGRESS_SECONDS = 10.0
 LOGIN_SECRETS = ("password", "auth", "identitytoken", "registrytoken")
 DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
-# Messages of engines and registries that a repeat would not change.
+# Parts of messages with which engines and registries refuse a pull permanently.
 _REFUSALS = (
     "not found",
     "manifest unknown",
@@ -54,47 +55,49 @@ LoginIssuer = Callable[[str], Mapping[str, str] | None]
 
 
 class PullStopped(Exception):
-    """The trial was killed while its image was pulled."""
+    """The trial was killed before or during the pull of its image."""
 
 
 class LoginUnavailable(Exception):
-    """The cluster issued no login for the registry for now."""
+    """The request to the cluster for a registry login failed, maybe temporarily."""
 
 
 class PullFailed(Exception):
-    """The machine could not get the image for now."""
+    """The machine could not pull the image in several attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """The configuration's request for an image.
-
-    `login` is in the engine's form. `other_registry` names the registry of a login that is not sent
-    because the image is from another one. `issue_login` fetches a login for one pull, where the
-    configuration has none for the registry.
-    """
+    """A request for an image with the configuration's options."""
 
     name: str
+    """The image's name, with registry and tag or digest."""
     force_pull: bool = False
+    """Whether the image is pulled even if the machine has it."""
     login: Mapping[str, str] | None = field(default=None, repr=False)
+    """The configured login, in the form of the engine's AuthConfig, or None."""
     other_registry: str = ""
+    """The registry of a configured login that is not sent, because the image's differs; or ""."""
     issue_login: LoginIssuer | None = field(default=None, repr=False)
+    """Fetches a login of the cluster for a pull. Not used with `login`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image on this machine: `digest` names its content, in its registry if it came from one.
-
-    `python_path` is the image's own PYTHONPATH, `is_new` says that it was not here before, and
-    `pull_seconds` how long its pull took, "" where none was needed.
-    """
+    """An image on this machine."""
 
     name: str
+    """The requested name."""
     id: str
+    """The engine's id of the image."""
     digest: str
+    """The digest in the image's registry. Equal to `id` for an image that was built here."""
     python_path: str = ""
+    """The image's own PYTHONPATH."""
     is_new: bool = False
+    """Whether the machine did not have the image before."""
     pull_seconds: str = ""
+    """The seconds that the pull took, as text. "" without a pull."""
 
 
 def image_request(
@@ -103,12 +106,22 @@ def image_request(
     login: object,
     issue_login: LoginIssuer | None = None,
 ) -> ImageRequest:
-    """The request for an image; `login` is the configuration's `registry_auth`, unmasked."""
+    """Build the request for an image.
+
+    A configured login for another registry than the image's is left out, and named in
+    `other_registry`. A configured login for the image's registry excludes `issue_login`.
+
+    Args:
+        name: the image's name.
+        environment: the section `environment` of the configuration.
+        login: the configuration's `registry_auth` with its secrets. Ignored unless a dictionary.
+        issue_login: fetches a login of the cluster for an image, or None.
+    """
     force_pull = bool(environment.get("force_pull_image"))
     if not isinstance(login, dict):
         return ImageRequest(name, force_pull, issue_login=issue_login)
     server = str(login.get("server") or login.get("serveraddress") or "")
-    # An engine would send it to the image's registry, whatever address it names.
+    # An engine would send the login to the image's registry, even if it names another server.
     if server and registry_of_server(server) != registry_of_image(name):
         return ImageRequest(name, force_pull, other_registry=server, issue_login=issue_login)
     return ImageRequest(name, force_pull, _engine_login(name, server, login))
@@ -122,12 +135,23 @@ def obtain_image(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Image:
-    """The image, pulled if it is not here or the request forces it.
+    """Return the requested image. Pull the image if the machine lacks it or `force_pull` is set.
 
-    `write_notice` writes a line into the trial's log.
+    Retry after failures with growing pauses: up to ATTEMPTS_MAX attempts if the registry or the
+    cluster fails, up to AWAY_SECONDS_MAX seconds if the engine does not answer. Write notices about
+    pulls and failures to the trial's log.
 
-    Raises LaunchImpossible where there is no such image for this login, PullFailed where this
-    machine does not get it, PullStopped when it is not needed any more.
+    Args:
+        engine: the container engine.
+        request: the request.
+        is_needed: returns False once the trial was killed.
+        write_notice: writes a line to the trial's log.
+        sleep: pauses for a number of seconds.
+
+    Raises:
+        LaunchImpossible: the registry refuses the image or the login.
+        PullFailed: all attempts failed.
+        PullStopped: `is_needed` returned False.
     """
     attempts, delay = 0, RETRY_FIRST_SECONDS
     give_up_at = time.monotonic() + AWAY_SECONDS_MAX
@@ -156,16 +180,22 @@ def obtain_image(
 
 
 def is_refusal(error: EngineError) -> bool:
-    """Whether a repeat would be answered the same."""
+    """Whether the error is a permanent refusal of a pull, so that a retry is useless.
+
+    False for failures of the network and for unknown errors.
+    """
     message = error.message.lower()
-    # A host name that is not found, or a proxy's answer, is a matter of the network.
+    # An unresolved host name or a failed connection is a problem of the network.
     if "lookup" in message or "dial tcp" in message:
         return False
     return error.status in (400, 401, 403, 404) or any(refusal in message for refusal in _REFUSALS)
 
 
 class PullProgress:
-    """The progress of a pull: counts the bytes of its layers and logs them now and then."""
+    """The progress of a pull, which counts the bytes of layers and writes notices.
+
+    The time starts with the construction. `now` returns seconds.
+    """
 
     def __init__(
         self, name: str, write_notice: Callable[[str], None], now: Callable[[], float]
@@ -177,7 +207,7 @@ class PullProgress:
         self._began = self._noticed_at = now()
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Count one event of the engine."""
+        """Count an event of the engine, and write a notice if PROGRESS_SECONDS have passed."""
         layer, detail = str(event.get("id", "")), event.get("progressDetail") or {}
         total = detail.get("total")
         if event.get("status") == "Downloading" and isinstance(total, int):
@@ -192,7 +222,7 @@ class PullProgress:
             self._write_notice(f"pulling image {self._name}: {self._megabytes()}")
 
     def report_end(self) -> float:
-        """Log that the image was pulled, and return in how many seconds."""
+        """Write a notice that the image was pulled, and return the seconds of the pull."""
         seconds = self._now() - self._began
         size = f", {self._megabytes()}" if self._layers else ""
         self._write_notice(f"image {self._name} was pulled in {seconds:.0f} s{size}")
@@ -246,7 +276,10 @@ def _find_or_pull(
 
 
 def _current_login(request: ImageRequest) -> Mapping[str, str] | None:
-    """The login to pull with: the configuration's own, or a fresh one of the cluster's."""
+    """Return the login for a pull: the configured login, else a fresh login of the cluster.
+
+    Return None if neither exists. Raise LoginUnavailable if the request to the cluster fails.
+    """
     if request.login is not None or request.issue_login is None:
         return request.login
     try:
@@ -257,7 +290,7 @@ def _current_login(request: ImageRequest) -> Mapping[str, str] | None:
 
 
 def _digest(name: str, image: Mapping[str, Any]) -> str:
-    """The digest by which a registry knows the image; the id of one that was built here."""
+    """Return the image's digest in the registry of `name`, or the image's id without a digest."""
     repository, _ = split_reference(name)
     for known in image.get("RepoDigests") or ():
         holder, _, digest = str(known).partition("@")
@@ -277,7 +310,7 @@ def _engine_login(name: str, server: str, fields: Mapping[str, Any]) -> Mapping[
 def _mask_secret(message: str, login: Mapping[str, str] | None) -> str:
     for name in LOGIN_SECRETS:
         if secret := (login or {}).get(name):
-            message = message.replace(secret, "********")
+            message = message.replace(secret, MASK)
     return message
 
 

@@ -1,12 +1,13 @@
-"""The launch of one container: a thread that reconciles the engine with the launch's records.
+"""The launch of a container: a thread that reconciles the engine with the launch's records.
 
-Each round looks at the container and takes one step. The records are files and the container's
-name follows from their folder, so the thread of a later agent goes on where an earlier one ended,
-and a repeated request happens once. While the engine does not answer, nothing changes.
+Each round inspects the container and makes a single step. The records are files, and the folder of
+the records determines the container's name. A later agent's thread therefore continues where an
+earlier agent ended, and a repeated request has no further effect. While the engine does not answer,
+nothing changes.
 
-    AGENT/container.json    what to create, written before anything is asked of the engine
-    AGENT/kill.json         the grace, once the end is wanted
-    AGENT/container/        what the container sees of it: the supervisor's folder
+    AGENT/container.json    the container to create, written before the first request to the engine
+    AGENT/kill.json         the grace, once a kill is requested
+    AGENT/container/        the folder of the supervisor's records, which the container sees
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,7 @@ from detcloud.agent.docker.exit_status import (
     engine_unavailable_status,
     exit_status,
 )
-from detcloud.agent.runtime import Phase, Status
+from detcloud.agent.runtime import Phase, Status, read_stop_deadline
 from detcloud.shared.files import read_json_object, read_untrusted_json_object, write_atomically
 
 if TYPE_CHECKING:
@@ -41,16 +43,19 @@ REQUEST_FILE = "container.json"
 KILL_FILE = "kill.json"
 STEADY_SECONDS = 1.0
 CLOSE_SECONDS = 0.05
-# How long it is polled often after a request.
+# The time after a request during which the container is polled every CLOSE_SECONDS.
 CLOSELY_SECONDS = 3.0
 TROUBLE_SECONDS = 2.0
 START_SECONDS_MAX = 300.0
-# The supervisor kills in time; where it does not, the engine does.
+# The engine kills the container this long after the grace if the supervisor has not.
 KILL_MARGIN_SECONDS = 5.0
 
 
 class ContainerLaunch:
-    """The launch whose records lie in `directory`; `start_watching` starts the thread."""
+    """The launch with the records in `directory`. `start_watching` starts the thread.
+
+    The constructor reads container.json, which must exist.
+    """
 
     def __init__(
         self, engine: EngineClient, directory: Path, log_line: Callable[[str], None]
@@ -73,11 +78,17 @@ class ContainerLaunch:
         self._wake = threading.Event()
 
     def start_watching(self) -> None:
-        """Start the thread, which ends with the container or when the launch is closed."""
+        """Start the thread, which creates, starts and watches the container.
+
+        The thread ends with the container, or after `close`.
+        """
         threading.Thread(target=self._run, name=self.name, daemon=True).start()
 
     def poll(self) -> Status:
-        """The present status, as the thread saw it last. Never asks the engine."""
+        """Return the status that the thread saw last, updated from the supervisor's records.
+
+        Never send a request to the engine. Wake the thread when an exit record appears.
+        """
         if self._status.phase is Phase.ENDED or not self._is_up:
             return self._status
         if not self._exit_seen and os.path.lexists(self._records / "exit.json"):
@@ -85,15 +96,17 @@ class ContainerLaunch:
             self.wake()
         if self._status.phase is Phase.STARTING and self._stage() == "trial":
             self._status = Status(Phase.RUNNING, "trial")
+        if (deadline_ms := read_stop_deadline(self._records)) is not None:
+            return replace(self._status, stop_deadline_ms=deadline_ms)
         return self._status
 
     def wake(self) -> None:
-        """Wake the thread, so that it checks the container immediately."""
+        """Wake the thread to check the container immediately."""
         self._polled_closely_from = time.monotonic()
         self._wake.set()
 
     def close(self) -> None:
-        """Stop the thread; the container continues."""
+        """Stop the thread. The container continues."""
         self._closed = True
         self._wake.set()
 
@@ -113,7 +126,7 @@ class ContainerLaunch:
     def _reconcile(self) -> None:
         container = self._engine.inspect_container(self.name)
         if container is not None and _launch_of(container) != self._request.get("launch"):
-            # A container of a launch whose directory is gone has our name.
+            # A container of an earlier launch, with a deleted directory, has the same name.
             self._engine.remove_container(self.name)
             container = None
         state = str(container["State"]["Status"]) if container is not None else "absent"
@@ -122,7 +135,9 @@ class ContainerLaunch:
         if state in ("running", "paused", "restarting"):
             self._is_up = True
             if kill is not None:
-                self._pursue_kill(float(kill.get("grace_ms") or 0) / 1000)
+                self._pursue_kill(
+                    float(kill.get("grace_ms") or 0) / 1000, saves=bool(kill.get("saves"))
+                )
         elif state in ("exited", "dead") or (state == "absent" and begun):
             self._record_end(container or {}, begun=begun, killed=kill is not None)
         elif state != "removing" and kill is not None:
@@ -138,13 +153,13 @@ class ContainerLaunch:
         except EngineError as error:
             if error.status != 409:
                 self._set_end(creation_refused_status(error))
-            # 409: it was made already; the next round sees by whom.
+            # 409: the container exists already, and the next round inspects its launch.
             return
         self._start()
 
     def _start(self) -> None:
         try:
-            # What was checked was there before the image was pulled, and other trials write there.
+            # The mounts were checked before the image's pull; other trials may have changed them.
             if strayed := find_changed_mount(self._request["body"]):
                 text = f"mount: {strayed} is not what it was when it was checked; mount a folder "
                 raise EngineError(400, text + "that no trial replaces, or start again")
@@ -155,15 +170,18 @@ class ContainerLaunch:
         self._is_up = True
         self._polled_closely_from = time.monotonic()
 
-    def _pursue_kill(self, grace_seconds: float) -> None:
-        """Send SIGTERM to the supervisor, which ends the trial; past the grace, SIGKILL to all."""
+    def _pursue_kill(self, grace_seconds: float, *, saves: bool) -> None:
+        """Send SIGTERM to the supervisor, which ends the trial within the grace.
+
+        First write the request to the supervisor's folder. Repeat this only for a shorter grace.
+        KILL_MARGIN_SECONDS after the grace, send SIGKILL to the container.
+        """
         now = time.monotonic()
         if self._grace_seconds is None or grace_seconds < self._grace_seconds:
             with contextlib.suppress(OSError):
-                # Without the file the supervisor gives no grace.
-                write_atomically(
-                    self._records / KILL_FILE, {"grace_ms": grace_seconds * 1000}, mode=0o444
-                )
+                # Without the file, the supervisor uses its default grace.
+                request = {"grace_ms": grace_seconds * 1000, "saves": saves}
+                write_atomically(self._records / KILL_FILE, request, mode=0o444)
             self._engine.signal_container(self.name, signal.SIGTERM)
             self._grace_seconds = grace_seconds
             self._kill_at = now + grace_seconds + KILL_MARGIN_SECONDS
@@ -193,7 +211,7 @@ class ContainerLaunch:
                 log.write(f"[detcloud] {cause}\n")
 
     def _stage(self) -> str:
-        """The stage that runs: the trial, unless a hook comes before it."""
+        """Return the stage that runs, from the supervisor's records. "" if no stage is known."""
         if not self._request.get("has_hook") or os.path.lexists(self._records / PASSED_FILE):
             return "trial" if os.path.lexists(self._records / "begun") else ""
         process = read_untrusted_json_object(self._records / "process.json") or {}
@@ -211,14 +229,20 @@ class ContainerLaunch:
         self._trouble = trouble
 
     def _give_up_if_late(self, trouble: str) -> None:
-        """End a launch that could not be started for minutes: it may start elsewhere."""
+        """End the launch if the container could not be started for START_SECONDS_MAX.
+
+        The trial may then start on another machine. `trouble` becomes the cause of the end.
+        """
         begun = self._is_up or os.path.lexists(self._records / "begun")
         if not begun and time.monotonic() - self._began_at > START_SECONDS_MAX:
             self._set_end(engine_unavailable_status(trouble))
 
 
 def container_name(directory: Path) -> str:
-    """The container's name, unique for its directory among all agents of the machine."""
+    """Return the name of a launch's container, unique among all agents of the machine.
+
+    `directory` is the folder of the launch's records.
+    """
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
     return f"detcloud-{directory.parent.name}-{digest}"
 

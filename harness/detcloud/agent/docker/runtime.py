@@ -1,8 +1,9 @@
 """The runtime that starts, watches and stops trials as containers of Docker's engine.
 
-In the container the supervisor is the first process: it writes the log and the exit into files of
-the allocation, so that neither depends on an agent or on the engine's own log. Files that a
-container can write are not trusted: the engine says that it ended, the files only how.
+The supervisor is the first process in a container. The supervisor writes the log and the exit to
+files of the allocation, so that neither depends on an agent or on the engine's log. A container can
+write these files. The agent therefore learns from the engine that a container ended, and reads only
+the kind of end from the files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.assignment.data_layer import data_layer_mount
+from detcloud.agent.assignment.declared_packages import (
+    ENTER_MODULE,
+    INSTALL_MODULE,
+    write_request,
+)
 from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.docker.container import (
     LABEL,
@@ -29,6 +36,7 @@ from detcloud.agent.docker.engine import EngineError, EngineUnavailable
 from detcloud.agent.docker.image_cache import ImageCache
 from detcloud.agent.docker.images import image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
+from detcloud.agent.package_cache import DECLARED, declared_layers
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import EngineClient
 
-# Engines kill 10 s after they asked, unless told otherwise.
+# By default, engines send SIGKILL 10 s after SIGTERM.
 UNASKED_GRACE_SECONDS = 8.0
 SWEEP_SECONDS = 60.0
 SWEEP_TROUBLE_SECONDS = 5.0
@@ -55,7 +63,11 @@ CAP_SYS_RESOURCE = 24
 
 
 class DockerRuntime:
-    """Runs each launch as a container with the label of this agent's work directory."""
+    """The runtime that runs each launch as a container, labelled with the agent's work directory.
+
+    See ContainerRuntime for the contract of the methods. A thread of each launch sends the requests
+    to the engine. `rules` are the operator's rules, `log_line` writes to the agent's log.
+    """
 
     def __init__(
         self, engine: EngineClient, rules: ContainerRules, log_line: Callable[[str], None]
@@ -71,25 +83,44 @@ class DockerRuntime:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """The containers' user and group; None if they are the agent's own."""
+        """The containers' user and group ids. None if both are the agent's own."""
         owner = self._rules.user, self._rules.group
         return None if owner == (os.getuid(), os.getgid()) else owner
 
     def adopt(self, directories: Sequence[Path]) -> None:
-        """Watch the containers of these launches; all other ones of ours are removed."""
+        """Watch the containers of the launches in `directories` that contain container.json.
+
+        Start a thread that removes all other containers with this agent's label, now and every
+        SWEEP_SECONDS.
+        """
         for directory in directories:
             if (directory / REQUEST_FILE).exists():
                 self._watch(directory)
         threading.Thread(target=self._run_sweeps, name="container sweep", daemon=True).start()
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
-        """Log unused settings, obtain the image, and lay out the container."""
+        """Pull the image if needed, prepare the trial's files, and return the container's launch.
+
+        Write notices about unused settings and the image to the trial's log. Create the folders of
+        kernels, checkpoints and the data layer if needed. Fetch layers of declared packages. Make
+        the containers' user the owner of the trial's files.
+
+        Raises:
+            LaunchImpossible: a mount, a device or the image is impossible or not allowed.
+            PullFailed, PullStopped: see `obtain_image`.
+            EngineUnavailable, EngineError: the engine failed.
+            OSError: a file cannot be written.
+        """
         directory = assignment.directory
         name = _image_name(assignment)
         notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
         directory.write_notices(notices)
         devices = self._engine.cdi_devices() if assignment.uses_cuda else frozenset[str]()
-        body = container_body(assignment, self._rules, ulimit_available, devices)
+        kernels = kernel_folder(assignment, name)
+        own = [] if kernels is None else [kernels]
+        if assignment.packages:
+            own.append(declared_layers(directory.environments, assignment.spec))
+        body = container_body(assignment, self._rules, ulimit_available, devices, own)
         request = image_request(
             name,
             assignment.section("environment"),
@@ -100,19 +131,25 @@ class DockerRuntime:
             request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
         )
         directory.write_notices([f"[detcloud] image {image.name}, {image.digest}"])
-        base = container_environment(assignment.threads)
+        base = {**container_environment(assignment.threads), **kernel_variables(kernels)}
         if image.python_path:
             base["PYTHONPATH"] += f":{image.python_path}"
         mount = data_layer_mount(assignment.config)
         place = {DATA_LAYER_PATH: mount.container_path} if mount is not None else {}
         environment = assignment.environment(base, place)
         variables = [f"{name}={value}" for name, value in environment.items()]
+        if assignment.packages:
+            write_request(assignment, image.digest)
+            if assignment.layers is not None:
+                # Only the container's own Python knows the key.
+                cache = declared_layers(directory.environments, assignment.spec)
+                assignment.layers.obtain(DECLARED, cache, "")
         directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:
             self._make_folder(Path(mount.host_path))
         return Launch(
-            assignment.stages(PYTHON, directory.agent / RECORDS),
+            _stages(assignment),
             environment,
             str(directory.code),
             str(directory.log),
@@ -126,7 +163,10 @@ class DockerRuntime:
         )
 
     def start(self, directory: Path, launch: Launch) -> None:
-        """Write the request down; a thread of the launch's own passes it to the engine."""
+        """Write container.json, and start the launch's thread, which creates the container.
+
+        Raise RuntimeError if container.json exists. Raise OSError if a file cannot be written.
+        """
         if (directory / REQUEST_FILE).exists():
             raise RuntimeError(f"{directory} already has a container")
         assert launch.container is not None
@@ -136,26 +176,33 @@ class DockerRuntime:
         request = {
             "launch": identity,
             "log": launch.log,
-            "has_hook": launch.stages[0][0] == "hook",
+            # `has_hook` also covers other stages; the name is older than these stages.
+            "has_hook": len(launch.stages) > 1,
             "body": {**launch.container, "Labels": labels},
         }
         write_atomically(directory / REQUEST_FILE, request)
         self._watch(directory)
 
     def poll(self, directory: Path) -> Status:
-        """The status that the launch's thread saw last."""
+        """Return the status that the launch's thread saw last. ABSENT for an unknown launch."""
         launch = self._launches.get(directory)
         return launch.poll() if launch is not None else Status(Phase.ABSENT)
 
-    def kill(self, directory: Path, grace_ms: int) -> None:
-        """Write the request down; the launch's thread passes it to the engine."""
-        write_atomically(directory / KILL_FILE, {"grace_ms": grace_ms})
+    def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
+        """Write kill.json, and wake the launch's thread, which stops the container.
+
+        Raise OSError if the file cannot be written.
+        """
+        write_atomically(directory / KILL_FILE, {"grace_ms": grace_ms, "saves": saves})
         launch = self._launches.get(directory)
         if launch is not None:
             launch.wake()
 
     def remove(self, directory: Path) -> None:
-        """Forget the launch; its container is removed, now or when the engine answers."""
+        """Stop the launch's thread. A sweep removes the container once the engine answers.
+
+        Do nothing else for an unknown launch.
+        """
         with self._changing:
             launch = self._launches.pop(directory, None)
         if launch is not None:
@@ -163,19 +210,20 @@ class DockerRuntime:
         self._sweep.set()
 
     def release_idle_resources(self) -> None:
-        """Do nothing: there are only the containers."""
+        """Do nothing, since the runtime has no idle resources."""
 
     def close(self) -> None:
-        """Stop the threads; the containers continue."""
+        """Stop all threads. The containers continue."""
         self._closed = True
         self._sweep.set()
         for launch in list(self._launches.values()):
             launch.close()
 
     def _open_checkpoint_folder(self, assignment: Assignment) -> None:
-        """Make the machine's folder of checkpoints, and let the trial write into it.
+        """Create the machine's folder of checkpoints, with subfolders that the trial may write.
 
-        Only a folder of the agent's own is opened; any other is for its owner to open.
+        Do nothing if the store needs no folder. Subfolders for the experiment and trial are created
+        and given to the containers' user only if the agent and the folder belong to root.
         """
         folder = checkpoint_folder(assignment)
         if folder is None:
@@ -192,7 +240,7 @@ class DockerRuntime:
             os.chown(place, *self.owner, follow_symlinks=False)
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a folder that trials may write into; an existing one keeps its permissions."""
+        """Create a folder that trials may write to. An existing folder stays unchanged."""
         if folder.exists():
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,12 +248,12 @@ class DockerRuntime:
             os.chown(folder, *self.owner, follow_symlinks=False)
 
     def _write_records(self, directory: Path, launch: Launch) -> None:
-        """Write the supervisor's folder, which belongs to the container's user."""
+        """Write launch.json for the supervisor, in a folder of the container's user."""
         records = directory / RECORDS
         records.mkdir(mode=0o700, exist_ok=True)
         record = {
             "stages": launch.stages,
-            # The engine gives them to the container.
+            # The engine passes the variables to the container.
             "environment": None,
             "cwd": launch.cwd,
             "log": launch.log,
@@ -233,8 +281,8 @@ class DockerRuntime:
             self._sweep.wait(pause)
 
     def _sweep_containers(self) -> None:
-        """Remove the containers of ours that no launch watches."""
-        # Each container here was requested by a launch, which is known by now if it lives.
+        """Kill and remove all containers with this agent's label that no launch watches."""
+        # A launch requested each container, and all living launches are known after `adopt`.
         for entry in self._engine.list_containers(work_label(self._rules.work)):
             directory = Path((entry.get("Labels") or {}).get(f"{LABEL}directory", ""))
             if directory not in self._launches and not self._closed:
@@ -242,15 +290,30 @@ class DockerRuntime:
 
 
 def ulimit_available(name: str) -> int:
-    """The part of an ulimit that may be given: our own limit, or -1 if it may be exceeded."""
+    """Return the highest value of an ulimit that a container may get.
+
+    `name` is a key of LIMITS. Return the agent's own hard limit, or -1 if the engine may exceed it.
+    """
     return -1 if _may_raise_limits() else resource.getrlimit(LIMITS[name])[1]
 
 
 def _may_raise_limits() -> bool:
-    """Whether processes of root, such as the engine, may raise their limits here."""
+    """Whether root's processes, and so the engine, may raise limits on this machine."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     return bool(int(fields.get("CapBnd", "0").strip(), 16) >> CAP_SYS_RESOURCE & 1)
+
+
+def _stages(assignment: Assignment) -> list[tuple[str, list[str]]]:
+    """Return the stages of a container. Declared packages are installed first, in the container."""
+    records = assignment.directory.agent / RECORDS
+    if not assignment.packages:
+        return assignment.stages(PYTHON, records)
+    overlay = str(assignment.directory.overlay)
+    python = f"{overlay}/bin/python"
+    install = (PYTHON, "-P", "-m", INSTALL_MODULE, overlay)
+    enter = (python, "-P", "-m", ENTER_MODULE, overlay)
+    return assignment.stages(python, records, install=install, enter=enter)
 
 
 def _image_name(assignment: Assignment) -> str:

@@ -1,1 +1,1 @@
-"""The agent on a Compute Engine instance: its identity, its metadata and notices of its end."""
+"""The agent on a Compute Engine instance: identity, metadata, end notices and journal."""

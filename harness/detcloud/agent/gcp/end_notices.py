@@ -1,4 +1,4 @@
-"""Notice of an instance's end, as Compute Engine announces it in the instance's metadata."""
+"""Notices of an instance's end, which Compute Engine publishes in the instance's metadata."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ if TYPE_CHECKING:
 
 PREEMPTED_PATH = "instance/preempted"
 MAINTENANCE_PATH = "instance/maintenance-event"
-# From the signal to power off to the end; the metadata change with the signal, or as much earlier
-# as the scheduling's `preemptionNoticeDuration` says.
+# The time from the power-off signal to the end of a preempted instance. The metadata change at the
+# signal, or earlier by the `preemptionNoticeDuration` of the instance's scheduling.
 PREEMPTION_SECONDS = 30
-# The least that is announced of maintenance which ends the machine; one with GPUs gets an hour.
+# The shortest warning before maintenance that stops an instance. Instances with GPUs get an hour.
 MAINTENANCE_SECONDS = 60
 HOLD_SECONDS = 60
 RETRY_SECONDS = 1.0
 
 
 class GceNotices:
-    """Notices of the end of an instance. Threads wait for a change of its metadata.
+    """The source of notices of an instance's end. Two threads wait for changes of the metadata.
 
-    Without an answer the last notice stands: a machine that is busy ending may not answer.
+    If the metadata server does not answer, the last notice stays valid, because an ending machine
+    may be too busy to answer. `preemption_seconds` is the time from a preemption notice to the end.
+    `retry_seconds` is the pause after a failed or unchanged read.
     """
 
-    # Compute Engine gives no advice without an end.
+    # Compute Engine never advises to leave an instance without announcing an end.
     is_end_likely = False
 
     def __init__(
@@ -47,7 +49,7 @@ class GceNotices:
         self._stopped = threading.Event()
 
     def start(self) -> GceNotices:
-        """Start the threads that read the metadata."""
+        """Start a daemon thread for each metadata path, and return this object. Call it once."""
         watches = {
             PREEMPTED_PATH: self._take_preempted,
             MAINTENANCE_PATH: self._take_maintenance_event,
@@ -57,18 +59,24 @@ class GceNotices:
         return self
 
     def stop(self) -> None:
-        """End the threads with the answer that each waits for."""
+        """Ask the threads to end, without waiting for the end.
+
+        A thread ends when its current request is answered, which may take over HOLD_SECONDS.
+        """
         self._stopped.set()
 
     def poll(self) -> Notice | None:
-        """The notice with the earlier deadline, None without one."""
+        """Return the current notice with the earliest deadline. Return None if no end is announced.
+
+        A preemption stays announced. A maintenance notice ends when the metadata withdraw it.
+        """
         notices = [item for item in (self._preemption, self._maintenance) if item is not None]
         return min(notices, key=lambda notice: notice.deadline_ms, default=None)
 
     def _watch(self, path: str, take: Callable[[str], None]) -> None:
         etag = ""
         while not self._stopped.is_set():
-            # Whatever goes wrong with one look, the next may be the one that matters.
+            # No error may end the thread, since a later read may bring a notice.
             try:
                 value = self._metadata.wait_for_change(path, etag, HOLD_SECONDS)
             except Exception:
@@ -77,7 +85,7 @@ class GceNotices:
                 continue
             take(value.text or "")
             if not value.etag or value.etag == etag:
-                # A server that does not wait is not asked without a pause.
+                # The server answered without waiting for a change: avoid a busy loop.
                 self._stopped.wait(self._retry_seconds)
             etag = value.etag
 
@@ -87,7 +95,7 @@ class GceNotices:
             self._preemption = _notice_in(self._preemption_seconds, reason)
 
     def _take_maintenance_event(self, text: str) -> None:
-        # An instance that is migrated alive goes on elsewhere.
+        # Other values, such as a live migration, do not end the instance.
         if text.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
             self._maintenance = None
         elif self._maintenance is None:

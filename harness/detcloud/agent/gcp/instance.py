@@ -1,6 +1,4 @@
-"""A Compute Engine instance as `detcloud.agent.clouds` has it: its proof of identity and its
-notices.
-"""
+"""The `CloudInstance` functions for a Compute Engine instance: proof of identity and notices."""
 
 from __future__ import annotations
 
@@ -12,17 +10,26 @@ from detcloud.agent.gcp.metadata import open_metadata
 from detcloud.agent.join_token import IdentityProof
 
 NOTICE_VARIABLE = "DETCLOUD_PREEMPTION_SECONDS"
-"""The seconds from the notice of a preemption to its end, where they are not the usual ones: no
-metadata tell, so the boot script does.
+"""The variable with the seconds from the notice of a preemption to the end of the instance.
+
+The boot script sets it if they differ from PREEMPTION_SECONDS, because the metadata do not contain
+them.
 """
 
 
 def make_proof(cluster: str, token_sha256: str) -> IdentityProof:
-    """Make this instance's proof with a token from its metadata. Raises OSError."""
+    """Prove this instance's identity with a token from the metadata server.
+
+    `cluster` is the id of the cluster that the proof is for. `token_sha256` is the digest that the
+    proof covers. Raise OSError if the metadata server does not answer or issues no token.
+    """
     return request_identity(cluster, token_sha256, open_metadata())
 
 
 def start_notices() -> GceNotices:
-    """Start to wait for notices in the instance's metadata."""
+    """Start threads that wait for notices in the instance's metadata, and return the source.
+
+    Raise ValueError if NOTICE_VARIABLE is set to something other than a number.
+    """
     seconds = int(os.environ.get(NOTICE_VARIABLE) or PREEMPTION_SECONDS)
     return GceNotices(open_metadata(), seconds).start()

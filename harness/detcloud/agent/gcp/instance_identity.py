@@ -1,7 +1,7 @@
-"""The proof of a Compute Engine instance: an identity token that Google signs for it alone.
+"""The proof of a Compute Engine instance: an identity token that Google signs for the instance.
 
-The token's audience names the cluster, what it is for and the digest of the instance's join token,
-so that it proves one thing to one cluster.
+The token's audience names the cluster, the purpose and the digest of the instance's join token. A
+token is therefore useless for another cluster or purpose.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ IDENTITY_PATH = "instance/service-accounts/default/identity"
 
 
 def request_identity(cluster: str, digest: str, metadata: GceMetadata) -> IdentityProof:
-    """Request a token for the digest. Raises OSError if the metadata server does not issue one."""
+    """Request an identity token for the cluster and digest, and return the instance's proof.
+
+    Raise OSError if the metadata server does not answer or does not issue a token.
+    """
     name = metadata.require("instance/name")
     audience = token_audience(cluster, digest)
-    # The full format alone says which instance it is of.
+    # Only the full format contains the instance's identity.
     token = metadata.require(IDENTITY_PATH, audience=audience, format="full")
     return IdentityProof(name, {TOKEN_FIELD: token.strip()})

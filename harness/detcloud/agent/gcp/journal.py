@@ -1,7 +1,7 @@
 """The agent's journal in Cloud Logging: `python -m detcloud.agent.gcp.journal --cursor FILE`.
 
-It is the log `detcloud-agent` of the instance's project, with the instance as its resource. The
-instance's service account must be allowed to write logs.
+Lines go to the log `detcloud-agent` of the instance's project, with the instance as the resource.
+The instance's service account must be allowed to write logs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ TOKEN_PATH = "instance/service-accounts/default/token"
 
 
 class CloudLog:
-    """The log of an instance in Cloud Logging."""
+    """The instance's log in Cloud Logging, written through the API at `endpoint`."""
 
     def __init__(self, metadata: GceMetadata, endpoint: str = ENDPOINT) -> None:
         self._metadata = metadata
         self._url = f"{endpoint}/v2/entries:write"
 
     def write(self, lines: Sequence[JournalLine]) -> None:
-        """Write lines. Raises LogRefused, OSError."""
+        """Write lines to the log in a single call.
+
+        Raise LogRefused if Cloud Logging refuses the call. Raise OSError if the metadata or Cloud
+        Logging cannot be reached.
+        """
         read = self._metadata.require
         project = read("project/project-id")
         labels = {
@@ -50,7 +54,7 @@ class CloudLog:
             "labels": {"instance_name": read("instance/name")},
             "entries": [_entry(line) for line in lines],
         }
-        # The metadata server keeps the token until it is about to end.
+        # The metadata server caches the token, so that a request for each call is cheap.
         token = json.loads(read(TOKEN_PATH))["access_token"]
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
@@ -58,7 +62,10 @@ class CloudLog:
 
 
 def _entry(line: JournalLine) -> dict[str, Any]:
-    """A line as an entry, which Cloud Logging shows once if it is sent twice: by its id."""
+    """Return the log entry of a line.
+
+    The id is a digest of the line's cursor, so that Cloud Logging shows a repeated entry once.
+    """
     moment = datetime.fromtimestamp(line.time_ms / 1000, UTC)
     return {
         "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -75,7 +82,10 @@ def _error_name(body: bytes) -> str:
 
 
 def main() -> int:
-    """Follow the journal until it ends, which systemd starts again."""
+    """Ship journal lines to Cloud Logging until `journalctl` ends, then return 1.
+
+    The exit code makes systemd restart the process.
+    """
     parser = argparse.ArgumentParser(prog="detcloud.agent.gcp.journal", description=__doc__)
     parser.add_argument(
         "--cursor", type=Path, required=True, help="the file that stores the cursor"

@@ -1,4 +1,4 @@
-"""The instance's metadata, by Compute Engine's metadata server."""
+"""A client of Compute Engine's metadata server, which describes the instance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 ENDPOINT = "169.254.169.254"
 ENDPOINT_VARIABLE = "GCE_METADATA_HOST"
-"""Names another server, as HOST:PORT; Google's own clients take it, too."""
+"""The variable with another server's HOST or HOST:PORT. Google's own clients read it as well."""
 ANSWER_SECONDS = 2.0
 ANSWER_BYTES_MAX = 64 * 1024
 _FLAVOR = "Metadata-Flavor"
@@ -19,41 +19,54 @@ _GOOGLE = "Google"
 
 
 class MetadataUnavailable(OSError):
-    """There was no answer, or none that can be used."""
+    """The metadata server gave no answer, or no usable answer."""
 
 
 class MetadataValue(NamedTuple):
-    """A value, None where there is none, and the tag of its version."""
+    """A value of the metadata with a version."""
 
     text: str | None
+    """The value. None if the path does not exist."""
     etag: str
+    """The tag of the value's version. "" if the path does not exist or the server sent no tag."""
 
 
 class GceMetadata:
-    """The metadata at `endpoint`, HOST or HOST:PORT. May be used by several threads."""
+    """The metadata of the server at `endpoint`, HOST or HOST:PORT. Several threads may share it.
+
+    Answers are cut off after 64 KiB.
+    """
 
     def __init__(self, endpoint: str = ENDPOINT) -> None:
         self._place = f"http://{endpoint}/computeMetadata/v1"
-        # The address is this machine's own: a proxy would ask for another one's.
+        # The address is link-local: a proxy would return the metadata of its own machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, path: str, **parameters: str) -> str | None:
-        """The text at `path`, such as instance/name; None if there is none.
+        """Read the text at a path, for example instance/name.
 
-        Raises MetadataUnavailable.
+        Return None if the path does not exist.
+
+        `parameters` become the query of the request. Raise MetadataUnavailable if the server gives
+        no usable answer within ANSWER_SECONDS.
         """
         return self._read(path, parameters, ANSWER_SECONDS).text
 
     def require(self, path: str, **parameters: str) -> str:
-        """The text at `path`. Raises OSError where there is none, or no answer."""
+        """Read the text at a path. `parameters` become the query of the request.
+
+        Raise OSError if the path does not exist or is empty, or if no usable answer comes.
+        """
         text = self.get(path, **parameters)
         if not text:
             raise OSError(f"this machine's metadata have no {path}")
         return text
 
     def wait_for_change(self, path: str, etag: str, seconds: int) -> MetadataValue:
-        """The value at `path` once its version is another one than `etag` ("" for any), and after
-        so many seconds in any case. Raises MetadataUnavailable.
+        """Wait until the version at `path` differs from `etag`, and return the value.
+
+        Return the unchanged value after `seconds`. With an empty `etag`, return the value at once.
+        Raise MetadataUnavailable if the server gives no usable answer in time.
         """
         if not etag:
             return self._read(path, {}, ANSWER_SECONDS)
@@ -82,5 +95,8 @@ class GceMetadata:
 
 
 def open_metadata() -> GceMetadata:
-    """Open the metadata of this machine, at the place that the environment names."""
+    """Return a client for the server in ENDPOINT_VARIABLE, by default for ENDPOINT.
+
+    Nothing is sent yet.
+    """
     return GceMetadata(os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT)

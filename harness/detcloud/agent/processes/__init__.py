@@ -1,1 +1,1 @@
-"""Trials as processes of this machine, without containers."""
+"""The runtime that runs trials as processes of this machine, without containers."""

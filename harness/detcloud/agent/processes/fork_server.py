@@ -1,9 +1,9 @@
 """The agent's side of the fork server, a process with torch imported that forks trials.
 
-The process, `detcloud.launch.fork_server`, starts when the first trial that it can run is prepared,
-and ends after some idle minutes, so that an idle laptop has its memory back. Whatever goes wrong
-with it, the trial is started plainly instead: after `fork` returned None the process is gone, or
-never heard of the launch. Its messages and files call it the template.
+The process, `detcloud.launch.fork_server`, starts when the first suitable trial is prepared, and
+ends after some idle minutes to free the memory. If the fork server fails, the trial is started
+plainly: after `fork` has returned None, the process is gone or never received the launch. Messages
+and files call the process the template.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.assignment.kernel_cache import KERNEL_VARIABLES
 from detcloud.shared.files import parse_json_object
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ IDLE_SECONDS_MAX = 300.0
 RETRY_SECONDS = 300.0
 ANSWER_BYTES_MAX = 1 << 20
 REASON_CHARACTERS_MAX = 300
-# A process's working directory is first on its path; that of the fork server has no modules.
+# Python imports from the working directory first, so the fork server needs one without modules.
 COMMAND = 'cd "$1" && exec "$2" -m detcloud.launch.fork_server "$3"'
 
-# Of files that can be imported, on any system and by any version of Python.
+# The suffixes of importable files, on any system and for any version of Python.
 MODULE_SUFFIXES = (".py", ".pyc", ".pyd", ".so")
 
-# Variables that the interpreter, the C library, torch and its imports read while they are loaded.
+# The variables that the interpreter, the C library, torch and torch's imports read at import.
 READ_AT_IMPORT = re.compile(
     "PYTHON|__PYVENV|LD_|DYLD_|MALLOC_|GLIBC_|LC_|LANG|TZ|OMP_|GOMP_|KMP_|ACC_|MKL|ONEDNN|DNNL"
     "|OPENBLAS|GOTO_|BLIS_|NVPL_|NUMEXPR_|VECLIB_|NUMPY|NPY_|TORCH|PYTORCH|ATEN_|C10_|CAFFE2_"
@@ -48,7 +49,15 @@ READ_AT_IMPORT = re.compile(
 
 
 class ForkServer:
-    """The fork server of an agent, at most one process. Methods may be called from any thread."""
+    """The fork server of an agent, at most one process. Several threads may use the object.
+
+    Args:
+        folder: the process's home and working directory, which must contain no modules.
+        environment: the variables that trials have by default.
+        log_line: writes to the agent's log.
+        command: the shell command that starts the process, for tests.
+        idle_seconds_max: the time without use after which the process is ended.
+    """
 
     def __init__(
         self,
@@ -75,11 +84,14 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, None while there is none."""
+        """The process's id. None while no process runs."""
         return self._pid
 
     def warm_up(self) -> None:
-        """Start the process if need be; returns once it is ready or has failed, within 30 s."""
+        """Start the process unless it runs. Wait until it is ready or has failed, at most 30 s.
+
+        Do nothing after `close`, or within RETRY_SECONDS of a failure. Log a failure, do not raise.
+        """
         with self._lock:
             self._used_at = time.monotonic()
             self._reap()
@@ -89,10 +101,17 @@ class ForkServer:
     def fork(
         self, directory: Path, environment: Mapping[str, str], cwd: str, lock: int
     ) -> int | None:
-        """Fork a supervisor; its process id, or None when the launch is to be started plainly.
+        """Fork a supervisor for a launch, and return the supervisor's process id.
 
-        `lock` is passed on to it. After None the lock decides: a process that was killed because it
-        did not answer may have forked before.
+        Return None if the launch must be started plainly: no fork server is ready, the trial needs
+        other settings or modules, or the request failed. A failure is logged and ends the fork
+        server. The fork server may have forked before a failure; the lock then decides.
+
+        Args:
+            directory: the folder with launch.json.
+            environment: the trial's environment variables.
+            cwd: the trial's working directory.
+            lock: the descriptor of the launch's lock, which the supervisor inherits.
         """
         if not self._lock.acquire(timeout=ANSWER_SECONDS_MAX):
             return None
@@ -105,7 +124,7 @@ class ForkServer:
             self._lock.release()
 
     def close_if_idle(self) -> None:
-        """End the process when nobody has needed it for minutes."""
+        """End the process after `idle_seconds_max` without use. Do nothing during other calls."""
         if self._lock.acquire(blocking=False):
             try:
                 self._reap()
@@ -115,11 +134,11 @@ class ForkServer:
                 self._lock.release()
 
     def close(self) -> None:
-        """End the process, for good; what it forked goes on."""
+        """End the process for good, so that `warm_up` starts no other. Forked trials continue."""
         self._closed = True
         channel = self._socket
         if channel is not None:
-            # A thread that waits for an answer waits no more.
+            # A thread that waits for an answer is woken.
             with contextlib.suppress(OSError):
                 channel.shutdown(socket.SHUT_RDWR)
         with self._lock:
@@ -156,7 +175,10 @@ class ForkServer:
             self._pid = os.posix_spawn(argv[0], argv, self._environment, file_actions=actions)
 
     def _receive_modules(self) -> frozenset[str]:
-        """Wait until the process is ready; its modules. ValueError for any other answer."""
+        """Wait for the process to become ready, and return the names of imported modules.
+
+        Raise ValueError for a malformed answer, TimeoutError after READY_SECONDS_MAX.
+        """
         modules = self._receive_answer(READY_SECONDS_MAX).get("modules")
         if not isinstance(modules, list):
             raise ValueError("the template process did not become ready")
@@ -183,7 +205,11 @@ class ForkServer:
         return supervisor
 
     def _receive_answer(self, seconds_max: float) -> dict[str, Any]:
-        """Wait for an answer. Raises TimeoutError, and ValueError for anything but an object."""
+        """Wait for an answer of the process, and return the answer's JSON object.
+
+        Raise TimeoutError after `seconds_max`. Raise ValueError if the process has ended or the
+        answer is no JSON object.
+        """
         assert self._socket is not None
         self._socket.settimeout(seconds_max)
         content = self._socket.recv(ANSWER_BYTES_MAX)
@@ -195,12 +221,19 @@ class ForkServer:
         return answer
 
     def _can_fork(self, environment: Mapping[str, str], cwd: str) -> bool:
-        """Whether a trial with these variables and this code may be forked without a difference."""
-        if any(
-            READ_AT_IMPORT.match(name) for name in _differing_names(environment, self._environment)
-        ):
+        """Whether a forked trial behaves like a plainly started trial.
+
+        False if a variable that is read at import differs from the process's variables, or if the
+        folder `cwd` contains a module with the name of an imported module.
+        """
+        # Libraries read the kernel folders' variables late, so a forked trial may change them.
+        own = {*KERNEL_VARIABLES}
+        if environment.get("PYTHONUSERBASE") == environment.get("VIRTUAL_ENV"):
+            own.add("PYTHONUSERBASE")
+        differing = _differing_names(environment, self._environment) - own
+        if any(READ_AT_IMPORT.match(name) for name in differing):
             return False
-        # A module that is imported already would hide the trial's own one of that name.
+        # An imported module would hide the trial's own module of the same name.
         with os.scandir(cwd) as entries:
             return not any(
                 entry.name.partition(".")[0] in self._modules and _is_module(entry)
@@ -216,7 +249,7 @@ class ForkServer:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill and reap the process; then no request is under way."""
+        """Kill and reap the process, if any, and close the socket to the process."""
         pid, self._pid = self._pid, None
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -236,7 +269,7 @@ class ForkServer:
 
 
 def _is_module(entry: os.DirEntry[str]) -> bool:
-    """Whether Python might import a file or folder. Configurations and notes may be named alike."""
+    """Whether Python might import the entry: a folder, or a file with a module's suffix."""
     return entry.name.endswith(MODULE_SUFFIXES) or entry.is_dir()
 
 

@@ -1,7 +1,6 @@
 """The runtime that starts, watches and stops trials as processes of this machine.
 
-A trial gets a scrubbed environment and a home of its own, which is tidiness and no security
-boundary.
+Each trial gets a reduced environment and a separate home. Neither is a security boundary.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from typing import TYPE_CHECKING
 from detcloud.agent.assignment.bind_mounts import bind_mounts, make_links
 from detcloud.agent.assignment.data_layer import data_layer_variables
 from detcloud.agent.assignment.environment import shared_environment
+from detcloud.agent.assignment.kernel_cache import kernel_folder, kernel_variables
 from detcloud.agent.assignment.startup_hook import PASSED_FILE
 from detcloud.agent.assignment.unused_settings import process_notices
-from detcloud.agent.runtime import Launch, Phase, Status
+from detcloud.agent.processes.overlay import lay_out_overlay
+from detcloud.agent.runtime import Launch, Phase, Status, read_stop_deadline
 from detcloud.launch.launchers import find_launcher
 from detcloud.shared.files import read_untrusted_json_object, write_atomically
 
@@ -37,20 +38,29 @@ LOCK_DESCRIPTOR = 200
 LIVENESS_SECONDS = 1.0
 BEGIN_SECONDS_MAX = 2.0
 BEGIN_POLL_SECONDS = 0.01
+# The grace after a SIGTERM at the system's shutdown, which sends SIGKILL later.
+UNASKED_GRACE_SECONDS = 15.0
 STAGE_CHARACTERS_MAX = 16
 
 
 class ProcessRuntime:
-    """Runs each launch under a supervisor process of its own, which survives the agent."""
+    """The runtime without containers. A supervisor process runs each launch and survives the agent.
+
+    See ContainerRuntime for the contract of the methods.
+    """
 
     def __init__(
         self, fork_server: ForkServer | None = None, data_layer: Path | None = None
     ) -> None:
-        """`data_layer` is the folder of cached data sets whose configuration names none."""
+        """Create a runtime. Nothing is started yet.
+
+        `fork_server` forks suitable trials; None starts all trials plainly. `data_layer` is the
+        folder of cached data sets for configurations without a folder.
+        """
         self._fork_server, self._data_layer = fork_server, data_layer
         self._supervisors: dict[Path, int] = {}
         self._children: set[int] = set()
-        # Children that a signal ended: what lies where they record an end is not theirs.
+        # The supervisors that a signal ended. Such a supervisor has not written an exit record.
         self._killed: set[int] = set()
         self._seen_alive: dict[Path, float] = {}
 
@@ -59,18 +69,30 @@ class ProcessRuntime:
         """None: trials run as the agent's own user."""
 
     def adopt(self, directories: Sequence[Path]) -> None:
-        """Do nothing: of other launches nothing is left, since supervisors end their processes."""
+        """Do nothing, because the supervisor of an ended launch has ended all processes."""
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:
-        """Link the bind mounts, log unused settings, and start the fork server if it may help."""
+        """Prepare a launch: link bind mounts, lay out the Python overlay and the kernel folder.
+
+        Fetch or reuse layers of packages. Write notices about unused settings to the trial's log.
+        If the fork server can run the trial, start the fork server, for up to 30 s. `is_needed` is
+        ignored. Raise MountImpossible for an impossible mount, OSError for an unwritable file.
+        """
         directory = assignment.directory
         make_links(bind_mounts(assignment.config), directory.code)
         directory.write_notices(process_notices(assignment.config, cuda=assignment.uses_cuda))
         base = shared_environment(os.environ, assignment.threads)
+        python = lay_out_overlay(assignment, base["PATH"])
+        base |= {**python.variables, **kernel_variables(kernel_folder(assignment))}
         several = len(assignment.slots) > 1 or int(assignment.spec.get("nodes", 1)) > 1
-        plain = assignment.has_hook or assignment.uses_cuda or several
+        plain = assignment.has_hook or assignment.packages or assignment.uses_cuda or several
         launch = Launch(
-            assignment.stages(sys.executable, directory.agent),
+            assignment.stages(
+                python.executable,
+                directory.agent,
+                install=python.install,
+                after_hook=python.after_hook,
+            ),
             assignment.environment(base, data_layer_variables(assignment.config, self._data_layer)),
             str(directory.code),
             str(directory.log),
@@ -82,13 +104,17 @@ class ProcessRuntime:
         return launch
 
     def start(self, directory: Path, launch: Launch) -> None:
-        """Hand the launch, and the lock that proves life, to a new supervisor."""
+        """Start a supervisor for the launch, forked by the fork server if possible.
+
+        Write launch.json. The supervisor holds the lock of `directory` while it lives. Raise
+        RuntimeError if another supervisor holds the lock, OSError if nothing was started.
+        """
         lock = _take_lock(directory)
         try:
             write_atomically(directory / "launch.json", _launch_record(launch))
             supervisor = self._fork_supervisor(directory, launch, lock)
         finally:
-            # The supervisor's copy keeps the lock: it belongs to the open file, not to a process.
+            # The lock belongs to the open file, so the supervisor's descriptor keeps the lock.
             os.close(lock)
         if supervisor is None and not _has_supervisor_begun(directory):
             supervisor = self._spawn_supervisor(directory)
@@ -126,7 +152,12 @@ class ProcessRuntime:
         return supervisor
 
     def poll(self, directory: Path) -> Status:
-        """Read the supervisor's records; see once a second whether it still lives."""
+        """Return the status from the supervisor's records.
+
+        Check once a second whether the supervisor lives. If the supervisor died without a record,
+        kill the remaining processes; the launch is lost. If the trial removed the records, ask the
+        supervisor to end the trial.
+        """
         self._reap()
         exit_status = self._recorded_exit(directory)
         if exit_status is not None:
@@ -139,12 +170,14 @@ class ProcessRuntime:
         stage = str(process.get("stage", "")) if process else ""
         if stage == "hook" and (directory / PASSED_FILE).exists():
             stage = "trial"
-        return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
+        phase = Phase.RUNNING if stage == "trial" else Phase.STARTING
+        return Status(phase, stage, stop_deadline_ms=read_stop_deadline(directory))
 
     def _recorded_exit(self, directory: Path) -> Status | None:
-        """The end that the supervisor recorded, of whose launch no process is left then.
+        """Return the end that the supervisor recorded, after killing remaining processes.
 
-        A trial can write such a record too, and end its supervisor.
+        Return None without a valid record, while the supervisor lives, or if a signal ended the
+        supervisor. In the last case, the trial may have written the record.
         """
         status = _read_exit(directory)
         if status is None or not is_supervisor_gone(directory):
@@ -155,8 +188,10 @@ class ProcessRuntime:
         return status
 
     def _poll_without_records(self, directory: Path) -> Status:
-        """The status of a launch without its folder: it was never begun, or its trial has removed
-        it, which ends a trial at once.
+        """Return the status of a launch without launch.json.
+
+        Return ABSENT unless this agent started a supervisor that still runs. In that case, the
+        trial has removed the file: send SIGTERM to the supervisor, and return RUNNING.
         """
         supervisor = self._supervisors.get(directory)
         if supervisor not in self._children:
@@ -164,13 +199,15 @@ class ProcessRuntime:
         os.kill(supervisor, signal.SIGTERM)
         return Status(Phase.RUNNING, "trial")
 
-    def kill(self, directory: Path, grace_ms: int) -> None:
-        """Tell the supervisor, if it lives, to end the trial; without room for the file, at once.
+    def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
+        """Write the request to kill.json, and send SIGTERM to a living supervisor.
 
-        Raises OSError without that room: a supervisor that is just starting was not told.
+        A starting supervisor reads the file later. Raise OSError if the file cannot be written. A
+        living supervisor gets the signal even then, and stops the trial with an earlier request's
+        grace or its default grace.
         """
         try:
-            write_atomically(directory / "kill.json", {"grace_ms": grace_ms})
+            write_atomically(directory / "kill.json", {"grace_ms": grace_ms, "saves": saves})
         finally:
             supervisor = self._supervisor_of(directory)
             if supervisor is not None:
@@ -178,30 +215,34 @@ class ProcessRuntime:
                     os.kill(supervisor, signal.SIGTERM)
 
     def remove(self, directory: Path) -> None:
-        """Forget a launch; its files are the caller's to delete."""
+        """Delete the runtime's state of a launch, and reap ended supervisors. The files stay."""
         self._seen_alive.pop(directory, None)
         self._killed.discard(self._supervisors.pop(directory, 0))
         self._reap()
 
     def release_idle_resources(self) -> None:
-        """End a fork server that nobody has used for some minutes."""
+        """Reap ended supervisors, and end a fork server that was unused for some minutes."""
         self._reap()
         if self._fork_server is not None:
             self._fork_server.close_if_idle()
 
     def close(self) -> None:
-        """End the fork server; the trials that it began go on."""
+        """End the fork server. The trials that it forked continue."""
         if self._fork_server is not None:
             self._fork_server.close()
 
     def _supervisor_of(self, directory: Path) -> int | None:
-        """The id of the supervisor if it lives and hears signals, which it does from `begun` on."""
+        """Return the process id of the launch's supervisor.
+
+        Return None if the supervisor has ended or does not handle signals yet. The supervisor
+        handles signals once the file `begun` exists.
+        """
         process = read_untrusted_json_object(directory / "process.json")
         if process is None and not (directory / "begun").exists():
             return None
         if is_supervisor_gone(directory):
             return None
-        # A trial can write the record too: it counts where this agent began nothing itself.
+        # A trial can write the record too, so an id that this agent knows takes precedence.
         return self._supervisors.get(directory) or _process_id(process or {}, "supervisor")
 
     def _is_alive(self, directory: Path) -> bool:
@@ -225,7 +266,7 @@ class ProcessRuntime:
 
 
 def is_supervisor_gone(directory: Path) -> bool:
-    """Whether nobody holds the launch's lock."""
+    """Whether no process holds the launch's lock. True if the lock file cannot be opened."""
     try:
         lock = os.open(directory / "lock", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -237,14 +278,15 @@ def is_supervisor_gone(directory: Path) -> bool:
 
 
 def _has_supervisor_begun(directory: Path) -> bool:
-    """Whether a supervisor started that the fork server did not report; waits until that is known.
+    """Whether the fork server started a supervisor without reporting the process.
 
-    Called when no further process can become the supervisor, so that the lock decides.
+    Wait until this is known, at most BEGIN_SECONDS_MAX; then return True. Called when no further
+    process can become the supervisor, so that the lock decides.
     """
     give_up_at = time.monotonic() + BEGIN_SECONDS_MAX
     while not (directory / "begun").exists():
         if is_supervisor_gone(directory):
-            # One may have come and gone between the two looks.
+            # A supervisor may have begun and ended between the two checks.
             return (directory / "begun").exists()
         if time.monotonic() > give_up_at:
             return True
@@ -253,17 +295,19 @@ def _has_supervisor_begun(directory: Path) -> bool:
 
 
 def _launch_record(launch: Launch) -> dict[str, object]:
-    """The launch as the supervisor reads it."""
+    """Return the content of launch.json, which the supervisor reads."""
     record = asdict(launch)
     record["by_template"] = record.pop("can_fork")
+    record["unasked_grace_seconds"] = UNASKED_GRACE_SECONDS
     return record
 
 
 def _take_lock(directory: Path) -> int:
-    """Open the lock of a launch and take it; RuntimeError if a supervisor has it.
+    """Open or create the lock file of a launch, and take the lock.
 
-    Whatever else this agent starts holds a copy of each of its descriptors until it executes its
-    program, and with it the lock that this agent has just given back: that is waited for.
+    Return the descriptor, which holds the lock until it is closed. Wait up to BEGIN_SECONDS_MAX for
+    the lock, because new child processes of this agent hold copies of its descriptors until they
+    execute a program. Raise RuntimeError if a supervisor holds the lock.
     """
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up_at = time.monotonic() + BEGIN_SECONDS_MAX
@@ -295,13 +339,13 @@ def _read_exit(directory: Path) -> Status | None:
 
 
 def _end_lost_launch(directory: Path) -> Status:
-    """End what a supervisor left that died without a record: it was killed, or a reboot."""
+    """Kill the processes of a supervisor that died without a record, and return a lost status."""
     _end_processes(directory)
     return Status(Phase.ENDED, lost=True)
 
 
 def _end_processes(directory: Path) -> None:
-    """Kill the remaining processes of a launch whose supervisor was killed."""
+    """Send SIGKILL to all remaining processes of a launch. Ignore ended and foreign processes."""
     process = read_untrusted_json_object(directory / "process.json") or {}
     for pid in _launch_processes(process, directory.parent / "home"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -309,15 +353,21 @@ def _end_processes(directory: Path) -> None:
 
 
 def _process_id(process: dict[str, object], name: str) -> int | None:
-    """A process that a record names; None for what is no other process's id."""
+    """Return the process id in a field of a record.
+
+    Return None if the field is no integer above 1 or is the id of this process.
+    """
     found = process.get(name)
     is_other = isinstance(found, int) and found > 1 and found != os.getpid()
     return found if is_other and isinstance(found, int) else None
 
 
 def _launch_processes(process: dict[str, object], home: Path) -> list[int]:
-    """The processes of the trial's session that started no earlier than its leader, and those that
-    have the trial's `home` for their own.
+    """Return the ids of all processes of a launch, as /proc shows them.
+
+    These are processes in the leader's session that started no earlier than the leader, and
+    processes with the trial's `home` as HOME. `process` is the record process.json. Return an empty
+    list on systems without /proc.
     """
     start_time = str(process.get("start_time"))
     session = str(_process_id(process, "pid"))

@@ -1,1 +1,1 @@
-"""The agent's conversation with the cluster: when it calls and what it sends."""
+"""The agent's communication with the cluster: times and content of the sync calls."""

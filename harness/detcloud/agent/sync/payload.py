@@ -1,6 +1,6 @@
-"""The payload of one sync call: reports and logs, within the caps on bytes and allocations.
+"""The payload of a sync call: reports and logs, within limits on bytes, lines and allocations.
 
-Lines are passed on as the bytes that were read, so that numbers arrive as they were written.
+Lines are sent as the bytes that were read, so that numbers arrive exactly as written.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 
 CALL_BYTES_MAX = 1 << 20
 ALLOCATIONS_MAX = 30
-# Lines and pieces of logs of a call, so that no call has the work of minutes.
+# The lines and pieces of logs in a call. More would take the cluster minutes.
 ENTRIES_MAX = 1_000
 # Room for the envelope and the list of known allocations.
 ENVELOPE_BYTES = 16 * 1024
-# What may be read in a call to find the ends of too long lines.
+# The bytes that packing may read to find the ends of overlong lines.
 SKIPPED_BYTES_MAX = 64 << 20
+# The share of one allocation, so that every allocation gets a part of each call.
+ALLOCATION_SKIPPED_BYTES_MAX = 16 << 20
 LOG_CHUNK_BYTES = 128 * 1024
-# A piece of a log without its text.
+# The size of a piece of a log without the text.
 LOG_ENVELOPE_BYTES = 1024
 READ_BYTES = 128 * 1024
 
 
 class PayloadSource(Protocol):
-    """One allocation's reports and log after the acknowledged offsets."""
+    """A source of an allocation's reports and log after the acknowledged offsets."""
 
     @property
     def allocation(self) -> str:
@@ -37,42 +39,55 @@ class PayloadSource(Protocol):
 
     @property
     def has_priority(self) -> bool:
-        """Whether an exit or a checkpoint waits: such allocations are packed first."""
+        """Whether an unsent exit or checkpoint waits, so that the allocation is packed first."""
 
     def writers(self) -> Sequence[str]:
-        """The writers in the order in which to pack them, `agent` first."""
+        """Return the writers in the order of packing, `agent` first."""
 
     def lines(self, writer: str, after: int | None, bytes_max: int) -> list[ReportLine]:
-        """Report lines after the byte offset, after the acknowledged one with None."""
+        """Return a writer's lines after the byte offset `after`, about `bytes_max` bytes.
+
+        None means the acknowledged offset. Return an empty list after the last line.
+        """
 
     def read_log(self, bytes_max: int) -> tuple[int, str, bool]:
-        """The first unacknowledged byte's offset, the text from there, and whether more follows."""
+        """Read at most `bytes_max` bytes of unacknowledged log.
+
+        Return the acknowledged offset, the text, and whether more text follows.
+        """
 
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The marks of bytes `start` to `end` of the log: (offset, epoch ms when first seen)."""
+        """Return the marks of log bytes `start` to `end`: offset, epoch milliseconds first seen."""
 
 
 @dataclass
 class SyncPayload:
-    """Encoded reports and logs; `more` says that something had to stay behind.
-
-    `sent` maps (allocation, writer) to the last line's offset, for logs (allocation, "log") to the
-    offset after the text.
-    """
+    """The encoded reports and logs of a call."""
 
     bytes_max: int = CALL_BYTES_MAX - ENVELOPE_BYTES
+    """The limit on `size`."""
     entries_max: int = ENTRIES_MAX
+    """The limit on report lines and pieces of logs."""
     reports: list[bytes] = field(default_factory=list)
+    """The encoded report lines."""
     logs: list[bytes] = field(default_factory=list)
+    """The encoded pieces of logs."""
     sent: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The offset after the last packed line or log text, by allocation and writer or `log`."""
     lines: dict[str, int] = field(default_factory=dict)
+    """The number of packed report lines by allocation."""
     more: bool = False
+    """Whether data did not fit into the payload."""
     size: int = 0
+    """The bytes of `reports` and `logs`, with a separator for each."""
     skipped_bytes: int = 0
+    """The bytes read to find the ends of overlong lines."""
+    skipped_of: dict[str, int] = field(default_factory=dict)
+    """The bytes read to find the ends of overlong lines, by allocation."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the call would carry nothing."""
+        """Whether the payload has neither report lines nor logs."""
         return not self.reports and not self.logs
 
     @property
@@ -81,7 +96,11 @@ class SyncPayload:
         return len(self.reports) + len(self.logs)
 
     def add_allocation(self, source: PayloadSource) -> None:
-        """Pack one allocation: its reports, its log, and `exited` once both are complete."""
+        """Pack an allocation's unsent reports and log, as far as the limits allow.
+
+        The `exited` record is packed only if all reports and the whole log are packed. Set `more`
+        if data is left.
+        """
         complete = True
         exited: list[ReportLine] = []
         for writer in source.writers():
@@ -98,7 +117,10 @@ class SyncPayload:
         self.more = self.more or not complete
 
     def encode_body(self, envelope: dict[str, Any], known: Iterable[str]) -> bytes:
-        """The request's body as JSON; `envelope` holds its other fields."""
+        """Return the JSON body of the request. `envelope` has the fields of the session.
+
+        `known` are the ids of all allocations on this node.
+        """
         fields = {**envelope, "known": sorted(known), "more": self.more}
         head = json.dumps(fields)[:-1].encode()
         reports, logs = b",".join(self.reports), b",".join(self.logs)
@@ -111,7 +133,10 @@ class SyncPayload:
             after = lines[-1].offset
 
     def _add_agent_records(self, allocation: str, lines: Iterable[ReportLine]) -> list[ReportLine]:
-        """Pack the agent's records up to `exited`; that one and those that follow are returned."""
+        """Pack the agent's records before `exited`. Return `exited` and all later records.
+
+        Also return the records from the first one that did not fit.
+        """
         withheld: list[ReportLine] = []
         for line in lines:
             if withheld or line.kind == "exited" or not self._add_line(allocation, "agent", line):
@@ -125,9 +150,14 @@ class SyncPayload:
             line.offset,
             line.raw,
         )
-        if self.skipped_bytes >= SKIPPED_BYTES_MAX or not self._fits(entry):
+        own_skipped = self.skipped_of.get(allocation, 0)
+        has_read_enough = (
+            self.skipped_bytes >= SKIPPED_BYTES_MAX or own_skipped >= ALLOCATION_SKIPPED_BYTES_MAX
+        )
+        if has_read_enough or not self._fits(entry):
             return False
         self.skipped_bytes += line.skipped_bytes
+        self.skipped_of[allocation] = own_skipped + line.skipped_bytes
         self.reports.append(entry)
         self.sent[allocation, writer] = line.offset
         self.lines[allocation] = self.lines.get(allocation, 0) + 1
@@ -151,7 +181,7 @@ class SyncPayload:
                 self.logs.append(encoded)
                 self.sent[source.allocation, "log"] = end
                 return not following
-            # Escapes may take six bytes for one: try less of the log.
+            # The JSON text may be six times as long because of escapes: try a smaller piece.
             room //= 2
         return False
 
@@ -165,14 +195,18 @@ class SyncPayload:
 
 
 class FairPacker:
-    """Packs those allocations first that were packed longest ago, so that none starves."""
+    """A packer that remembers past calls, and packs the least recently packed allocations first."""
 
     def __init__(self) -> None:
         self._calls = 0
         self._packed: dict[str, int] = {}
 
     def pack(self, sources: Sequence[PayloadSource], entries_max: int = ENTRIES_MAX) -> SyncPayload:
-        """The next payload."""
+        """Pack the next payload from the allocations, as `pack_payload` does.
+
+        The least recently packed allocations come first within each priority. `entries_max` limits
+        report lines and pieces of logs.
+        """
         before = {source.allocation: self._packed.get(source.allocation, 0) for source in sources}
         payload = pack_payload(sorted(sources, key=lambda x: before[x.allocation]), entries_max)
         self._calls += 1
@@ -181,7 +215,11 @@ class FairPacker:
 
 
 def pack_payload(sources: Sequence[PayloadSource], entries_max: int = ENTRIES_MAX) -> SyncPayload:
-    """A payload of at most 30 allocations, those with exits and checkpoints first."""
+    """Pack a payload from at most 30 allocations with unsent data.
+
+    Allocations with priority come first, otherwise the order of `sources` stays. `entries_max`
+    limits report lines and pieces of logs; with 0 the payload is empty.
+    """
     payload = SyncPayload(entries_max=entries_max)
     packed = 0
     for source in sorted(sources, key=lambda source: not source.has_priority):

@@ -1,4 +1,4 @@
-"""The times of calls to the cluster: at once, soon, or after the pause of a quiet agent."""
+"""The times of calls to the cluster: at once, soon, or after the pause of an idle agent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DEFER_SECONDS = 1.5
 
 
 class SyncSchedule:
-    """When the next sync is due; the watching thread requests syncs, the session's thread waits.
+    """The time of the next sync. The watching thread requests syncs, the session's thread waits.
 
-    The cluster may hold a call that carries nothing. A request cuts it off: its connection is
-    closed and the next call carries the news. That is harmless, since a lost answer is repeated,
-    and a call that carries something is never cut off, so that requests cannot starve it.
+    The cluster may hold an empty call. A request closes the connection of a held call, and the next
+    call sends the new data. This is harmless, since the cluster repeats a lost answer. A call with
+    content is never cut off, so that frequent requests cannot delay the content.
     """
 
     def __init__(self) -> None:
@@ -26,33 +26,36 @@ class SyncSchedule:
         self._held_call: Transport | None = None
         self._was_cut = False
         self._stopped = False
-        # How long deferrable news wait, unless the cluster says how long they may.
+        # The delay of deferrable data, until the cluster sets another delay.
         self.defer_seconds = DEFER_SECONDS
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the session should end."""
+        """Whether `stop` was called, so that the session should end."""
         return self._stopped
 
     def request_sync(self, *, urgent: bool) -> None:
-        """Request a sync for new data: now, or soon, together with what arrives until then."""
+        """Request a sync for new data: now if `urgent`, otherwise after `defer_seconds`.
+
+        An earlier due time stays. Wake the waiting session.
+        """
         at = time.monotonic() + (0.0 if urgent else self.defer_seconds)
         with self._changed:
             self._due_at = at if self._due_at is None else min(at, self._due_at)
             self._changed.notify_all()
 
     def can_defer(self, seconds: float) -> bool:
-        """Whether news wait, and may wait for another call in so many seconds as well."""
+        """Whether a sync is requested, but not due within the next `seconds`."""
         with self._changed:
             return self._due_at is not None and self._due_at - time.monotonic() >= seconds
 
     def begin_packing(self) -> None:
-        """Clear the requests made so far, which the payload that is packed now satisfies."""
+        """Clear all requests so far. The payload that is packed next satisfies the requests."""
         with self._changed:
             self._due_at = None
 
     def wait_until_due(self, seconds: float) -> None:
-        """Return after that time, when a sync is due, or when stopped."""
+        """Wait until a sync is due, but at most `seconds`. Return at once after `stop`."""
         until = time.monotonic() + seconds
         with self._changed:
             while not self._stopped:
@@ -63,25 +66,28 @@ class SyncSchedule:
                 self._changed.wait(left)
 
     def pause(self, seconds: float) -> None:
-        """Return after that time or when stopped, even if a sync is due."""
+        """Wait for `seconds`, even if a sync is due. Return at once after `stop`."""
         until = time.monotonic() + seconds
         with self._changed:
             while not self._stopped and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def begin_held_call(self, client: Transport) -> None:
-        """Note that the session begins a call that may be cut off."""
+        """Record that the session begins a call on `client` that may be cut off."""
         with self._changed:
             self._held_call, self._was_cut = client, False
 
     def end_held_call(self) -> bool:
-        """Note that the call is over; whether it was cut off."""
+        """Record that the call is over, and return whether the call was cut off."""
         with self._changed:
             self._held_call = None
             return self._was_cut
 
     def cut_held_call_if_due(self) -> None:
-        """Cut off the held call when a sync is due. Called repeatedly while one is."""
+        """Cut off the held call if a sync is due or the schedule is stopped.
+
+        Do nothing without a held call. The watching thread calls this repeatedly.
+        """
         with self._changed:
             due = self._due_at is not None and time.monotonic() >= self._due_at
             if self._held_call is not None and (due or self._stopped):
@@ -89,7 +95,7 @@ class SyncSchedule:
                 self._held_call.interrupt()
 
     def stop(self) -> None:
-        """End all waiting."""
+        """Stop the schedule for good, and wake all waiting threads."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""The agent's session with the cluster: enrol, then one sync call after the other.
+"""The agent's session with the cluster, which enrols and then makes sync calls in sequence.
 
-The session stores nothing that matters: offsets and desired state come with every answer, so that
-lost, repeated and late answers need no care beyond taking the newest revision.
+Every answer contains all offsets and the desired state. The session therefore needs no state of
+its own, and lost, repeated and late answers do no harm.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from detcloud.agent.sync.schedule import SyncSchedule
 
 HOLD_MS = 20_000
+CACHE_QUESTION_SECONDS = 60.0
 CALL_SECONDS = 15.0
 FENCED_SECONDS_MAX = 15.0
 QUIET_SECONDS = 0.2
@@ -33,35 +34,44 @@ FAILED = "it failed each time, but other calls succeed"
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """The fields with which an agent enrols."""
+    """The fields of an agent's enrolment request."""
 
     name: str
     resource_pool: str
     slots: Sequence[Slot]
     version: str
+    """The agent's version of detcloud."""
     label: str
+    """The label that experiments must have to run here, or ""."""
     address: str
+    """The address at which trials on other machines reach the trials here."""
     runtime: str = ""
+    """The container runtime: `process` or `docker`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """The cluster's answer: the agent's id, the epoch that fences it, the lease's length, and the
-    incarnation of the cluster's state.
-    """
+    """The cluster's answer to an enrolment."""
 
     agent_id: str
     epoch: int
+    """The number of the session. A later enrolment under the same name fences this session."""
     lease_ms: int
+    """The time in milliseconds after which a silent agent counts as lost."""
     incarnation: str
+    """The incarnation of the cluster's state, or "" if the cluster names none."""
 
 
 class EnrolmentRefused(Exception):
-    """The cluster refused this agent, and a repeat would not change that."""
+    """The cluster refused this agent permanently. The message is the reason."""
 
 
 class Session:
-    """The thread that syncs until the schedule is stopped; `refusal` says why it gave up."""
+    """A session with the cluster. `run` enrols and syncs until the schedule is stopped.
+
+    `refusal` is the reason if the cluster refused the agent, else None. `announced_end` is the end
+    of this machine that the cluster has announced, or None.
+    """
 
     def __init__(
         self,
@@ -73,7 +83,17 @@ class Session:
         log_line: Callable[[str], None],
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_answer` is called whenever the cluster has answered a sync."""
+        """Create a session. Nothing is sent yet.
+
+        Args:
+            url: the cluster's API.
+            join_token: the token for the enrolment.
+            identity: the fields of the enrolment.
+            node: the node's allocations, whose reports are sent.
+            schedule: the times of the calls.
+            log_line: writes to the agent's log.
+            on_answer: called after each successful sync.
+        """
         self._url = url
         self._join_token = join_token
         self._identity = identity
@@ -86,33 +106,40 @@ class Session:
         self._ever_enrolled = False
         self._revision_seen = 0
         self._calls = 0
+        self._ask_at = 0.0
         self._stalls = 0
         self._refusals = 0
-        # How long the cluster asks to wait between two calls.
+        # The pause between two calls that the cluster requests.
         self._pause_seconds = 0.0
         self._fault_search = FaultSearch()
         self._packer = FairPacker()
         self.refusal: str | None = None
-        # The notice of the machine's end to be reported, and those reported before.
+        # The notice of the machine's end that remains to be reported.
         self._notice: dict[str, int] | None = None
-        # The end of this machine as the cluster knows it; None: it knows of none.
         self.announced_end: Notice | None = None
         self._reported_notices: list[dict[str, int]] = []
 
     @property
     def token(self) -> str | None:
-        """The agent's token, for model code."""
+        """The agent's current token for requests to the cluster. None before the enrolment."""
         return self._client.token
 
     def report_notice(self, deadline_ms: int | None) -> None:
-        """Report to the cluster, once, when this machine ends; None: that its end is likely."""
+        """Report the end of this machine with the next sync, which becomes due at once.
+
+        `deadline_ms` is the end in epoch milliseconds. None reports that an end is likely. Do
+        nothing if the same notice was reported before.
+        """
         notice = {} if deadline_ms is None else {"deadline_ms": deadline_ms}
         if notice != self._notice and notice not in self._reported_notices:
             self._notice = notice
             self._schedule.request_sync(urgent=True)
 
     def run(self) -> None:
-        """Enrol and sync until stopped."""
+        """Enrol and sync until the schedule is stopped or the cluster refuses the enrolment.
+
+        Log errors and retry with growing pauses. A refusal is stored in `refusal`. Never raise.
+        """
         failures = 0
         while not self._schedule.is_stopped:
             try:
@@ -156,8 +183,11 @@ class Session:
         return enrolment
 
     def _sync_once(self, enrolment: Enrolment) -> None:
-        """Pack, call, apply, and wait as long as the cluster asks or until a sync is due."""
-        # The first call brings the acknowledged offsets: nothing may be packed before.
+        """Pack a payload, send the payload, apply the answer, and wait for the next sync.
+
+        Raise an exception if the call fails and must be repeated after a pause.
+        """
+        # The first answer brings the acknowledged offsets, so the first call must be empty.
         first = any(allocation.acked is None for allocation in self._node.allocations())
         if self._can_defer_payload(first):
             payload = SyncPayload()
@@ -175,9 +205,9 @@ class Session:
         self._wait_for_next_sync(answer, payload, quick=quick)
 
     def _can_defer_payload(self, first: bool) -> bool:
-        """Whether everything new may wait for the next regular call.
+        """Whether all new data may wait until after the next regular call.
 
-        A cluster whose table bills each row then writes a few larger rows.
+        Fewer calls with more data cost less if the cluster's state table bills each row.
         """
         if first or self._fault_search.is_probing or self._pause_seconds <= 0:
             return False
@@ -198,7 +228,12 @@ class Session:
     def _send_payload(
         self, enrolment: Enrolment, payload: SyncPayload, hold_ms: int
     ) -> dict[str, Any] | None:
-        """Send the payload; the answer, or None if another call should follow at once."""
+        """Send the payload in a sync call, and return the answer.
+
+        Return None if another call must follow at once: the held call was cut off, or the cluster
+        refused the payload or the session. `hold_ms` is the time that the cluster may hold the
+        call. Raise Unreachable or ApiError if the call must be repeated after a pause.
+        """
         self._calls += 1
         notice = self._notice
         envelope: dict[str, Any] = {
@@ -208,6 +243,7 @@ class Session:
             "incarnation": enrolment.incarnation,
             "wait_ms": 0 if notice is not None else hold_ms,
             **({} if notice is None else {"notice": notice}),
+            **self._cache_question(),
         }
         body = payload.encode_body(envelope, self._node.allocation_ids())
         path = f"/api/v1/agents/{enrolment.agent_id}/sync"
@@ -237,6 +273,18 @@ class Session:
         self._on_answer()
         return answer
 
+    def _cache_question(self) -> dict[str, Any]:
+        """Return the field `cached` with the experiments whose packages this machine keeps.
+
+        The cluster answers with the ended experiments among them. Return {} within
+        CACHE_QUESTION_SECONDS of the last question, or without cached experiments.
+        """
+        if time.monotonic() < self._ask_at:
+            return {}
+        self._ask_at = time.monotonic() + CACHE_QUESTION_SECONDS
+        cached = self._node.cached_experiments()
+        return {"cached": cached} if cached else {}
+
     def _handle_refusal(self, error: ApiError, payload: SyncPayload) -> None:
         if error.status == 409:
             self._log_line(
@@ -256,8 +304,10 @@ class Session:
         self._schedule.pause(backoff_seconds(1))
 
     def _drop_other_incarnation(self, incarnation: str) -> None:
-        """Drop every trial where they are of another incarnation of the cluster's state, which
-        gives their names again. Raises OSError where one does not end.
+        """Drop all trials of another incarnation of the cluster's state.
+
+        The cluster would reuse the names of the trials. Record the new incarnation. Raise OSError
+        if a trial does not end in time.
         """
         if not self._node.belongs_to(incarnation):
             reason = "the cluster was restored from an older copy of its state"
@@ -266,14 +316,20 @@ class Session:
         self._node.join(incarnation)
 
     def _stop_fenced(self, reason: str) -> None:
-        """End all trials before anything else: they may run elsewhere by now."""
+        """Kill all trials, and wait up to FENCED_SECONDS_MAX for the end of all trials.
+
+        The trials may already run on other machines.
+        """
         self._node.fence(reason)
         give_up_at = time.monotonic() + FENCED_SECONDS_MAX
         while self._node.has_active_allocations() and time.monotonic() < give_up_at:
             self._schedule.pause(0.05)
 
     def _give_up(self, part: RefusedPart | None, reason: str) -> None:
-        """Send a part no more that the cluster does not take, if there is one."""
+        """Exclude a part that the cluster does not accept from later calls.
+
+        Log the `reason` and pause. Do nothing if `part` is None.
+        """
         if part is None:
             return
         self._log_line(
@@ -286,13 +342,18 @@ class Session:
         self._schedule.pause(backoff_seconds(self._refusals))
 
     def _apply_answer(self, answer: dict[str, Any]) -> bool:
-        """Take over offsets and the desired state; whether that has changed."""
+        """Apply the offsets, the desired state and the announced end of an answer.
+
+        Return whether the revision of the desired state has changed. Packages of ended experiments
+        are deleted.
+        """
         self._node.acknowledge(answer["acked"], answer["logs_acked"])
         revision = int(answer["revision"])
         changed = revision != self._revision_seen
         for entry in answer["desired"]:
             self._node.apply_desired_entry(entry)
         self._revision_seen = revision
+        self._node.forget_experiments([int(one) for one in answer.get("ended_experiments", ())])
         self.announced_end = _parse_notice(answer.get("notice"))
         return changed
 
@@ -312,13 +373,13 @@ class Session:
         if "patient_ms" in answer:
             self._schedule.defer_seconds = max(0.0, float(answer["patient_ms"]) / 1000)
         if payload.is_empty and quick:
-            # A cluster that neither holds calls nor names a pause must not be called in a loop.
+            # Avoid a busy loop if the cluster neither holds calls nor requests a pause.
             seconds = max(seconds, QUIET_SECONDS)
         self._schedule.wait_until_due(seconds)
 
 
 def _parse_notice(fields: object) -> Notice | None:
-    """The notice in an answer; anything else is none, as of a cluster that never sends one."""
+    """Parse the notice in an answer. Return None for a missing or malformed notice."""
     if not isinstance(fields, dict) or not isinstance(fields.get("deadline_ms"), int):
         return None
     return Notice(
@@ -327,7 +388,7 @@ def _parse_notice(fields: object) -> Notice | None:
 
 
 def _has_progressed(answer: dict[str, Any], payload: SyncPayload) -> bool:
-    """Whether the cluster took any part of the payload."""
+    """Whether the cluster has acknowledged at least one writer's sent data completely."""
     for (allocation, writer), offset in payload.sent.items():
         if writer == "log":
             acked = answer["logs_acked"].get(allocation, 0)

@@ -14,10 +14,11 @@ from detcloud.cli.local.config_checker import update_progress
 from detcloud.cli.local.server_modules import run_module
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import time_text
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 BACKUPS = "lambdas.local.backups"
 

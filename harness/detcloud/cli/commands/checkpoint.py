@@ -35,11 +35,13 @@ from detcloud.cli.rendering.columns import (
 )
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text, count_text, deletion_text
+from detcloud.cli.rendering.quantities import bytes_text, deletion_text
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
+from detcloud.shared.plurals import count_text
 
 # The modes of `detcloud.client.direct_download`, which imports the checkpoint stores: only a
 # download imports that module.
@@ -47,7 +49,7 @@ DOWNLOAD_MODES = ("direct", "master", "auto")
 
 FILE_COLUMNS = (
     field_column("Path", "path"),
-    Column("Size", lambda item: bytes_text(item["size"])),
+    Column("Size", lambda item: bytes_text(item["size"]), exact=lambda item: item["size"]),
     field_column("SHA-256", "sha256", drop_rank=1),
 )
 FINDING_COLUMNS = (
@@ -257,8 +259,8 @@ def upload_checkpoint(arguments: Namespace) -> int:
             raise DetcloudError(text)
         trial = trials[0]
     metadata: dict[str, Any] = {}
-    for keys, value in arguments.metadata:
-        metadata = merge_metadata(metadata, keys, value)
+    for path, value in arguments.metadata:
+        metadata = merge_metadata(metadata, path, value)
     with show_progress(f"{arguments.directory}", bytes_text) as progress:
         checkpoint = trial.upload_checkpoint(
             arguments.directory,
@@ -368,7 +370,7 @@ def delete_checkpoints(arguments: Namespace) -> int:
             checkpoint.delete(patterns)
             progress.update(number, len(checkpoints))
     for checkpoint in checkpoints:
-        print(f"checkpoint {checkpoint.uuid} is {checkpoint.state}")
+        print(state_sentence(f"checkpoint {checkpoint.uuid}", checkpoint.state))
     return 0
 
 

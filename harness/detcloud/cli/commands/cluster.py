@@ -18,13 +18,14 @@ from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.local.config_checker import CLUSTER_CHECKER, check_file
 from detcloud.cli.local.server import server_command, server_environment, start_server, stop_server
 from detcloud.cli.rendering.output import add_output_options, print_value
-from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import Item, field_column, render_table, time_text
 from detcloud.cli.rendering.terminal import is_live, terminal_width
 from detcloud.client import Client
 from detcloud.client.endpoint import Endpoint, find_endpoint
 from detcloud.client.home import Home, ServerRecord
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 from detcloud.shared.processes import Process, list_descendants, pss_bytes, read_process
 from detcloud.shared.version import __version__
 
@@ -56,8 +57,8 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         "--port",
         type=parse_port,
         metavar="P",
-        help="the port to listen on, on 127.0.0.1 (default: a free one, the previous one if "
-        "possible)",
+        help="the port to listen on, on 127.0.0.1 (default: the port of the last start, 8470 at "
+        "first; the next free port if another program has it)",
     )
     parser.add_argument(
         "--config",

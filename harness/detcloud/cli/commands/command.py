@@ -22,6 +22,7 @@ from detcloud.cli.framework.options import (
     skip_offset,
 )
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import (
     add_output_options,
     print_items,
@@ -32,6 +33,7 @@ from detcloud.cli.rendering.output import (
 )
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message, time_column
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.command import COMMAND, Command, create_command, read_command
@@ -112,7 +114,7 @@ def add_creation_options(parser: ArgumentParser) -> None:
         "--template", metavar="NAME", help="a template that provides missing settings"
     )
     parser.add_argument(
-        "-d", "--detach", action="store_true", help="print the id and return immediately"
+        "-d", "--detach", action="store_true", help="print the id, and do not follow or open it"
     )
 
 
@@ -137,17 +139,25 @@ def show_new_run(
     *,
     state: str,
     reopen: str,
+    check_start: Callable[[], int] = lambda: OK,
 ) -> int:
-    """Print the warnings of a new command or notebook and, unless `--detach` is set, `show` it.
+    """Print the warnings of a new command or notebook, `show` it, and return the exit code.
 
-    Ctrl-C leaves it running and prints `reopen`, which says how to show it again. Returns the exit
-    code.
+    With `--detach` the id is printed instead, and then `check_start` returns the exit code.
+
+    Args:
+        run: the command, notebook or shell.
+        kind: `command`, `notebook` or `shell`.
+        show: follow or open it, and return the exit code.
+        arguments: the options of `add_creation_options`.
+        state: what is printed about it first, such as `is starting`.
+        reopen: how to show it again after Ctrl-C, which leaves it running.
+        check_start: what is done after the id was printed with `--detach`.
     """
-    for warning in run.warnings:
-        print(f"warning: {sanitize(warning)}", file=sys.stderr)
+    print_warnings(run.warnings)
     if arguments.detach:
-        print(run.id)
-        return OK
+        print(run.id, flush=True)
+        return check_start()
     print(f"{kind} {run.id} {state}; Ctrl-C leaves it running", file=sys.stderr)
     try:
         return show()
@@ -250,7 +260,7 @@ def kill_runs(kind: str, arguments: Namespace) -> int:
                 raise
             print(f"{kind} {number}: {sanitize(str(error))}", file=sys.stderr)
             continue
-        print(f"{kind} {number}: {command.state}")
+        print(state_sentence(f"{kind} {number}", command.state))
     return OK
 
 

@@ -15,6 +15,7 @@ from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.local.config_checker import CHECKER, CLUSTER_CHECKER, run_checker
 from detcloud.cli.rendering.output import print_value
+from detcloud.cli.rendering.streams import write_data
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import NoCluster
 from detcloud.client.endpoint import is_configured
@@ -63,7 +64,7 @@ def check_config(arguments: Namespace) -> int:
         # Written here, where a full disk or a reader that left is no traceback of the checker's.
         sys.stderr.writelines(f"{sanitize(line)}\n" for line in done.stderr.splitlines())
         if done.returncode != 0 or arguments.migrate:
-            sys.stdout.write(done.stdout)
+            write_data(done.stdout)
             return 0 if done.returncode == 0 else 1
         local = done.stdout
     else:
@@ -146,7 +147,7 @@ def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) 
         return
     if arguments.template is not None:
         local = f"{arguments.file} is accepted\n"
-    sys.stdout.write(local)
+    write_data(local)
     for warning in check.warnings:
         if (line := f"warning: {sanitize(warning)}") not in local.splitlines():
             print(line)

@@ -15,13 +15,16 @@ from detcloud.cli.framework.options import (
     add_overrides_option,
     add_replaced_option,
 )
-from detcloud.cli.framework.session import connect
+from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
 from detcloud.cli.local.test_mode import run_local_test
-from detcloud.cli.rendering.hints import print_search_method_hint
+from detcloud.cli.rendering.hints import (
+    print_continuation_hint,
+    print_search_method_hint,
+    print_warnings,
+)
 from detcloud.cli.rendering.output import add_output_options
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text
-from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
@@ -34,7 +37,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="MODEL_DIR",
-        help="the folder with the training code; optional with --include",
+        help="the folder or the file with the training code; none if the entrypoint needs none",
     )
     add_include_option(parser)
     add_follow_options(parser)
@@ -67,12 +70,34 @@ def create_experiment(arguments: Namespace) -> int:
             arguments.config, arguments.model_dir, arguments.overrides, arguments.includes
         )
     experiment = _submit(arguments)
-    for warning in experiment.warnings:
-        print(f"warning: {sanitize(warning)}", file=sys.stderr)
+    print_warnings(experiment.warnings)
+    print_continuation_hint(experiment)
     print_search_method_hint(experiment)
     if arguments.test_mode and not arguments.paused and not arguments.follow_first_trial:
         arguments.follow = True
     return print_or_follow(experiment, arguments, f"Created experiment {experiment.id}")
+
+
+def add_fork_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    add_follow_options(parser)
+    parser.add_argument("--paused", action="store_true", help="create the experiment paused")
+    add_overrides_option(parser)
+    add_output_options(parser, csv=False)
+
+
+def fork_experiment(arguments: Namespace) -> int:
+    """Create an experiment with the code and the changed configuration of another one."""
+    original = load_experiment(arguments)
+    try:
+        experiment = original.fork(arguments.overrides, paused=arguments.paused)
+    except ApiError as error:
+        if error.code == "invalid":
+            raise RefusedConfigError(f"experiment {original.id}", error) from None
+        raise
+    print_warnings(experiment.warnings)
+    text = f"Created experiment {experiment.id} from experiment {original.id}"
+    return print_or_follow(experiment, arguments, text)
 
 
 def _submit(arguments: Namespace) -> Experiment:
@@ -111,12 +136,13 @@ def _check_arguments(arguments: Namespace) -> None:
         raise DetcloudError("--template is stored on a cluster: it cannot be used with --local")
     if not arguments.config.is_file():
         raise DetcloudError(f"{arguments.config} is not a file; expected a YAML configuration")
-    if arguments.model_dir is None and not arguments.includes:
-        raise DetcloudError("there is no code to train with; name MODEL_DIR or --include files")
-    if arguments.model_dir is not None and not arguments.model_dir.is_dir():
-        raise DetcloudError(f"{arguments.model_dir} is not a folder; expected the model's code")
+    if arguments.model_dir is not None and not arguments.model_dir.exists():
+        raise DetcloudError(
+            f"{arguments.model_dir} does not exist; expected a folder or file with training code"
+        )
 
 
 HANDLERS: Handlers = {
     "experiment create": Handler(add_create_arguments, create_experiment),
+    "experiment fork": Handler(add_fork_arguments, fork_experiment),
 }

@@ -26,16 +26,23 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
         f"{' or '.join(cloud.title for cloud in CLOUDS)} (default: the embedded cluster's)",
     )
     add_cloud_option(parser)
+    parser.add_argument(
+        "--with-secrets",
+        action="store_true",
+        help="print the secrets of configurations, which are masked otherwise; do not post them",
+    )
 
 
 def dump_partition(arguments: Namespace) -> int:
-    """Print the rows of an actor as JSON, with whatever secrets are in them."""
+    """Print the rows of an actor as JSON, with the secrets of configurations masked."""
     file = Home.from_environment().folder / "state.db"
     table = ["--table", arguments.table, "--cloud", arguments.cloud]
     source = table if arguments.table else ["--file", str(file)]
-    done = run_module(MODULE, [arguments.partition, *source])
+    shown = ["--with-secrets"] if arguments.with_secrets else []
+    done = run_module(MODULE, [arguments.partition, *source, *shown])
     if done.returncode:
         raise DetcloudError(done.stderr.strip() or "could not read the table")
+    sys.stderr.write(done.stderr)
     sys.stdout.write(done.stdout)
     return 0
 

@@ -21,6 +21,7 @@ from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.endpoint import configured_url, store_credentials
 from detcloud.client.team import TeamToken, load_team_token
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 MODULE = "infra.deploy"
 
@@ -151,7 +152,8 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     how = "drain" if arguments.drain_only else "destroy"
     _, answer = _run_deployment(how, cloud, arguments)
     instances, templates = answer["instances"], answer["templates"]
-    print(f"{instances} instances ended, and {templates} launch templates are gone")
+    ended = count_text(instances, "instance")
+    print(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
     if arguments.drain_only:
         print("the cluster will not launch any more instances")
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import ArgumentParser, Namespace
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from detcloud.cli.framework.argument_types import parse_ids, parse_seconds
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.exit_codes import TIMED_OUT
 from detcloud.cli.framework.options import (
     add_metadata_option,
     add_paging_options,
@@ -31,12 +33,12 @@ from detcloud.cli.rendering.output import (
     print_value,
 )
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import progress_bar
 from detcloud.client import Experiment
 from detcloud.client.curves import RecordedCurves
 from detcloud.client.experiment_list import SORT_FIELDS
+from detcloud.shared.plurals import count_text
 
 LIST_LIMIT = 100
 
@@ -187,16 +189,30 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help="seconds between two polls (default: 1)",
     )
+    parser.add_argument(
+        "--timeout",
+        type=parse_seconds,
+        default=math.inf,
+        metavar="SECONDS",
+        help=f"stop waiting after this time, with exit code {TIMED_OUT}; the experiment continues",
+    )
     add_output_options(parser, csv=False)
 
 
 def wait_for_experiment(arguments: Namespace) -> int:
-    """Wait until the experiment ended; return 0 when it completed, else 1."""
+    """Wait until the experiment ends; return 0 if it completed, 5 after `--timeout`, else 1."""
     experiment = load_experiment(arguments)
     with show_progress(f"experiment {experiment.id}") as progress:
-        state = experiment.wait(
-            arguments.polling_interval, on_look=lambda seen: progress.show_wait(_state_text(seen))
-        )
+        try:
+            state = experiment.wait(
+                arguments.polling_interval,
+                on_look=lambda seen: progress.show_wait(_state_text(seen)),
+                timeout_seconds=arguments.timeout,
+            )
+        except TimeoutError as error:
+            progress.close()
+            print(f"{error}; it continues", file=sys.stderr)
+            return TIMED_OUT
     if arguments.form != "text":
         print_value(experiment.data, arguments.form)
     else:

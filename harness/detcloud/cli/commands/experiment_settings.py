@@ -20,7 +20,6 @@ from detcloud.cli.rendering.output import add_output_options, print_items, print
 from detcloud.cli.rendering.quantities import (
     bytes_text,
     collection_text,
-    count_text,
     dollars_text,
 )
 from detcloud.cli.rendering.table import cell_text
@@ -28,6 +27,7 @@ from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Experiment
 from detcloud.client.records import CollectionPreview
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 PREVIEW_LIMIT = 20
 GC_OPTIONS = {

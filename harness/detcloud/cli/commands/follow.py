@@ -15,7 +15,6 @@ from detcloud.cli.rendering.columns import hparams_text, trial_display_state
 from detcloud.cli.rendering.hints import print_failure_hint
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import Progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import (
     Column,
     Item,
@@ -32,6 +31,7 @@ from detcloud.cli.rendering.terminal import (
     truncate,
 )
 from detcloud.client import Experiment
+from detcloud.shared.plurals import count_text
 
 POLLING_SECONDS_FIRST = 0.2
 POLLING_SECONDS_MAX = 2.0

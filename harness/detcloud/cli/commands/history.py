@@ -8,9 +8,9 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
 from detcloud.client.records import ReplayedActor
+from detcloud.shared.plurals import count_text
 
 COLUMNS = (
     time_column("Time", "time_ms"),

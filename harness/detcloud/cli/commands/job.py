@@ -31,6 +31,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     add_paging_options(parser, LIST_LIMIT)
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--table", action="store_true", help="print a table, which is the default")
+    parser.add_argument(
+        "--det",
+        action="store_true",
+        help="show types and states as Determined does, such as STATE_QUEUED",
+    )
     add_output_options(parser)
 
 
@@ -39,7 +44,9 @@ def list_jobs(arguments: Namespace) -> int:
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
     )
     items = [job.data for job in skip_offset(jobs, arguments)]
-    print_items(_columns(items), items, arguments)
+    # Scripts read CSV, so CSV keeps the names that it has always had.
+    in_original_form = arguments.det or arguments.form == "csv"
+    print_items(_columns(items, in_original_form), items, arguments)
     return 0
 
 
@@ -68,7 +75,7 @@ def update_job(arguments: Namespace) -> int:
     if arguments.form != "text":
         print_value(job.data, arguments.form)
     else:
-        print(_change_text(job.data, name))
+        print(_change_text(job.data, name, value))
     return 0
 
 
@@ -88,11 +95,11 @@ def update_jobs(arguments: Namespace) -> int:
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
     if arguments.form != "text":
-        print_items(_columns(items), items, arguments)
+        print_items(_columns(items, in_original_form=True), items, arguments)
         return 0
     for item, change in zip(items, arguments.operations, strict=True):
-        name = next(name for name in change if name != "job_id")
-        print(_change_text(item, name.replace("_", "-")))
+        name, value = next((name, value) for name, value in change.items() if name != "job_id")
+        print(_change_text(item, name.replace("_", "-"), value))
     return 0
 
 
@@ -118,8 +125,19 @@ def _job_change(name: str, value: Any) -> JobChange:
     return cast(JobChange, change)
 
 
-def _columns(items: Sequence[Item]) -> tuple[Column, ...]:
-    """Columns of a queue: with weights where its pool is fair-share, else with priorities."""
+def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
+    """Return the columns of a queue, with weights in a fair-share pool and priorities in others.
+
+    In their original form types and states have Determined's names, such as TYPE_EXPERIMENT.
+    """
+
+    def word_column(title: str, name: str, prefix: str, drop_rank: int = 0) -> Column:
+        def word(job: Item) -> str:
+            original = str(job[name])
+            return original if in_original_form else original.removeprefix(prefix).lower()
+
+        return Column(title, word, drop_rank)
+
     is_fair_share = bool(items) and items[0]["scheduler"] == "fair_share"
     rank = (
         field_column("Weight", "weight") if is_fair_share else field_column("Priority", "priority")
@@ -127,7 +145,7 @@ def _columns(items: Sequence[Item]) -> tuple[Column, ...]:
     return (
         field_column("#", "jobs_ahead"),
         Column("ID", lambda job: job["job_id"][:8]),
-        field_column("Type", "type", drop_rank=3),
+        word_column("Type", "type", "TYPE_", drop_rank=3),
         field_column("Job Name", "name"),
         rank,
         Column("Submitted", lambda job: _queue_time_text(job["submitted_ms"]), drop_rank=4),
@@ -135,7 +153,7 @@ def _columns(items: Sequence[Item]) -> tuple[Column, ...]:
             "Slots (acquired/needed)",
             lambda job: f"{job['allocated_slots']}/{job['requested_slots']}",
         ),
-        field_column("Status", "state"),
+        word_column("Status", "state", "STATE_"),
         field_column("User", "user", drop_rank=2),
         field_column("Experiment", "experiment_id", drop_rank=1),
         Column(
@@ -173,15 +191,24 @@ def _queue_time_text(time_ms: int | None) -> str | None:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _change_text(job: Item, operation: str) -> str:
-    """Say in a line how the job stands after an operation."""
+def _change_text(job: Item, operation: str, value: object) -> str:
+    """Say in a line how the job stands after an operation with this value."""
     name = f"job {job['job_id'][:8]} ({cell_text(job['name'])})"
     if operation in ("ahead-of", "behind-of"):
         place = "" if job["jobs_ahead"] is None else f" at place {job['jobs_ahead']}"
+        if _is_named(job, str(value)):
+            return (
+                f"{name} stays{place}: a job cannot be moved {operation.replace('-', ' ')} itself"
+            )
         return f"{name} is{place} in the queue of pool {job['resource_pool']}"
     if operation == "resource-pool":
         return f"{name} is in pool {job['resource_pool']}"
     return f"{name} has {operation} {cell_text(job[operation])}"
+
+
+def _is_named(job: Item, text: str) -> bool:
+    """Whether a text is the experiment's id, or a prefix of the job's id."""
+    return text == str(job.get("experiment_id")) or job["job_id"].startswith(text)
 
 
 _TYPES: Mapping[str, Callable[[str], object]] = {"priority": parse_priority, "weight": parse_weight}

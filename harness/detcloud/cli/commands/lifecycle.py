@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 
@@ -18,10 +19,12 @@ from detcloud.cli.framework.options import (
 from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import collection_text, count_text
+from detcloud.cli.rendering.quantities import collection_text
+from detcloud.cli.rendering.state_sentences import state_sentence
 from detcloud.cli.rendering.table import cell_text
 from detcloud.client import Experiment
 from detcloud.shared.http import ApiError
+from detcloud.shared.plurals import count_text
 
 DELETE_POLLING_SECONDS = 0.5
 
@@ -61,9 +64,8 @@ def add_continue_arguments(parser: ArgumentParser) -> None:
 def continue_experiment(arguments: Namespace) -> int:
     experiment = load_experiment(arguments)
     experiment.continue_(arguments.overrides)
-    return print_or_follow(
-        experiment, arguments, f"experiment {experiment.id} is {experiment.state}"
-    )
+    sentence = state_sentence(f"experiment {experiment.id}", experiment.state)
+    return print_or_follow(experiment, arguments, sentence)
 
 
 def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
@@ -74,6 +76,12 @@ def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> 
     elif not stays:
         print_value(experiment.data, arguments.form)
     if arguments.follow_first_trial:
+        if arguments.form == "text":
+            print(
+                f"printing the log of the first trial; `detcloud follow {experiment.id}` watches "
+                "the states and metrics of all trials",
+                file=sys.stderr,
+            )
         return follow_first_trial(experiment)
     return follow_experiment(experiment, form=arguments.form) if stays else 0
 
@@ -103,13 +111,13 @@ def delete_experiment(arguments: Namespace) -> int:
         return 1
     experiment.delete()
     if arguments.no_wait:
-        print(f"experiment {experiment.id} is {experiment.state}")
+        print(state_sentence(f"experiment {experiment.id}", experiment.state))
         return 0
     if _wait_until_gone(experiment):
         print(f"experiment {experiment.id} was deleted")
         return 0
     message = cell_text(experiment.data.get("message"))
-    print(f"experiment {experiment.id} is {experiment.state}: {message}")
+    print(f"{state_sentence(f'experiment {experiment.id}', experiment.state)}: {message}")
     return 1
 
 
@@ -118,10 +126,11 @@ def _preview_deletion(experiment: Experiment) -> int:
     preview = experiment.preview_deletion()
     print(f"to delete: {collection_text(preview)}, and the logs and metrics")
     if not experiment.has_ended:
-        print(f"experiment {experiment.id} is {experiment.state}: only ended ones are deleted")
+        sentence = state_sentence(f"experiment {experiment.id}", experiment.state)
+        print(f"{sentence}; only ended experiments can be deleted")
     if preview["keep_count"]:
         kept = count_text(preview["keep_count"], "checkpoint")
-        print(f"{kept} must be kept, for others, and the experiment with them")
+        print(f"{kept} must be kept for others, so the experiment cannot be deleted")
     return int(bool(preview["keep_count"]) or not experiment.has_ended)
 
 
@@ -155,11 +164,16 @@ def add_state_arguments(parser: ArgumentParser) -> None:
 def request_state_change(
     arguments: Namespace, noun: str, path: str, outcome: str | None = None
 ) -> int:
-    """Post to `path` and print the `noun`'s new state, or `outcome` instead."""
-    # One request: what the object was before does not matter.
+    """Post to `path`, and print a sentence about the new state of the experiment or trial.
+
+    Args:
+        noun: `experiment` or `trial`.
+        outcome: what the sentence says instead of the state, such as `archived`.
+    """
     answer = connect(arguments).post(path)
+    subject = f"{noun} {answer['id']}"
     if arguments.form == "text":
-        print(f"{noun} {answer['id']} is {outcome or answer['state']}")
+        print(f"{subject} is {outcome}" if outcome else state_sentence(subject, answer["state"]))
     else:
         print_value(answer, arguments.form)
     return 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
 from detcloud.cli.framework.argument_types import parse_count, parse_moment_ms
 from detcloud.cli.framework.options import add_replaced_option
+from detcloud.cli.rendering.log_screen import LogScreen
 from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.terminal import sanitize, sanitize_output
 from detcloud.client import Experiment, LogFilter, Trial
@@ -78,11 +78,13 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
         DetcloudError: none fits, and no trial has a process with the rank that was asked for.
     """
     is_empty = True
-    for trial in trials:
-        prefix = f"[trial {trial.id}] " if len(trials) > 1 else ""
-        for line in _read_trial_lines(trial, arguments):
-            is_empty = False
-            print(_format_line(line, trial, prefix, arguments), flush=arguments.follow)
+    with LogScreen() as screen:
+        for trial in trials:
+            prefix = f"[trial {trial.id}] " if len(trials) > 1 else ""
+            for line in _read_trial_lines(trial, arguments):
+                is_empty = False
+                text = _format_line(line, trial, prefix, arguments)
+                screen.print_line(text, flush=arguments.follow)
     sys.stdout.flush()
     if is_empty and trials and arguments.rank is not None:
         _check_rank(trials[0], arguments.rank)
@@ -93,15 +95,20 @@ def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
 
     `--head` and `--tail` limit the lines that a trial has when it is first seen.
     """
+    with LogScreen() as screen:
+        _follow_lines(experiment, screen, arguments)
+
+
+def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
     cursors: dict[int, LogCursor] = {}
     while True:
         has_ended = experiment.has_ended
         for trial in experiment.trials():
             is_new = trial.id not in cursors
             cursor = cursors.setdefault(trial.id, trial.log_cursor(_line_filter(arguments)))
-            lines = cursor.read()
-            for line in _limit_lines(lines, arguments) if is_new else lines:
-                print(_format_line(line, trial, f"[trial {trial.id}] ", arguments), flush=True)
+            for line in _limit_lines(cursor, arguments) if is_new else cursor.read():
+                text = _format_line(line, trial, f"[trial {trial.id}] ", arguments)
+                screen.print_line(text, flush=True)
         if has_ended and all(cursor.complete for cursor in cursors.values()):
             return
         time.sleep(POLLING_SECONDS)
@@ -127,22 +134,25 @@ def _line_filter(arguments: Namespace) -> LogFilter:
 def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
     """Yield as many lines as `--head` and `--tail` say, with `--follow` those to come too."""
     cursor = trial.log_cursor(_line_filter(arguments))
-    yield from _limit_lines(cursor.read(), arguments)
+    yield from _limit_lines(cursor, arguments)
     while arguments.follow and not cursor.complete and arguments.head is None:
         time.sleep(POLLING_SECONDS)
         yield from cursor.read()
 
 
-def _limit_lines(lines: Iterator[LogLine], arguments: Namespace) -> Iterable[LogLine]:
+def _limit_lines(cursor: LogCursor, arguments: Namespace) -> Iterable[LogLine]:
     if arguments.tail is not None:
-        return deque(lines, arguments.tail)
-    return islice(lines, arguments.head)
+        return cursor.read_last(arguments.tail)
+    return islice(cursor.read(), arguments.head)
 
 
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
     if arguments.json:
         return render_json({"trial_id": trial.id, **line}, indent=None)
     text = sanitize_output(line["text"], sys.stdout)
+    if sys.stdout.isatty():
+        # A terminal would show what follows the last carriage return, over time and trial.
+        text = next((part for part in reversed(text.split("\r")) if part), "")
     if not arguments.timestamps:
         return f"{prefix}{text}"
     moment = _line_time_text(line["time_ms"])

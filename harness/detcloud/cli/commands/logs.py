@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from argparse import ArgumentParser, Namespace
 
@@ -21,13 +20,14 @@ from detcloud.cli.framework.session import (
     load_experiment,
     load_trial,
 )
-from detcloud.cli.rendering.terminal import sanitize_output
+from detcloud.cli.rendering.log_screen import LogScreen, LogSource
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
 # A trial that waits for a slot or is paused prints nothing, but for last lines that come late.
 IDLE_POLLS = 10
-# Enough for the last lines asked for, whatever their length, without the whole log.
+# Blocks that are read backwards to find the last lines: most logs need the first one only.
+TAIL_FIRST_BYTES = 64 * 1024
 TAIL_BYTES = 1 << 20
 
 
@@ -45,10 +45,11 @@ def print_log(trial: Trial, arguments: Namespace) -> int:
     if needs_line_filter(arguments):
         print_lines([trial], arguments)
         return 0
-    printer = LogPrinter(trial, prefix="")
-    _print_first_lines([printer], arguments)
-    while arguments.follow and not printer.is_complete:
-        _wait_unless(printer.print_new())
+    with LogScreen() as screen:
+        printer = LogPrinter(trial, screen)
+        _print_first_lines([printer], arguments)
+        while arguments.follow and not printer.is_complete:
+            _wait_unless(printer.print_new())
     return 0
 
 
@@ -66,7 +67,9 @@ def print_experiment_logs(arguments: Namespace) -> int:
         else:
             print_lines(list(experiment.trials()), arguments)
         return 0
-    return _print_experiment_text(experiment, arguments)
+    with LogScreen() as screen:
+        _print_experiment_text(experiment, screen, arguments)
+    return 0
 
 
 def follow_first_trial(experiment: Experiment) -> int:
@@ -87,17 +90,18 @@ def follow_log(experiment: Experiment) -> Trial | None:
             return None
         _wait_unless(False)
         experiment.refresh()
-    printer = LogPrinter(first, prefix="")
-    while not printer.is_complete:
-        _wait_unless(printer.print_new())
+    with LogScreen() as screen:
+        printer = LogPrinter(first, screen)
+        while not printer.is_complete:
+            _wait_unless(printer.print_new())
     first.refresh()
     return first
 
 
-def _print_experiment_text(experiment: Experiment, arguments: Namespace) -> int:
+def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
     printers: dict[int, LogPrinter] = {}
     for poll in itertools.count():
-        fresh = _add_new_printers(experiment, printers)
+        fresh = _add_new_printers(experiment, screen, printers)
         _print_first_lines(fresh, arguments)
         old = [printer for printer in printers.values() if printer not in fresh]
         due = [printer for printer in old if printer.is_active or poll % IDLE_POLLS == 0]
@@ -105,20 +109,22 @@ def _print_experiment_text(experiment: Experiment, arguments: Namespace) -> int:
         if not arguments.follow or (
             experiment.has_ended and all(printer.is_complete for printer in printers.values())
         ):
-            break
+            return
         _wait_unless(has_grown)
         experiment.refresh()
-    return 0
 
 
 class LogPrinter:
-    """Prints a trial's log as it grows: whole lines only, until the log is complete."""
+    """Prints a trial's log as it grows, until the log is complete. Unfinished lines are printed,
+    too: a progress bar has no other.
+    """
 
-    def __init__(self, trial: Trial, prefix: str) -> None:
+    def __init__(self, trial: Trial, screen: LogScreen, prefix: str = "") -> None:
         self._trial = trial
-        self._prefix = prefix
+        self._screen = screen
+        self._source = LogSource(prefix)
         self._offset = 0
-        self._rest = ""
+        self._lines_skipped = 0
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
@@ -137,39 +143,50 @@ class LogPrinter:
             chunk = self._trial.log_chunk(self._offset)
             is_last = chunk["next"] <= self._offset
             self._offset = chunk["next"]
-            self._rest += chunk["text"]
-            self._print_lines()
+            self._screen.write(self._source, self._skip_lines(chunk["text"]))
             if is_last:
-                self._finish(chunk["complete"])
+                self.is_complete = chunk["complete"]
+                if self.is_complete:
+                    self.finish()
                 return has_grown
             has_grown = True
 
     def print_tail(self, lines: int) -> None:
-        """Print the last `lines` lines; `print_new` goes on from there."""
-        chunk = self._trial.log_chunk(tail_bytes=TAIL_BYTES)
-        self._offset = chunk["next"]
-        last = chunk["text"].splitlines(keepends=True)[-lines:] if lines else []
-        self._rest = "".join(last)
-        self._print_lines()
-        self._finish(chunk["complete"])
+        """Print the last `lines` lines, and what comes meanwhile."""
+        self._offset, self._lines_skipped = find_tail(self._trial, lines)
+        self.print_new()
 
-    def flush(self) -> None:
-        """Print an unfinished last line."""
-        if self._rest:
-            sys.stdout.write(f"{self._prefix}{sanitize_output(self._rest, sys.stdout)}\n")
-            self._rest = ""
-        sys.stdout.flush()
+    def finish(self) -> None:
+        """End an unfinished last line."""
+        self._screen.finish(self._source)
 
-    def _print_lines(self) -> None:
-        *lines, self._rest = self._rest.split("\n")
-        shown = (sanitize_output(line, sys.stdout) for line in lines)
-        sys.stdout.writelines(f"{self._prefix}{line}\n" for line in shown)
-        sys.stdout.flush()
+    def _skip_lines(self, text: str) -> str:
+        """The text without the lines that are still to be skipped."""
+        while text and self._lines_skipped:
+            _, newline, text = text.partition("\n")
+            self._lines_skipped -= bool(newline)
+        return text
 
-    def _finish(self, complete: bool) -> None:
-        self.is_complete = complete
-        if complete:
-            self.flush()
+
+def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
+    """Return the offset of a block of the log, and how many lines of it precede the last `lines`.
+
+    Blocks are read backwards, one at a time, until one contains the beginning of these lines.
+    """
+    last = trial.log_chunk(tail_bytes=1)
+    start: int = last["next"]
+    if lines == 0:
+        return start, 0
+    # A newline at the end ends the last line, and begins none.
+    newlines_needed = lines + (last["text"] == "\n")
+    newlines = 0
+    size = TAIL_FIRST_BYTES
+    while start > 0 and newlines < newlines_needed:
+        # A block has at least four bytes, the most of one character.
+        end, start = start, start - size if start >= size + 4 else 0
+        newlines += trial.log_chunk(start, limit_bytes=max(4, end - start))["text"].count("\n")
+        size = TAIL_BYTES - 4
+    return start, max(0, newlines - newlines_needed + 1)
 
 
 def add_log_options(parser: ArgumentParser) -> None:
@@ -181,11 +198,13 @@ def add_log_options(parser: ArgumentParser) -> None:
     add_line_filter_options(parser)
 
 
-def _add_new_printers(experiment: Experiment, printers: dict[int, LogPrinter]) -> list[LogPrinter]:
+def _add_new_printers(
+    experiment: Experiment, screen: LogScreen, printers: dict[int, LogPrinter]
+) -> list[LogPrinter]:
     fresh = []
     for trial in experiment.trials():
         if trial.id not in printers:
-            printers[trial.id] = LogPrinter(trial, f"[trial {trial.id}] ")
+            printers[trial.id] = LogPrinter(trial, screen, f"[trial {trial.id}] ")
             fresh.append(printers[trial.id])
         printers[trial.id].set_trial(trial)
     return fresh
@@ -198,7 +217,7 @@ def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None
         else:
             printer.print_tail(arguments.tail)
         if not arguments.follow:
-            printer.flush()
+            printer.finish()
 
 
 def _wait_unless(has_grown: bool) -> None:

@@ -19,10 +19,11 @@ from detcloud.cli.rendering.output import (
     print_value,
 )
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import Column, Item, field_column, time_column
 from detcloud.client.model import SORT_FIELDS, Model, ModelVersion
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 MODEL_FIELDS = ("description", "notes", "labels", "metadata")
 VERSION_FIELDS = ("name", "comment", "notes", "labels", "metadata")

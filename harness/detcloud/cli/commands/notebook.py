@@ -13,7 +13,12 @@ from detcloud.cli.commands.command import (
     run_handlers,
     show_new_run,
 )
-from detcloud.cli.commands.places import create_local_run, read_location, wait_for_place
+from detcloud.cli.commands.places import (
+    check_start,
+    create_local_run,
+    read_location,
+    wait_for_place,
+)
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.options import add_replaced_option
@@ -41,6 +46,7 @@ def start_notebook(arguments: Namespace) -> int:
         arguments,
         state="is starting",
         reopen=f"open it with `detcloud notebook open {notebook.id}`",
+        check_start=lambda: check_start(notebook, NOTEBOOK),
     )
 
 

@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.cli.commands.command import create_run, overrides_of
+from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
-from detcloud.client import Client
+from detcloud.client import Client, Trial
 from detcloud.client.command import Command, create_interactive
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
 
 POLLING_SECONDS = 0.5
+# A free slot is assigned within a second, so a run that has no slot after these polls is queued.
+QUEUED_POLLS = 8
+STARTING_POLLS = 120
 LOCATION_BYTES_MAX = 4096
 
 
@@ -37,26 +41,63 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
 
 
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
-    """Wait until a notebook or shell has reported where it is; None when it has ended, which is
-    said on stderr.
+    """Wait until a notebook or shell has reported its place, and return the place.
+
+    Returns None if it has ended, after printing why on stderr.
     """
-    while True:
-        run.refresh()
-        if run.has_ended:
-            message = shorten_message(run.message) if run.message else ""
-            reason = f": {sanitize(message)}" if message else ""
-            print(
-                f"{kind} {run.id} ended: {run.state}{reason}\nsee `detcloud {kind} logs {run.id}`",
-                file=sys.stderr,
-            )
-            return None
-        trial = run.trial()
-        if trial is not None:
-            trial.refresh()
-            place = (trial.data.get("environment") or {}).get(kind)
-            if isinstance(place, dict):
-                return place
+    while not _has_ended(run, kind):
+        place = _find_place(run.trial(), kind)
+        if place is not None:
+            return place
         time.sleep(POLLING_SECONDS)
+    return None
+
+
+def check_start(run: Command, kind: str) -> int:
+    """Wait until a new notebook or shell runs, waits for a slot or has ended; return an exit code.
+
+    A program that is not installed ends the run within seconds, and then the code is `FAILED`.
+    A run that is neither ready nor ended after a minute is still starting, and the code is `OK`.
+    """
+    queued_polls = 0
+    for _ in range(STARTING_POLLS):
+        if _has_ended(run, kind):
+            return FAILED
+        trial = run.trial()
+        if _find_place(trial, kind) is not None:
+            return OK
+        allocation = None if trial is None else trial.data["allocation"]
+        if allocation is not None and allocation["state"] == "PULLING":
+            return OK
+        queued_polls = 0 if allocation is not None else queued_polls + 1
+        if queued_polls == QUEUED_POLLS:
+            print(f"{kind} {run.id} waits for a slot; see `detcloud job list`", file=sys.stderr)
+            return OK
+        time.sleep(POLLING_SECONDS)
+    return OK
+
+
+def _has_ended(run: Command, kind: str) -> bool:
+    """Read the run's state and return whether the run has ended; print the reason of an end."""
+    run.refresh()
+    if not run.has_ended:
+        return False
+    message = shorten_message(run.message) if run.message else ""
+    reason = f": {sanitize(message)}" if message else ""
+    print(
+        f"{kind} {run.id} ended: {run.state}{reason}\nsee `detcloud {kind} logs {run.id}`",
+        file=sys.stderr,
+    )
+    return True
+
+
+def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
+    """Return the place that the trial of a notebook or shell reported, or None before that."""
+    if trial is None:
+        return None
+    trial.refresh()
+    place = (trial.data.get("environment") or {}).get(kind)
+    return place if isinstance(place, dict) else None
 
 
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from detcloud.cli.framework.failures import report_failure
 from detcloud.cli.framework.options import add_overrides_option
 from detcloud.cli.local.config_checker import InvalidConfigError, check_file_with_progress
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import Column, Item, field_column
+from detcloud.shared.plurals import count_text
 
 BAR_CELLS = 24
 
@@ -95,7 +95,7 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
     worth = (
         ""
         if unit == "batches" or preview["batches"] is None
-        else f" ({preview['batches']} batches)"
+        else f" ({count_text(preview['batches'], 'batch', 'batches')})"
     )
     brackets = len(preview["brackets"])
     in_brackets = f" in {brackets} brackets" if brackets > 1 else ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from detcloud.cli.framework.argument_types import parse_ids
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.failures import NotFoundError
 from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_note
@@ -50,6 +51,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 def list_projects(arguments: Namespace) -> int:
     found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
+    if arguments.workspace is not None and not found:
+        raise NotFoundError(
+            f"no experiment is in a workspace {arguments.workspace!r}; `detcloud workspace list` "
+            "shows the workspaces"
+        )
     _print_list(PROJECT_COLUMNS, [{**item} for item in found], arguments)
     return 0
 

@@ -10,12 +10,13 @@ from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import add_overrides_option, add_yes_option, confirm
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
-from detcloud.cli.rendering.quantities import count_text, dollars_text
+from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
 from detcloud.client import Client, ResourcePool
 from detcloud.client.records import AppliedConfiguration
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
+from detcloud.shared.plurals import count_text
 
 BOOT_LINES_MAX = 15
 # Offerings of a pool in a line of the list; `--json` has more of them.

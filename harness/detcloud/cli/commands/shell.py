@@ -14,7 +14,12 @@ from detcloud.cli.commands.command import (
     run_handlers,
     show_new_run,
 )
-from detcloud.cli.commands.places import create_local_run, read_location, wait_for_place
+from detcloud.cli.commands.places import (
+    check_start,
+    create_local_run,
+    read_location,
+    wait_for_place,
+)
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
 from detcloud.cli.framework.options import add_replaced_option
@@ -31,16 +36,26 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_shell(arguments: Namespace) -> int:
-    """Start what opens shells, and open one. Ctrl-C while it starts leaves it running."""
+    """Start a shell on the cluster. Then open the shell or run a program in the shell.
+
+    A shell that was started for a program is ended when the program ends. Ctrl-C while the shell
+    starts leaves it running.
+    """
     words = _program(arguments)
+    if words and arguments.detach:
+        raise DetcloudError(
+            f"--detach does not run {words[0]}: start the shell with --detach, then run the "
+            "program with `detcloud shell open ID PROGRAM`; or use `detcloud command run`"
+        )
     shell = create_local_run(SHELL, arguments)
     return show_new_run(
         shell,
         SHELL,
-        lambda: _open(shell, words),
+        lambda: _run_program(shell, words) if words else _open(shell, words),
         arguments,
         state="is starting",
         reopen=f"open it with `detcloud shell open {shell.id}`",
+        check_start=lambda: check_start(shell, SHELL),
     )
 
 
@@ -89,22 +104,49 @@ def _program(arguments: Namespace) -> list[str]:
     return words
 
 
-def _open(shell: Command, words: list[str]) -> int:
-    place = wait_for_place(shell, SHELL)
-    if place is None:
-        return FAILED
-    # Imported here, since only this needs a terminal's settings.
-    from detcloud.cli.local.terminal_session import run_session
+def _run_program(shell: Command, words: list[str]) -> int:
+    """Run the program for which the shell was started, end the shell, and return the exit code.
 
-    code = run_session(*read_endpoint(place), words)
+    After a lost connection the shell stays, because the program may still run.
+    """
+    code = _connect(shell, words)
     if code is None:
-        print(f"the connection to shell {shell.id} was lost", file=sys.stderr)
+        return FAILED
+    shell.kill()
+    return code
+
+
+def _open(shell: Command, words: list[str]) -> int:
+    """Open the shell, or run a program in it, and return the exit code; the shell stays."""
+    code = _connect(shell, words)
+    if code is None:
         return FAILED
     print(
         f"shell {shell.id} keeps its slots; open it again with `detcloud shell open {shell.id}`, "
         f"end it with `detcloud shell kill {shell.id}`",
         file=sys.stderr,
     )
+    return code
+
+
+def _connect(shell: Command, words: list[str]) -> int | None:
+    """Connect this terminal to the shell, and return the exit code of the program there.
+
+    Returns None if the shell has ended or the connection was lost, after printing which.
+    """
+    place = wait_for_place(shell, SHELL)
+    if place is None:
+        return None
+    # Imported here, since only this needs a terminal's settings.
+    from detcloud.cli.local.terminal_session import run_session
+
+    code = run_session(*read_endpoint(place), words)
+    if code is None:
+        print(
+            f"the connection to shell {shell.id} was lost; it keeps its slots: open it again with "
+            f"`detcloud shell open {shell.id}`, end it with `detcloud shell kill {shell.id}`",
+            file=sys.stderr,
+        )
     return code
 
 

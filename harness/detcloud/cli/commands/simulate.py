@@ -22,9 +22,9 @@ from detcloud.cli.local.config_checker import InvalidConfigError, check_file_wit
 from detcloud.cli.rendering.chart import Curve, Point, render_chart, terminal_style
 from detcloud.cli.rendering.chart_image import write_png
 from detcloud.cli.rendering.output import add_output_options, print_record, print_value
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.spot_report import render_spot_report
 from detcloud.cli.rendering.table import Column, Item, cell_text
+from detcloud.shared.plurals import count_text
 
 MODULE = "control_plane.simulation"
 
@@ -184,7 +184,8 @@ def _cluster_text(result: Item) -> str:
 
 def _trained_text(result: Item) -> str:
     amount = f"{round(result['units'], 2):.10g} {result['unit']}"
-    return amount if result["unit"] == "batches" else f"{amount} ({result['batches']} batches)"
+    batches = count_text(result["batches"], "batch", "batches")
+    return amount if result["unit"] == "batches" else f"{amount} ({batches})"
 
 
 def _best_text(result: Item) -> str | None:

@@ -14,9 +14,9 @@ from detcloud.cli.local.config_checker import update_progress
 from detcloud.cli.local.server_modules import run_module
 from detcloud.cli.rendering.output import add_output_options, print_record, print_value
 from detcloud.cli.rendering.progress import Progress, show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import Column, Item
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 MODULE = "lambdas.simulation"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
+import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
@@ -37,31 +37,34 @@ def write_support_bundle(arguments: Namespace) -> int:
         raise DetcloudError(f"{path} exists; name another folder with -o")
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     with show_progress(f"trial {trial.id}") as progress, tarfile.open(path, "x:gz") as archive:
-        for name, text in _documents(arguments.client, trial):
+        for name, pieces in _documents(arguments.client, trial):
             progress.show_wait(name)
-            content = text.encode(errors="replace")
-            entry = tarfile.TarInfo(f"trial-{trial.id}-support/{name}")
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
+            # An archive needs a file's size first, and a log may be larger than the memory.
+            with tempfile.TemporaryFile() as content:
+                content.writelines(piece.encode(errors="replace") for piece in pieces)
+                entry = tarfile.TarInfo(f"trial-{trial.id}-support/{name}")
+                entry.size = content.tell()
+                content.seek(0)
+                archive.addfile(entry, content)
     print(path)
     return 0
 
 
-def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, str]]:
+def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield names and texts of the files; the cluster has masked what is secret in them."""
     experiment = client.experiment(trial.experiment_id)
-    yield "trial.json", render_json(trial.data)
-    yield "experiment.json", render_json(experiment.data)
-    yield "config.yaml", render_yaml(experiment.config)
-    yield "cluster.json", render_json(client.overview())
-    yield "metrics.json", render_json(list(trial.metrics()))
-    yield "checkpoints.json", render_json([checkpoint.data for checkpoint in trial.checkpoints()])
-    yield "trial.log", "".join(trial.logs())
+    yield "trial.json", [render_json(trial.data)]
+    yield "experiment.json", [render_json(experiment.data)]
+    yield "config.yaml", [render_yaml(experiment.config)]
+    yield "cluster.json", [render_json(client.overview())]
+    yield "metrics.json", [render_json(list(trial.metrics()))]
+    yield "checkpoints.json", [render_json([found.data for found in trial.checkpoints()])]
+    yield "trial.log", trial.logs()
     try:
-        yield "history.json", render_json(list(experiment.history(f"trial#{trial.id}")))
+        yield "history.json", [render_json(list(experiment.history(f"trial#{trial.id}")))]
     except ApiError as error:
         # What went wrong with the history may be what the bundle is for.
-        yield "history.json", render_json({"error": str(error)})
+        yield "history.json", [render_json({"error": str(error)})]
 
 
 HANDLERS: Handlers = {

@@ -21,11 +21,11 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_quiet_option, add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.client import Client, Trial
 from detcloud.client.event_files import EventFolder
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Unreachable
+from detcloud.shared.plurals import count_text
 
 TRIALS_MAX = 1000
 # Those that TensorBoard itself tries.

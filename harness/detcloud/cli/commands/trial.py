@@ -17,18 +17,19 @@ from detcloud.cli.framework.options import (
 from detcloud.cli.framework.session import (
     add_experiment_argument,
     add_trial_argument,
-    connect,
+    load_experiment,
     load_trial,
 )
 from detcloud.cli.rendering.columns import (
     METRIC_SUMMARY_COLUMNS,
     TRIAL_COLUMNS,
+    TRIAL_DAMAGED_METADATA,
     TRIAL_DAMAGES,
     TRIAL_DETAILS,
     TRIAL_LOSSES,
     TRIAL_WARM_START,
 )
-from detcloud.cli.rendering.hints import has_log
+from detcloud.cli.rendering.hints import is_cause_in_log
 from detcloud.cli.rendering.output import (
     add_output_options,
     print_items,
@@ -37,6 +38,14 @@ from detcloud.cli.rendering.output import (
 )
 from detcloud.cli.rendering.table import Item, field_column, time_column
 
+# Fields of a trial by the words of `--sort-by`.
+TRIAL_SORT_FIELDS = {
+    "number": "number",
+    "best": "best_metric",
+    "metric": "metric",
+    "steps": "steps_completed",
+    "restarts": "restarts",
+}
 METRIC_COLUMNS = (
     field_column("Group", "group"),
     field_column("Steps", "steps_completed"),
@@ -48,16 +57,55 @@ METRIC_COLUMNS = (
 def add_list_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     add_metadata_option(parser)
+    parser.add_argument(
+        "--sort-by",
+        choices=TRIAL_SORT_FIELDS,
+        help="best and metric: the search's metric, best first (default: best in a search of "
+        "several trials, else number)",
+    )
+    parser.add_argument(
+        "--order-by",
+        choices=("asc", "desc"),
+        help="default: asc; for best and metric the better value comes first",
+    )
     add_paging_options(parser, None)
     add_output_options(parser)
 
 
 def list_trials(arguments: Namespace) -> int:
-    path = f"/experiments/{arguments.experiment_id}/trials"
+    experiment = load_experiment(arguments)
+    is_search = experiment.searcher != "single"
+    sort_by = arguments.sort_by or ("best" if is_search else "number")
     wanted = arguments.metadata or None
-    items = connect(arguments).items(path, fetch_limit(arguments), metadata=wanted)
-    print_items(TRIAL_COLUMNS, skip_offset(items, arguments), arguments)
+    is_listed_order = sort_by == "number" and arguments.order_by != "desc"
+    # The cluster lists trials by number; any other order needs all trials.
+    limit = fetch_limit(arguments) if is_listed_order else None
+    trials = list(experiment.trials(limit, metadata=wanted))
+    items = [trial.data for trial in trials]
+    if not is_listed_order:
+        items = sort_trials(
+            items, sort_by, arguments.order_by, smaller_is_better=experiment.smaller_is_better
+        )
+    shown = skip_offset(items[: fetch_limit(arguments)], arguments)
+    print_items(TRIAL_COLUMNS, shown, arguments)
     return 0
+
+
+def sort_trials(
+    items: list[Item], sort_by: str, order_by: str | None, *, smaller_is_better: bool
+) -> list[Item]:
+    """Sort trials by a field; equal values keep the order of the trials' numbers.
+
+    Trials without a value come last. Without `order_by` the better metric comes first, and numbers,
+    steps and restarts ascend.
+    """
+    field = TRIAL_SORT_FIELDS[sort_by]
+    is_metric = sort_by in ("best", "metric")
+    descends = order_by == "desc" if order_by else is_metric and not smaller_is_better
+    sign = -1 if descends else 1
+    measured = [item for item in items if item.get(field) is not None]
+    unmeasured = [item for item in items if item.get(field) is None]
+    return [*sorted(measured, key=lambda item: sign * item[field]), *unmeasured]
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
@@ -90,8 +138,9 @@ def describe_trial(arguments: Namespace) -> int:
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
     damages = [TRIAL_DAMAGES] * bool(trial.data.get("recent_damages"))
+    damages += [TRIAL_DAMAGED_METADATA] * bool(trial.data.get("metadata_damage"))
     print_record((*TRIAL_DETAILS, *warm_start, *losses, *damages), trial.data, arguments)
-    if trial.state == "ERROR" and has_log(trial):
+    if trial.state == "ERROR" and is_cause_in_log(trial):
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     for name, items in tables.items():
         print()

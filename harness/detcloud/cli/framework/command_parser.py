@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import REMAINDER, SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -23,7 +23,7 @@ Handlers = Mapping[str, Handler]
 """Handlers by the name of the command, such as `experiment list`."""
 
 
-def load_command(command: Command, typed: str) -> tuple[ArgumentParser, Callable[[Namespace], int]]:
+def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[[Namespace], int]]:
     """Import a command's module, and return the command's parser, named as the command was typed,
     and the function that runs it.
     """
@@ -38,10 +38,32 @@ def load_command(command: Command, typed: str) -> tuple[ArgumentParser, Callable
 
 
 class CommandParser(ArgumentParser):
-    """An argument parser whose errors are a line and a hint, as all errors are."""
+    """An argument parser that accepts options and arguments in any order.
+
+    It prints an error as a line and a hint, like all other errors.
+    """
+
+    def parse_command(self, words: list[str]) -> Namespace:
+        """Parse the words after a command's name.
+
+        argparse assigns an optional argument as soon as the first required one is read, and then
+        refuses a value that follows an option: `create FILE --paused DIR`. Its intermixed mode
+        reads all options first. That mode supports neither a program's arguments, which may look
+        like options, nor an argument that excludes an option.
+
+        Raises:
+            SystemExit: a word is wrong, or asks for help.
+        """
+        excluded = [
+            action for group in self._mutually_exclusive_groups for action in group._group_actions
+        ]
+        positionals = [action for action in self._actions if not action.option_strings]
+        if any(action.nargs == REMAINDER or action in excluded for action in positionals):
+            return self.parse_args(words)
+        return self.parse_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
-        """Prints the error and exits; the hint names the option that was meant, if any."""
+        """Print the error and exit. The hint names the option that was probably meant."""
         hint = self._option_hint(message) or f"see `{self.prog} --help`"
         raise SystemExit(report_usage_error(message, hint))
 

@@ -5,6 +5,7 @@ FAILED = 1
 USAGE = 2
 REFUSED = 3
 UNREACHABLE = 4
+TIMED_OUT = 5
 INTERRUPTED = 130
 
 EXIT_CODES = {
@@ -15,5 +16,6 @@ EXIT_CODES = {
     REFUSED: "the cluster refused the request: not found, not allowed, invalid, or in the "
     "wrong state",
     UNREACHABLE: "no cluster is configured or running, or it did not respond after retries",
+    TIMED_OUT: "the time of `wait --timeout` has passed; the experiment continues",
     INTERRUPTED: "Ctrl-C",
 }

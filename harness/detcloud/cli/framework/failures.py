@@ -26,6 +26,11 @@ HINTS = {
 
 # Which list has what was not found, by how the message begins. The API's own words come first.
 LISTS_BY_BEGINNING = {
+    "there is no experiment ": "`detcloud list`",
+    "there is no trial ": "`detcloud trial list EXPERIMENT`",
+    "there is no checkpoint ": "`detcloud checkpoint list EXPERIMENT`",
+    "there is no agent ": "`detcloud agent list`",
+    "there is no token ": "`detcloud token list`",
     "there is no model ": "`detcloud model list`",
     "there is no version ": "`detcloud model list-versions NAME`",
     "there is no command ": "`detcloud command list --all`",
@@ -39,6 +44,10 @@ LISTS_BY_BEGINNING = {
 
 # Errors of a stream without a file name: its device has no room or is gone.
 LOST_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF})
+
+
+class NotFoundError(DetcloudError):
+    """A list shows that nothing of a name exists; the exit code is that of a refused request."""
 
 
 class RefusedConfigError(DetcloudError):
@@ -79,7 +88,7 @@ def _discard_unwritable_output() -> None:
 
 def exit_code(error: Exception) -> int:
     """Return the exit code of a failure (`exit_codes.EXIT_CODES`)."""
-    if isinstance(error, RefusedConfigError):
+    if isinstance(error, RefusedConfigError | NotFoundError):
         return REFUSED
     if isinstance(error, ApiError):
         # A failure that may pass says nothing about the request.

@@ -1,4 +1,7 @@
-"""Metadata values on the command line: `KEY=VALUE`, where dots separate nested keys."""
+"""Metadata values on the command line: `KEY=VALUE`, where dots separate nested keys.
+
+The key has the form of detcloud.shared.dotted_paths.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,14 @@ from typing import Any, Protocol
 from detcloud.cli.framework.command_parser import Handler
 from detcloud.cli.framework.exit_codes import OK
 from detcloud.client.experiment import UNSET
+from detcloud.shared.dotted_paths import (
+    FORM,
+    DottedPath,
+    PathInvalid,
+    resolve_path,
+    split_assignment,
+)
+from detcloud.shared.errors import InvalidCall
 from detcloud.shared.http import ApiError
 
 # How often a change is tried while other users change the same metadata.
@@ -60,7 +71,7 @@ def metadata_handler(
 
 
 def set_metadata_values(
-    owner: MetadataOwner, values: Sequence[tuple[list[str], Any]], revision: str
+    owner: MetadataOwner, values: Sequence[tuple[DottedPath, Any]], revision: str
 ) -> None:
     """Merge values into the metadata, retrying while other users change it.
 
@@ -69,8 +80,8 @@ def set_metadata_values(
     """
     for tries_left in reversed(range(_TRIES_MAX)):
         metadata = dict(owner.metadata)
-        for keys, value in values:
-            metadata = merge_metadata(metadata, keys, value)
+        for path, value in values:
+            metadata = merge_metadata(metadata, path, value)
         try:
             owner.set_metadata(metadata, expected_revision=owner.data.get(revision))
         except ApiError as error:
@@ -81,28 +92,40 @@ def set_metadata_values(
             return
 
 
-def parse_metadata_value(text: str) -> tuple[list[str], Any]:
-    """Parse `a.b=VALUE` into the nested keys and the value, which is UNSET in `a.b=`."""
-    path, equals, value = text.partition("=")
-    keys = path.split(".")
-    if not equals or not all(keys):
-        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as data.version=3")
-    if not value:
-        return keys, UNSET
+def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
+    """Parse `a.b=VALUE` into the path and the value, which is UNSET in `a.b=`."""
     try:
-        return keys, json.loads(value)
+        path, value = split_assignment(text)
+    except PathInvalid as error:
+        reason = "is not KEY=VALUE, such as data.version=3" if FORM in str(error) else str(error)
+        raise ArgumentTypeError(f"{text!r} {reason}") from None
+    if not value:
+        return path, UNSET
+    try:
+        return path, json.loads(value)
     except ValueError:
-        return keys, value
+        return path, value
 
 
-def merge_metadata(metadata: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    """Return metadata with a value at the path of keys; UNSET removes that value."""
+def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> dict[str, Any]:
+    """Return metadata with a value at the path; UNSET removes that value.
+
+    Raises:
+        InvalidCall: several keys of the metadata fit the path.
+    """
+    try:
+        return _set_value(metadata, resolve_path(path, (metadata,)), value)
+    except PathInvalid as error:
+        raise InvalidCall(f"metadata {'.'.join(path.names)} {error}") from None
+
+
+def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     first, *rest = keys
     if not rest:
         others = {key: known for key, known in metadata.items() if key != first}
         return others if value is UNSET else {**others, first: value}
     below = metadata.get(first)
-    inner = merge_metadata(below if isinstance(below, dict) else {}, rest, value)
+    inner = _set_value(below if isinstance(below, dict) else {}, rest, value)
     return {**metadata, first: inner}
 
 

@@ -155,10 +155,10 @@ def add_include_option(parser: ArgumentParser) -> None:
 
 def add_follow_options(parser: ArgumentParser) -> None:
     """Add `--follow` and `--follow-first-trial`, for commands that start training."""
-    parser.add_argument(
-        "-f", "--follow", action="store_true", help="watch the experiment until it ends"
-    )
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--follow", action="store_true", help="watch the experiment until it ends")
+    which.add_argument(
+        "-f",
         "--follow-first-trial",
         action="store_true",
         help="print the log of the first trial as it grows",

@@ -7,8 +7,10 @@ and `project` of a configuration, `detcloud experiment move`, `detcloud experime
 _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
-_TASKS = "not supported: `detcloud command run` runs a program on the cluster, and its log shows \
-what it prints; machines of a cluster accept no connections"
+_TASK_LISTS = "`detcloud job list` lists what runs or waits for slots; `detcloud command list`, \
+`notebook list`, `shell list` and `trial list EXPERIMENT` also list what has ended"
+_TASKS_OF_NOUNS = "tasks are trials, commands, notebooks and shells here: `detcloud job list` \
+lists what runs, `detcloud command run` runs a program, `detcloud trial logs TRIAL` prints a log"
 _NO_SSH = "`detcloud shell open ID` opens a shell; there is no SSH"
 _USERS = "a user is a name with tokens: `detcloud token create USER`, `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
@@ -39,10 +41,23 @@ REPLACED_NOUNS = {
     "rbac": _ROLES,
     "res": _USE,
     "resources": _USE,
-    "task": _TASKS,
+    "task": _TASKS_OF_NOUNS,
     "user-group": _ROLES,
 }
 REPLACED_VERBS = {
+    "task list": _TASK_LISTS,
+    "task ls": _TASK_LISTS,
+    "task logs": "`detcloud trial logs TRIAL`, `detcloud command logs ID` (also `notebook`, "
+    "`shell`) and `detcloud logs EXPERIMENT` print logs",
+    "task config": "`detcloud command config ID` (also `notebook`, `shell`) prints the settings",
+    "task kill": "`detcloud command kill ID` (also `notebook`, `shell`) and `detcloud trial kill "
+    "TRIAL` end what runs",
+    "task create": "`detcloud command run --config-file FILE` runs a program on the cluster",
+    "task fork": "`detcloud command config ID` prints the settings of a command, and `detcloud "
+    "command run --config-file FILE` runs them again",
+    "task pause": "`detcloud pause EXPERIMENT` pauses an experiment; commands cannot be paused",
+    "task unpause": "`detcloud activate EXPERIMENT` continues an experiment that was paused",
+    "task cleanup-logs": _LOG_RETENTION,
     "deploy local": _SERVER,
     "dev auth-token": "`detcloud token create` prints a token once; DETCLOUD_TOKEN holds one",
     "deploy gke-experimental": "agents need no Kubernetes: `detcloud deploy gcp --team TEAM`",

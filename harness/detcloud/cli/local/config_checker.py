@@ -11,8 +11,8 @@ from typing import Any
 from detcloud.cli.framework.failures import detail_line
 from detcloud.cli.local.server_modules import LineHandler, run_module
 from detcloud.cli.rendering.progress import Progress, show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.plurals import count_text
 
 CHECKER = "control_plane.config"
 CLUSTER_CHECKER = "control_plane.config.cluster"

@@ -86,6 +86,8 @@ def start_server(
         running = home.running_server_under_lock()
         if running is not None and not _has_ended(home, running):
             return running
+        # The record of a killed server stays until the next server removes the record.
+        former = home.last_record()
         with home.log.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
@@ -98,7 +100,7 @@ def start_server(
                 start_new_session=True,
             )
         try:
-            return _wait_for_answer(home, process, log_start, on_wait)
+            return _wait_for_answer(home, process, log_start, former, on_wait)
         except BaseException:
             _kill_failed_start(process)
             raise
@@ -128,12 +130,14 @@ def _wait_for_answer(
     home: Home,
     process: subprocess.Popen[bytes],
     log_start: int,
+    former: ServerRecord | None,
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
+    """Wait for an answer of the server that wrote another record than `former`; return it."""
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
         record = home.running_server_under_lock()
-        if record is not None and _is_healthy(record.url):
+        if record is not None and record != former and _is_healthy(record.url):
             # It outlives this command; Popen would warn about a child left behind.
             process.returncode = 0
             return record

@@ -23,7 +23,8 @@ def run_module(
         TemporaryFile("w+", encoding="utf-8", errors="replace") as answer,
         subprocess.Popen(
             command,
-            env=server_environment(),
+            # Both ends speak UTF-8, whatever the terminal does.
+            env={**server_environment(), "PYTHONIOENCODING": "utf-8", "PYTHONUTF8": "1"},
             stdout=answer,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -20,6 +20,7 @@ from detcloud.client.upload import pack_model_code
 from detcloud.compatibility.variables import determined_variables
 from detcloud.shared.archive import extract
 from detcloud.shared.hparam_values import choose_hparams
+from detcloud.shared.plurals import count_text
 
 SEED_MAX = 2**31
 
@@ -61,8 +62,8 @@ def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
         "best_validation": None,
         "preempt": None,
     }
-    (folder / "in" / "directives.json").write_text(json.dumps(directives))
-    (folder / "in" / "spec.json").write_text(json.dumps(_trial_spec(folder, config)))
+    (folder / "in" / "directives.json").write_text(json.dumps(directives), "utf-8")
+    (folder / "in" / "spec.json").write_text(json.dumps(_trial_spec(folder, config)), "utf-8")
 
 
 def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
-    spec = json.loads((folder / "in" / "spec.json").read_text())
+    spec = json.loads((folder / "in" / "spec.json").read_text("utf-8"))
     environment = {
         **os.environ,
         **determined_variables(spec),
@@ -139,7 +140,7 @@ def _print_summary(folder: Path, exit_code: int) -> int:
             print(f"{line['group']} metrics: {cell_text(line['metrics'])}")
         elif line["kind"] == "checkpoint":
             size = bytes_text(line["size_bytes"])
-            print(f"checkpoint: {size} in {line['files']} files")
+            print(f"checkpoint: {size} in {count_text(line['files'], 'file')}")
         elif line["kind"] == "exit":
             reason, message = line["reason"], line.get("message") or ""
     if reason == "completed":
@@ -152,7 +153,7 @@ def _print_summary(folder: Path, exit_code: int) -> int:
 
 def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(out.glob("report-*.jsonl")):
-        for line in path.read_text().splitlines():
+        for line in path.read_text("utf-8").splitlines():
             yield json.loads(line)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_text
+from detcloud.cli.rendering.quantities import bytes_text, dollars_text
 from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
+from detcloud.shared.dotted_paths import join_names, nested_leaves
+from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
@@ -97,19 +99,9 @@ def trial_display_state(trial: Item) -> str:
 
 
 def hparams_text(trial: Item) -> str:
-    """`lr=0.01 layers=3`, nested names joined by dots."""
-    pairs = _flatten_hparams(trial.get("hparams") or {})
-    return " ".join(f"{name}={_hparam_text(value)}" for name, value in pairs)
-
-
-def _flatten_hparams(hparams: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    pairs: list[tuple[str, object]] = []
-    for name, value in hparams.items():
-        if isinstance(value, dict):
-            pairs.extend(_flatten_hparams(value, f"{prefix}{name}."))
-        else:
-            pairs.append((f"{prefix}{name}", value))
-    return pairs
+    """Render `lr=0.01 layers=3`; a nested name is a path, as in detcloud.shared.dotted_paths."""
+    leaves = nested_leaves(trial.get("hparams") or {})
+    return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)
 
 
 def _hparam_text(value: object) -> str:
@@ -177,7 +169,7 @@ TRIAL_COLUMNS = (
     field_column("Metric", "metric"),
     field_column("Best", "best_metric"),
     field_column("Restarts", "restarts"),
-    Column("Hyperparameters", hparams_text),
+    Column("Hyperparameters", hparams_text, exact=lambda trial: trial.get("hparams")),
 )
 TRIAL_DETAILS = (
     field_column("ID", "id"),
@@ -195,6 +187,7 @@ TRIAL_DETAILS = (
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
+TRIAL_DAMAGED_METADATA = field_column("Damaged metadata", "metadata_damage")
 METRIC_SUMMARY_COLUMNS = (
     field_column("Group", "group"),
     field_column("Name", "name"),
@@ -212,7 +205,11 @@ CHECKPOINT_COLUMNS = (
     field_column("Steps", "steps_completed"),
     field_column("State", "state", drop_rank=2),
     field_column("Metric", "metric"),
-    Column("Size", lambda item: bytes_text(item.get("size_bytes") or 0)),
+    Column(
+        "Size",
+        lambda item: bytes_text(item.get("size_bytes") or 0),
+        exact=lambda item: item.get("size_bytes") or 0,
+    ),
     field_column("Files", "files", drop_rank=1),
     time_column("Created", "created_ms", drop_rank=3),
     Column("Pinned by", lambda item: holders_text(item.get("pinned_by") or {})),
@@ -226,5 +223,6 @@ CHECKPOINT_DETAILS = (
 # Of a checkpoint that has them.
 CHECKPOINT_LOSSES = (
     field_column("Damage", "damage"),
+    field_column("Damaged metadata", "metadata_damage"),
     Column("Deleted files", lambda item: ", ".join(item.get("deleted_patterns") or ())),
 )

@@ -11,9 +11,9 @@ from typing import Any
 from detcloud.cli.rendering.columns import CHECKPOINT_DETAILS, EXPERIMENT_DETAILS, TRIAL_DETAILS
 from detcloud.cli.rendering.output import print_items
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import count_text
 from detcloud.cli.rendering.table import Column, Item, field_column, render_csv, time_column
 from detcloud.client import Experiment, Trial
+from detcloud.shared.plurals import count_text
 
 METRIC_COLUMNS = (
     field_column("Experiment", "experiment_id"),

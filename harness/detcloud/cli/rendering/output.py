@@ -8,6 +8,7 @@ import unicodedata
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 
+from detcloud.cli.rendering.streams import write_data
 from detcloud.cli.rendering.table import Column, Item, cell_text, render_csv, render_table
 from detcloud.cli.rendering.terminal import has_colour, terminal_width
 from detcloud.shared.yaml_writer import render_yaml
@@ -30,7 +31,7 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
     if arguments.form == "text":
         print(render_table(columns, rows, terminal_width(sys.stdout), has_colour(sys.stdout)))
     elif arguments.form == "csv":
-        sys.stdout.write(render_csv(columns, rows))
+        write_data(render_csv(columns, rows))
     else:
         print_value(rows, arguments.form)
 
@@ -43,7 +44,7 @@ def print_note(text: str) -> None:
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
     """Print one item, in text as a line for each field."""
     if arguments.form == "csv":
-        sys.stdout.write(render_csv(columns, [item]))
+        write_data(render_csv(columns, [item]))
     elif arguments.form != "text":
         print_value(item, arguments.form)
     else:
@@ -61,7 +62,7 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
 def print_value(value: object, form: str = "json") -> None:
     """Print anything that JSON can hold, as `json` or `yaml`."""
     if form == "yaml":
-        sys.stdout.write(render_yaml(value))
+        write_data(render_yaml(value))
     else:
         print(render_json(value))
 

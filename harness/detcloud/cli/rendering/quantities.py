@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detcloud.shared.plurals import count_text
+
 if TYPE_CHECKING:
     from detcloud.client.records import CollectionPreview
-
-
-def count_text(number: int, noun: str) -> str:
-    """(1, 'step') -> '1 step', (2, 'step') -> '2 steps'."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))

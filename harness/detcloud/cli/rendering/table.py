@@ -34,6 +34,10 @@ class Column(NamedTuple):
     title: str
     value: Callable[[Item], object]
     drop_rank: int = 0
+    exact: Callable[[Item], object] | None = None
+    """The value in CSV, where `value` is a text for humans that has fewer digits; maps and lists
+    become JSON.
+    """
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
@@ -75,7 +79,7 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(column.title for column in columns)
     for item in items:
-        writer.writerow(_csv_cell(column.value(item)) for column in columns)
+        writer.writerow(_csv_cell((column.exact or column.value)(item)) for column in columns)
     return file.getvalue()
 
 

@@ -60,8 +60,11 @@ def sanitize_output(text: str, stream: TextIO) -> str:
     """Replace what in a program's output would steer the terminal that `stream` is: a title, the
     clipboard, the cursor. Colours stay. A file or a pipe gets the text as it is.
     """
-    if not stream.isatty():
-        return text
+    return sanitize_for_terminal(text) if stream.isatty() else text
+
+
+def sanitize_for_terminal(text: str) -> str:
+    """Replace control sequences, except for colours, by U+FFFD."""
     return STEERING.sub(lambda found: found[1] or "�", text)
 
 

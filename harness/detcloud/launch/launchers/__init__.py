@@ -1,7 +1,6 @@
-"""The launchers, one file for each form of entrypoint, and the choice among them.
+"""The launchers, a file for each form of entrypoint, and the choice between the launchers.
 
-A new form is a file in this folder and an entry in `_LAUNCHERS`, or a call of `register_launcher`
-from outside.
+To add a form, add a file in this folder and an entry in `_LAUNCHERS`, or call `register_launcher`.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from detcloud.launch.launchers.trial_class import TrialClassLauncher
 
 
 class Launcher(Protocol):
-    """Runs entrypoints of one form in a trial's process."""
+    """Runs entrypoints of a certain form in a trial's process."""
 
     @property
     def can_fork(self) -> bool:
-        """Whether the fork server, which has torch imported, may run such a trial."""
+        """Whether a fork of the fork server, which has imported torch, may run the trial."""
 
     def accepts(self, entrypoint: object) -> bool:
-        """Whether the entrypoint, a string or a list of strings, has the launcher's form."""
+        """Return whether the entrypoint, a string or a list of strings, has the launcher's form."""
 
     def run(self, entrypoint: str | list[str]) -> int:
-        """Train in the code's directory, which is the working directory; the exit code.
+        """Train in the working directory, which is the code's directory, and return the exit code.
 
-        Raises DetcloudError for an entrypoint that cannot run; what the user's code raises passes
+        Raises DetcloudError if the entrypoint cannot run. Exceptions of the user's code pass
         through.
         """
 
 
-# The first that accepts an entrypoint runs it; a command may be anything.
+# The first launcher that accepts an entrypoint is used. CommandLauncher accepts everything.
 _LAUNCHERS: list[Launcher] = [TrialClassLauncher(), CommandLauncher()]
 
 
 def register_launcher(launcher: Launcher) -> None:
-    """Ask this launcher before all that are registered already."""
+    """Register a launcher that precedes all registered launchers."""
     _LAUNCHERS.insert(0, launcher)
 
 
 def find_launcher(entrypoint: object) -> Launcher:
-    """The launcher for an entrypoint."""
+    """Return the first registered launcher that accepts the entrypoint."""
     return next(launcher for launcher in _LAUNCHERS if launcher.accepts(entrypoint))

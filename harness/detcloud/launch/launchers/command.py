@@ -1,4 +1,4 @@
-"""The launcher of commands: an entrypoint that is a shell line or a list of arguments."""
+"""The launcher of commands: the entrypoint is a shell line or a list of arguments."""
 
 from __future__ import annotations
 
@@ -7,46 +7,76 @@ import signal
 from types import FrameType
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.shell_names import is_shell_name
+from detcloud.shared.trial_directory import TRIAL_DIRECTORY_VARIABLE
 
 
 class CommandLauncher:
-    """Runs a program of any kind; the Core API in it reports for the trial."""
+    """Runs any program, which reports for the trial through the Core API."""
 
     can_fork = False
 
     def accepts(self, entrypoint: object) -> bool:
-        """True: an entrypoint of no other form is a command."""
+        """Return True, because an entrypoint that no other launcher accepts is a command."""
         return True
 
     def run(self, entrypoint: str | list[str]) -> int:
-        """Run the command; its exit code as a shell gives it, 128 + n after signal n."""
-        # Trials of a class never need it: docs/benchmarks.md, "a trial's process, plain".
+        """Run the command to the end and return the exit code, 128 + n after signal n.
+
+        As a container's first process, forward SIGTERM to the programs that train; otherwise ignore
+        SIGTERM in this process. Raises DetcloudError if the command cannot be started.
+        """
+        # Trial classes never need this import: docs/benchmarks.md, "a trial's process, plain".
         import subprocess
 
+        from detcloud.launch.stop_signals import find_catchers, find_listeners, send_sigterm
         from detcloud.shared.parent_death import end_with_parent
 
         arguments = command_arguments(entrypoint)
         trial = os.getpid()
         try:
-            # Where the supervisor dies too, nobody else would end it.
-            process = subprocess.Popen(arguments, preexec_fn=lambda: end_with_parent(trial))
+            # If this process and the supervisor die, the kernel must end the command.
+            process = subprocess.Popen(
+                arguments,
+                executable=_shell_for(arguments),
+                preexec_fn=lambda: end_with_parent(trial),
+            )
         except (OSError, ValueError) as error:
             raise DetcloudError(f"entrypoint {arguments!r} cannot be started: {error}") from None
 
-        def pass_on(number: int, _frame: FrameType | None) -> None:
-            # A signal to the process group reached the command too; one to a container only us.
-            if os.getpid() == 1:
-                process.send_signal(number)
+        def pass_on(_number: int, _frame: FrameType | None) -> None:
+            directory = os.environ.get(TRIAL_DIRECTORY_VARIABLE, "")
+            send_sigterm(find_listeners(directory) or find_catchers(process.pid) or [process.pid])
 
-        signal.signal(signal.SIGTERM, pass_on)
+        # A container's first process receives the engine's signals. Otherwise the supervisor sends
+        # signals to the programs, and this process ends only when the command ends.
+        signal.signal(signal.SIGTERM, pass_on if os.getpid() == 1 else signal.SIG_IGN)
         code = process.wait()
         return code if code >= 0 else 128 - code
 
 
-def command_arguments(entrypoint: str | list[str]) -> list[str]:
-    """The program and its arguments; a string goes through the shell.
+def _shell_for(arguments: list[str]) -> str | None:
+    """Return bash for a line of `sh` if other shells would drop variables. Return None otherwise.
 
-    Raises DetcloudError if there is nothing to run.
+    Bash keeps variables whose names a shell cannot hold, such as `my-var`. Started as `sh`, bash
+    follows the rules of `sh`. If bash is missing, print a warning and return None.
+    """
+    import shutil
+
+    dropped = [name for name in os.environ if not is_shell_name(name)]
+    if arguments[:1] != ["sh"] or not dropped:
+        return None
+    bash = shutil.which("bash")
+    if bash is None:
+        names = ", ".join(sorted(dropped))
+        print(f"[detcloud] sh may drop the variables {names}: install bash", flush=True)
+    return bash
+
+
+def command_arguments(entrypoint: str | list[str]) -> list[str]:
+    """Return the program and the arguments; a string becomes a line for `sh`.
+
+    Raises DetcloudError if the entrypoint is empty or no list of strings.
     """
     if isinstance(entrypoint, str):
         parts = ["sh", "-c", entrypoint] if entrypoint.strip() else []

@@ -1,4 +1,4 @@
-"""The launcher of trial classes: an entrypoint `module:Outer.Inner` names one of the user's."""
+"""The launcher of trial classes: an entrypoint `module:Outer.Inner` names a class of the user."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ _GANG_LAUNCHER = ("detcloud.launch.torch_distributed", "--trial")
 
 
 class TrialClassLauncher:
-    """Trains a PyTorchTrial with the Trainer."""
+    """Trains a trial class with the framework's Trainer."""
 
     can_fork = True
 
     def accepts(self, entrypoint: object) -> bool:
-        """Whether the entrypoint is a string `module:Class`."""
+        """Return whether the entrypoint is a string `module:Class`."""
         return is_trial_class(entrypoint)
 
     def run(self, entrypoint: str | list[str]) -> int:
-        """Train the class, on several slots in as many processes; the exit code."""
+        """Train the class and return the exit code.
+
+        On one slot, train in this process; exceptions pass. On several slots, run
+        `torch_distributed`.
+        """
         gang = Gang.from_environment()
         if gang.slots * gang.nodes > 1:
             return CommandLauncher().run([sys.executable, "-m", *_GANG_LAUNCHER, str(entrypoint)])
@@ -38,8 +42,11 @@ class TrialClassLauncher:
 
 
 def train_class(entrypoint: str) -> None:
-    """Train the class in this process; the file may be named with slashes and `.py` too."""
-    # The interpreter puts the code's directory first by itself, unless it runs with -P.
+    """Train the class in this process. The module may be written as a path with slashes and `.py`.
+
+    Errors are as for `load_trial_class`; exceptions of the training pass.
+    """
+    # The interpreter adds the code's directory, except with the option -P.
     if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, "")
     file, _, path = entrypoint.partition(":")
@@ -48,10 +55,11 @@ def train_class(entrypoint: str) -> None:
 
 
 def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
-    """Import the user's module, before torch or anything else of ours, and return the class.
+    """Import the user's module and return the trial class.
 
-    Raises DetcloudError where there is no such module or class, or it is not a PyTorchTrial; what
-    the user's module raises itself passes through.
+    The user's module is imported before torch and other heavy modules. Raises DetcloudError if the
+    module or the class does not exist, or if the class is no trial or lacks a method. Exceptions of
+    the user's module pass.
     """
     module_name, _, path = entrypoint.partition(":")
     if module_name.startswith("."):
@@ -62,7 +70,7 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
     try:
         found: object = import_module(module_name)
     except ModuleNotFoundError as error:
-        # A module that the user's own code misses is the user's traceback to read.
+        # If the user's code imports a missing module, the user needs the traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise DetcloudError(
@@ -80,7 +88,8 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
 
 
 def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
-    # A trial of another framework says whose Trainer trains it.
+    """Return `found`. Raises DetcloudError if it is no trial class or lacks an abstract method."""
+    # The attribute `framework` names the module with the Trainer of the class.
     is_trial = isinstance(found, type) and isinstance(getattr(found, "framework", None), str)
     if not is_trial or not isinstance(found, type):
         kind = "another class" if isinstance(found, type) else f"of type {type(found).__name__}"

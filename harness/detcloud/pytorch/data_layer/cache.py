@@ -1,12 +1,12 @@
-"""One cached data set in its folder: found, checked, fetched, built and published.
+"""A cached data set in its folder: search, check, download, build and publish.
 
-    ID/VERSION_SPLIT/manifest-GENERATION.json   published, if absent, once all it names is there
-    ID/VERSION_SPLIT/BUILD/RANK-NUMBER.bin      the shards of one attempt at building it
+    ID/VERSION_SPLIT/manifest-GENERATION.json   published unless present, after all shards
+    ID/VERSION_SPLIT/BUILD/RANK-NUMBER.bin      the shards of an attempt to build
 
-Of several that build at once the first manifest wins, and the others take what it names; files that
-no manifest names are believed by nobody. Nothing that is published is changed: what is found
-damaged is followed by another generation. A cache in a bucket has the same files in the local
-folder, where they are read.
+If several trials build at a time, the first manifest wins and the other trials use its files. Files
+that no manifest names are ignored. Published files are never changed. A damaged generation is
+replaced by another generation. A cache in a bucket is copied to the same files in the local folder,
+where they are read.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
 
 FETCHED_AT_ONCE = 4
 LOCK_POLL_SECONDS = 0.1
-# A build that is so old and was not published has been killed.
+# An unpublished build of this age was killed.
 ABANDONED_SECONDS = 24 * 3600
 
 EncodeShare = Callable[[int, int], "tuple[int, Iterable[Sequence[Buffer]]]"]
-"""Gives the length of the source, and the samples of one rank of so many as bytes, in pieces."""
+"""From a rank and the number of ranks, return the source's length and the rank's samples as bytes,
+in pieces.
+"""
 
 
 class BuildStopped(Exception):
-    """The trial is to stop, and its cache is not ready; every rank raises it."""
+    """The trial must stop before the cache is ready. Raised on every rank."""
 
 
 class DatasetCache:
-    """The cache named `name` in `store`, whose files are read below the folder `root`.
+    """The cache `name` in `store`. Its files are read below the folder `root`.
 
-    `should_stop` says whether this process knows that its trial is to stop. What it answers to one
-    rank is agreed on by all, at their exchanges here.
+    `should_stop` returns whether this process knows that the trial must stop. If it returns True on
+    any rank, all ranks stop at their next exchange.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class DatasetCache:
         log_line: Callable[[str], None],
         should_stop: Callable[[], bool],
     ) -> None:
-        # Processes that cannot exchange anything build each for itself: one wins.
+        # Processes that cannot exchange values build separately, and the first to publish wins.
         self._distributed = distributed if distributed.can_exchange else DistributedContext()
         self._store, self._name, self._log_line = store, name, log_line
         self._should_stop = should_stop
@@ -71,10 +73,12 @@ class DatasetCache:
         self._published: set[str] = set()
 
     def prepare(self, encode_share: EncodeShare) -> Manifest:
-        """The manifest of the cache, whose files are in the folder on return; all ranks call it.
+        """Return the cache's manifest, with all files in the folder. All ranks call this method.
 
-        What is not there yet is built, by all processes of the first node, and where that cannot be
-        seen by those of each. Raises BuildStopped on all ranks where the trial stops before.
+        An intact cache is only copied to the folder. A missing or damaged cache is built by the
+        processes of the first node. If another node cannot see the result, its processes build,
+        too. Raises BuildStopped on all ranks if the trial must stop, and DetcloudError for invalid
+        samples and failures of the store or disk.
         """
         group = self._distributed
         manifest = self._prepare_on_node(encode_share) if group.cross_rank == 0 else None
@@ -88,7 +92,7 @@ class DatasetCache:
         return manifest
 
     def _prepare_on_node(self, encode_share: EncodeShare) -> Manifest | None:
-        """The manifest, on all ranks of the node, or None on all where the trial is to stop."""
+        """Return the manifest on all ranks of this node, or None on all if the trial must stop."""
         group = self._distributed
         if group.local_rank > 0:
             found, build = group.broadcast_local((None, ""))
@@ -112,9 +116,11 @@ class DatasetCache:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Keep this machine's other trials from doing the same work meanwhile.
+        """Lock the cache's folder during the block, so that other trials on this machine wait.
 
-        Nothing depends on it, for other machines may have no part in it.
+        Correctness does not depend on the lock, which other machines may not see. Without support
+        for locks, continue with a notice. Raises BuildStopped if the trial must stop during the
+        wait.
         """
         with translate_errors(f"making {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +144,9 @@ class DatasetCache:
     # Finding, checking and fetching.
 
     def _find(self) -> tuple[Manifest | None, int]:
-        """The newest cache if it is good, and the generation to build otherwise."""
+        """Return the newest cache if intact, and its generation. Otherwise return None and the next
+        generation.
+        """
         generation, text = self._newest_manifest()
         if text is None:
             return None, 1
@@ -166,8 +174,9 @@ class DatasetCache:
                     self._published.add(build)
 
     def _obtain(self, manifest: Manifest) -> None:
-        """Ensure that the folder has good copies of all files. Raises DamagedShard or KeyNotFound
-        if the store does not have them.
+        """Ensure that the folder has intact copies of all shards, and download missing shards.
+
+        Raises DamagedShard or KeyNotFound if the store has no intact shard.
         """
         suspicion = suspicion_file(self.folder, manifest)
         is_suspect = suspicion.exists()
@@ -243,21 +252,23 @@ class DatasetCache:
     def _gather_shares(
         self, build: str, encode_share: EncodeShare
     ) -> list[tuple[int, list[Shard]]] | None:
-        """Write this rank's share; those of all of the node, on its first rank, or None where the
-        trial is to stop.
+        """Write this rank's share, and return the shares of all ranks of the node on the first
+        rank.
+
+        Return an empty list on other ranks. If the trial must stop, return None on the first rank.
         """
         group, share = self._distributed, None
         with suppress(BuildStopped):
             share = self._write_share(build, encode_share)
             self._meet(is_written=True)
-        # Once all are here, nobody writes any more.
+        # After this exchange, no rank writes to the build any more.
         shares = group.gather_local(share) or []
         return None if None in shares else [item for item in shares if item is not None]
 
     def _meet(self, *, is_written: bool) -> None:
-        """Wait until each rank of the node has written its share or was asked to stop.
+        """Wait until every rank of the node has written its share or must stop.
 
-        Raises BuildStopped on all of them unless all have written theirs.
+        Raises BuildStopped on all ranks of the node unless all have written their shares.
         """
         if not all(self._distributed.allgather_local(is_written)):
             raise BuildStopped
@@ -283,7 +294,10 @@ class DatasetCache:
         return length, write_shards(samples, folder, f"{group.local_rank:04}", finish)
 
     def _publish(self, manifest: Manifest) -> Manifest:
-        """Publish the manifest; return it, or the one that was there first."""
+        """Store the manifest. Return it, or the manifest of another trial that was faster.
+
+        After success, remove old attempts that were never published.
+        """
         with TemporaryDirectory(prefix="detcloud-data-") as folder:
             Path(folder, "manifest").write_bytes(manifest.to_json())
             try:
@@ -307,14 +321,18 @@ class DatasetCache:
         return winner
 
     def _discard(self, build: str) -> None:
-        """Remove an attempt that nobody believes; what cannot be removed is left."""
+        """Remove an unpublished attempt from store and folder, ignoring errors."""
         with suppress(DetcloudError, OSError):
             for key in self._store.list(self._key(build)):
                 self._store.delete(key)
         shutil.rmtree(self.folder / build, ignore_errors=True)
 
     def _remove_abandoned(self) -> None:
-        """Remove attempts that were killed long ago."""
+        """Remove attempts from store and folder that are unpublished and older than
+        ABANDONED_SECONDS.
+
+        Errors are ignored.
+        """
         with suppress(DetcloudError, OSError):
             keys = self._store.list(self._name)
             stored = {key.removeprefix(f"{self._name}/").partition("/")[0] for key in keys}
@@ -331,7 +349,9 @@ class DatasetCache:
 
 
 def _try_to_lock(file: IO[str]) -> bool:
-    """Whether the file is locked now. Raises OSError where there are no locks."""
+    """Try to lock the file, and return whether it is locked. Raises OSError without support for
+    locks.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The data set that a trial gets from a cache: map-style, with an order for each epoch."""
+"""The data set that a trial reads from a cache: map-style, with an order for each epoch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from detcloud.shared.errors import DetcloudError
 
 
 class CachedDataset(Dataset[Any]):
-    """The samples of a cache in the order of the data set that it was made of.
+    """The samples of a cache, in the order of the original data set.
 
-    `detcloud.pytorch.DataLoader` shuffles it if it `is_shuffled`, shares it out over the processes
-    of the trial and goes on where training stopped. For other loaders there is `shard`.
+    `detcloud.pytorch.DataLoader` shuffles the samples if `is_shuffled`, distributes them over the
+    trial's processes, and resumes within an epoch. For other loaders, use `shard`.
     """
 
     def __init__(
@@ -35,7 +35,10 @@ class CachedDataset(Dataset[Any]):
         is_shuffled: bool = False,
         is_shuffled_once: bool = False,
     ) -> None:
-        """`folder` has the manifest's files; with `is_shuffled_once` all epochs have one order."""
+        """Open the shards in `folder` that the manifest names.
+
+        `seed` decides the shuffled order. With `is_shuffled_once`, all epochs have the same order.
+        """
         self.folder, self.manifest, self.seed = folder, manifest, seed
         self.is_shuffled, self.is_shuffled_once = is_shuffled, is_shuffled_once
         self._open()
@@ -44,7 +47,11 @@ class CachedDataset(Dataset[Any]):
         return self.manifest.samples
 
     def __getitem__(self, index: int) -> Any:
-        """The sample of that number. Raises DetcloudError where its bytes are damaged."""
+        """Return a sample; negative numbers count from the end.
+
+        Raises IndexError for a number out of range, and DetcloudError if the sample's bytes are
+        damaged. After damage, the next trial checks the whole cache.
+        """
         number = index + len(self) if index < 0 else index
         if not 0 <= number < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
@@ -60,25 +67,30 @@ class CachedDataset(Dataset[Any]):
             ) from error
 
     def map(self, function: Callable[[Any], Any]) -> Dataset[Any]:
-        """The data set with `function` applied to each sample when it is read: for augmentation,
-        which a cache would repeat alike in every epoch.
+        """Return a data set that applies `function` to each sample at reading.
+
+        Use `map` for random augmentation, which a cache would repeat equally in every epoch.
         """
         return _MappedDataset(self, function)
 
     def shard(self, rank: int, size: int, epoch: int = 0) -> Dataset[Any]:
-        """The samples of one of `size` workers in an epoch: of all in the epoch's order, each
-        `size`th. Of one seed the shares are the same everywhere.
+        """Return the share of worker `rank`: every `size`th sample in the order of `epoch`.
+
+        Shares with equal seeds are equal on every machine. Raises DetcloudError for an impossible
+        rank.
         """
         if size < 1 or not 0 <= rank < size:
             raise DetcloudError(f"shard {rank} of {size}: expected a rank from 0 to size - 1")
         return Subset(self, self._order(epoch)[rank::size])
 
     def default_sampler(self) -> Sampler[int] | None:
-        """The sampler of a loader that is told no order; None for the samples' own."""
+        """Return the sampler for a loader without a chosen order, or None if samples are not
+        shuffled.
+        """
         return _sampler_of(self, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for another process, which opens the files itself."""
+        """Return the state for another process, which opens the files again."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_readers", "_firsts")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -99,16 +111,16 @@ class CachedDataset(Dataset[Any]):
         return list(RandomSampler(self, generator=generator))
 
     def _suspect_damage(self) -> None:
-        """Mark the cache, so that the next trial that opens it checks all of it."""
+        """Mark the cache, so that the next trial that opens the cache checks every sample."""
         try:
             suspicion_file(self.folder, self.manifest).touch()
         except OSError:
-            # The folder may be read-only here: a process that may write there checks it.
+            # The folder may be read-only here. Then the damage is not recorded.
             return
 
 
 class _MappedDataset(Dataset[Any]):
-    """A cached data set, each of whose samples a function changes as it is read."""
+    """A cached data set with a function that changes each sample when it is read."""
 
     def __init__(self, cached: CachedDataset, function: Callable[[Any], Any]) -> None:
         self.cached, self.function = cached, function
@@ -124,7 +136,7 @@ class _MappedDataset(Dataset[Any]):
 
 
 def suspicion_file(folder: Path, manifest: Manifest) -> Path:
-    """The file that says that a build has shown damage and is to be checked whole."""
+    """Return the path of the file that marks a build as damaged, to be checked completely."""
     return folder / f"{manifest.build}.suspect"
 
 

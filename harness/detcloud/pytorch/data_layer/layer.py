@@ -1,4 +1,4 @@
-"""The decorators by which training code caches its data sets, and where the caches lie."""
+"""The decorators with which training code caches data sets, and the places of the caches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOCAL_PATHS = {
 
 
 class DataLayer:
-    """The data layer of one trial, as its configuration's `data_layer` says."""
+    """The data layer of a trial, configured by the section `data_layer`."""
 
     def __init__(self, context: core.Context) -> None:
         self._context = context
@@ -43,12 +43,17 @@ class DataLayer:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """A decorator of a function that makes the training data set, a map-style one.
+        """Return a decorator for a function that creates the training data set, a map-style one.
 
-        The function is called where the cache has no set of that id and version, and the samples
-        are stored; after that they are read from there. With `shuffle` each epoch has an order of
-        its own that the trial's seed decides, and with `skip_shuffle_at_epoch_end` all have the
-        first one's. `num_workers` processes beside each of the trial compute the samples.
+        The decorated function returns a CachedDataset. If the cache lacks this id and version, the
+        original function is called and its samples are stored. Otherwise it is not called.
+
+        Args:
+            shuffle: shuffle each epoch, in an order that the trial's seed decides.
+            skip_shuffle_at_epoch_end: with `shuffle`, use the same order in all epochs.
+            num_workers: further processes, for each process of the trial, that compute samples.
+
+        Raises DetcloudError for an id or version that cannot name a folder.
         """
         return self._decorator(
             ("train", dataset_id, dataset_version),
@@ -65,7 +70,10 @@ class DataLayer:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """A decorator like `cache_train_dataset`, for the validation data set, shuffled once."""
+        """Return a decorator as `cache_train_dataset`, for the validation data set.
+
+        With `shuffle`, all validations have the same shuffled order.
+        """
         return self._decorator(
             ("val", dataset_id, dataset_version),
             num_workers,
@@ -112,7 +120,7 @@ class DataLayer:
 
 
 def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
-    """The folder of a cache below its root. Raises DetcloudError for what names none."""
+    """Return the folder of a cache below the root. Raises DetcloudError for an impossible name."""
     for what, text in (("dataset_id", dataset_id), ("dataset_version", dataset_version)):
         if not isinstance(text, str) or not text or text.startswith("."):
             raise DetcloudError(
@@ -124,9 +132,9 @@ def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
 
 
 def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
-    """The store that a `data_layer` describes, and the folder of this machine to read from.
+    """Return the store of a `data_layer` section, and the folder of this machine to read from.
 
-    Raises StorageError for a store that cannot be used.
+    Raises DetcloudError for an unknown type, and StorageError for a store that cannot be used.
     """
     kind = str(layer.get("type") or "shared_fs")
     if kind not in _LOCAL_PATHS:
@@ -146,7 +154,10 @@ def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
 
 
 def _local_folder(configured: Any) -> Path:
-    """The folder that the agent names, else the configuration, else one of the user's cache."""
+    """Return the folder from the environment variable of the agent, else the configured folder.
+
+    Without both, return a folder in the user's cache.
+    """
     if named := os.environ.get(DATA_LAYER_PATH) or configured:
         return Path(named).absolute()
     cache = os.environ.get("XDG_CACHE_HOME")

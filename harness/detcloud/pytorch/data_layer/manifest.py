@@ -1,4 +1,4 @@
-"""The manifest of a cached data set: what makes its shards a cache that may be believed."""
+"""The manifest of a cached data set, which makes files a valid cache."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ FORMAT = 1
 
 
 class DamagedManifest(ValueError):
-    """A manifest cannot be read, or is another data set's."""
+    """A manifest cannot be read, or belongs to another data set."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A cache that is complete: its name (`ID/VERSION_SPLIT`), its generation, the folder `build`
-    beside the manifest that holds its files, and these in the order of the samples.
-
-    A generation that was found damaged is followed by another one.
-    """
+    """A complete cache."""
 
     name: str
+    """The name `ID/VERSION_SPLIT`."""
     generation: int
+    """The number of the build that succeeded. A damaged generation is replaced by the next."""
     build: str
+    """The folder with the shards, beside the manifest."""
     shards: tuple[Shard, ...]
+    """The shards in the order of the samples."""
 
     @property
     def samples(self) -> int:
@@ -38,7 +38,7 @@ class Manifest:
         return sum(shard.size_bytes for shard in self.shards)
 
     def to_json(self) -> bytes:
-        """The manifest as it is stored."""
+        """Return the manifest in the stored form."""
         fields: dict[str, Any] = {
             "format": FORMAT,
             "name": self.name,
@@ -50,8 +50,10 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, name: str, generation: int) -> Manifest:
-        """The manifest of that data set. Raises DamagedManifest, and DetcloudError for one that
-        only a newer version can read.
+        """Read the manifest of the data set `name`.
+
+        Raises DamagedManifest for an invalid text or another name or generation, and DetcloudError
+        for a manifest of a newer version.
         """
         try:
             fields = json.loads(text)

@@ -1,7 +1,7 @@
-"""One sample of a data set as bytes, and back, without running code of its writer.
+"""Conversion of a sample of a data set to bytes and back, without running the writer's code.
 
-A sample is a JSON text that says how it is built, then the contents of its tensors, arrays and
-bytes, in the order in which the text names them. Before both stands the length of the text.
+The bytes are the length of a JSON text, the text, and the contents of the sample's tensors, arrays
+and bytes. The text describes the structure, in the order of the contents.
 """
 
 from __future__ import annotations
@@ -41,29 +41,30 @@ _DTYPES = {
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _ARRAY_KINDS = "biufcSUmM"
-# What foreign bytes may bring about; torch tells of an impossible shape by a RuntimeError.
+# Exceptions that damaged bytes may cause. torch raises RuntimeError for an impossible shape.
 _FAILURES = (ValueError, TypeError, LookupError, RuntimeError, struct.error)
 
 
 class UnsupportedSample(DetcloudError):
-    """A sample has a value that a cache cannot hold."""
+    """A sample contains a value that a cache cannot store."""
 
 
 class DamagedSample(ValueError):
-    """Bytes are no sample that `encode_sample` made."""
+    """Bytes are not the output of `encode_sample`."""
 
 
 def encode_sample(sample: Any) -> bytes:
-    """The sample as bytes, as `encode_pieces` has them."""
+    """Return the sample as bytes. Raises UnsupportedSample as `encode_pieces`."""
     return b"".join(encode_pieces(sample))
 
 
 def encode_pieces(sample: Any) -> list[Buffer]:
-    """The bytes of the sample in pieces; those of tensors are their own memory, not copied.
+    """Return the bytes of a sample in pieces. Pieces of tensors are the tensors' memory, not
+    copies.
 
-    Numbers, strings, bytes, None, tensors of the CPU, NumPy's arrays and scalars come back as they
-    were, in tuples, lists and dictionaries of any depth. Raises UnsupportedSample for anything
-    else, and for subclasses of these.
+    Supported are numbers, strings, bytes, None, CPU tensors, and NumPy arrays and scalars, in
+    tuples, lists and dicts of any depth. Raises UnsupportedSample for other types and for
+    subclasses.
     """
     contents: list[Buffer] = []
     try:
@@ -76,7 +77,7 @@ def encode_pieces(sample: Any) -> list[Buffer]:
 
 
 def decode_sample(data: memoryview) -> Any:
-    """The sample of the bytes, with memory of its own. Raises DamagedSample."""
+    """Return the sample with its own copy of the bytes. Raises DamagedSample."""
     try:
         (length,) = _LENGTH.unpack_from(data)
         start = _LENGTH.size + length
@@ -90,7 +91,10 @@ def decode_sample(data: memoryview) -> Any:
 
 
 def _describe(value: Any, contents: list[Buffer], where: str) -> Any:
-    """A value in JSON's terms; the bytes of what JSON has no terms for go to `contents`."""
+    """Return a value in terms of JSON. Append bytes that JSON cannot express to `contents`.
+
+    `where` names the value in errors. Raises UnsupportedSample.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -133,9 +137,12 @@ def _describe_tensor(tensor: torch.Tensor, contents: list[Buffer], where: str) -
 
 
 def _memory_of(tensor: torch.Tensor) -> Buffer:
-    """The memory of a dense tensor, for as long as the tensor does not change."""
+    """Return the memory of a dense tensor.
+
+    The content is valid as long as the tensor is unchanged.
+    """
     memory: Any = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-    # What was made contiguous for this would be gone before it is read.
+    # Without a reference, a temporary contiguous tensor would be freed before the read.
     memory.owner = tensor
     view: Buffer = memory
     return view
@@ -174,7 +181,10 @@ class _Contents:
         self._data, self.place = data, place
 
     def read(self, size: int) -> bytearray:
-        """A copy of the next bytes, which may be written to."""
+        """Return a writable copy of the next `size` bytes.
+
+        Raises ValueError if bytes are missing.
+        """
         end = self.place + size
         if size < 0 or end > len(self._data):
             raise ValueError(f"{size} bytes are missing")

@@ -1,7 +1,7 @@
-"""Shards: files of many samples, with where each begins and its checksum at the end of the file.
+"""Shards: files with many samples, followed by an index with the end and checksum of each.
 
-After the samples come their ends as 64-bit numbers and their CRC-32 as 32-bit numbers, in little
-endian. The cache's manifest has the digest of that index, so that it vouches for every sample.
+The index has the samples' ends as 64-bit numbers and their CRC-32 as 32-bit numbers, in little
+endian. The manifest of the cache has the index's digest, and so vouches for every sample.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.storage.store import translate_errors
 
 SHARD_BYTES = 64 << 20
-# Fewer calls of the system, and still within a processor's caches.
+# Large enough for few system calls, small enough for a processor's caches.
 WRITE_BYTES = 256 << 10
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,21 +30,25 @@ _INDEX_BYTES = array(_ENDS).itemsize + array(_SUMS).itemsize
 
 
 class DamagedShard(ValueError):
-    """A file is not the shard that the manifest describes."""
+    """A file differs from the shard that the manifest describes."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard as its manifest has it: its file, its number of samples and its index's SHA-256."""
+    """The description of a shard in the manifest."""
 
     file: str
+    """The name of the file."""
     samples: int
+    """The number of samples."""
     size_bytes: int
     index_sha256: str
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Shard:
-        """The shard of a manifest. Raises ValueError."""
+        """Return the shard of a manifest's entry. Raises ValueError, KeyError or TypeError if
+        invalid.
+        """
         file, samples, size = fields["file"], int(fields["samples"]), int(fields["size_bytes"])
         if not isinstance(file, str) or Path(file).name != file or samples < 1:
             raise ValueError(f"{fields!r:.200} is not a valid shard")
@@ -63,8 +67,10 @@ def write_shards(
     finish: Callable[[Shard], None],
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Shard]:
-    """Write the samples, each in pieces, to files `PREFIX-NUMBER.bin` in the folder as they come,
-    and call `finish` for each that is complete; the folder is durable then.
+    """Write samples to files `PREFIX-NUMBER.bin` in the folder, and return the shards.
+
+    A new file begins after `shard_bytes` bytes. `finish` is called for each complete shard, which
+    is on disk by then. Raises DetcloudError if a file cannot be written.
     """
     shards: list[Shard] = []
     writing: _ShardWriter | None = None
@@ -95,7 +101,7 @@ def write_shards(
 
 
 class _ShardWriter:
-    """A file that is written sample by sample; it is a shard once it has its index."""
+    """A new file to which samples are appended. `end` makes the file a shard."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._name = name
@@ -103,7 +109,7 @@ class _ShardWriter:
         self._size, self._ends, self._sums = 0, array(_ENDS), array(_SUMS)
 
     def add(self, sample: Sequence[Buffer]) -> int:
-        """Append a sample; returns the bytes of all of them."""
+        """Append a sample, and return the total bytes of all samples."""
         checksum = 0
         for piece in sample:
             self._size += self._file.write(piece)
@@ -113,7 +119,7 @@ class _ShardWriter:
         return self._size
 
     def end(self) -> Shard:
-        """Append the index, and return the shard, which is durable then."""
+        """Append the index, sync the file to the disk, close the file, and return the shard."""
         index = _little_endian(self._ends) + _little_endian(self._sums)
         self._file.write(index)
         self._file.flush()
@@ -127,7 +133,7 @@ class _ShardWriter:
 
 
 class ShardReader:
-    """The samples of one file, which is mapped into memory when the first is read."""
+    """The samples of a shard. The file is mapped into memory at the first read."""
 
     def __init__(self, folder: Path, shard: Shard) -> None:
         self._path, self._shard = folder / shard.file, shard
@@ -137,7 +143,9 @@ class ShardReader:
         self._is_checked = bytearray()
 
     def check_file(self) -> None:
-        """Raise DamagedShard unless size and index are what the manifest says, or OSError."""
+        """Raise DamagedShard unless size and index match the manifest. Raises OSError if
+        unreadable.
+        """
         with self._path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             if size != self._shard.size_bytes:
@@ -146,15 +154,15 @@ class ShardReader:
             self._check_index(file.read())
 
     def check_samples(self) -> None:
-        """Raise DamagedShard unless every sample is what was written."""
+        """Raise DamagedShard unless the file and the checksum of every sample are right."""
         self.check_file()
         for number in range(self._shard.samples):
             self.read(number)
 
     def read(self, number: int) -> memoryview:
-        """The bytes of a sample, whose checksum is compared at its first reading by this process.
+        """Return the bytes of a sample. The checksum is compared at the first read in this process.
 
-        Raises DamagedShard and OSError.
+        Raises DamagedShard, or OSError if the file cannot be read.
         """
         content = self._content if self._content is not None else self._open()
         sample = content[self._ends[number - 1] if number else 0 : self._ends[number]]

@@ -1,4 +1,4 @@
-"""The samples of a user's data set as a cache stores them: in order, seeded, maybe by workers."""
+"""The samples of a user's data set in the form of a cache: in order, seeded, as bytes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _T = TypeVar("_T")
-# Samples that are seeded together, and that one process computes.
+# Samples that are seeded together and computed in the same process.
 CHUNK_SAMPLES = 16
 
 
 def encode_source(
     make_source: Callable[[], Any], name: str, num_workers: int, rank: int, size: int
 ) -> tuple[int, Iterable[Sequence[Buffer]]]:
-    """The length of the data set that the function makes, and one rank's part of it as bytes: each
-    sample in pieces, which are to be read before the next one is asked for.
+    """Call `make_source`; return the data set's length, and the samples of a rank as bytes.
 
-    Chance in the function and in each chunk of samples is seeded by the name and the number, so
-    that every builder stores the same; the generators of training are as they were
-    afterwards.
+    Each sample is a sequence of pieces, valid until the next sample is requested. The function and
+    each chunk of samples run with generators seeded by the name and the chunk's number, so that
+    every builder stores the same samples. The generators of the training are restored. Raises
+    DetcloudError for a data set that is not map-style, and for unsupported samples.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
@@ -41,7 +41,7 @@ def encode_source(
 
 
 class _EncodedChunks(Dataset[list[bytes]]):
-    """The samples of some chunks as bytes, and in pieces for those who read them at once."""
+    """The samples of some chunks, as bytes for worker processes or in pieces for this process."""
 
     def __init__(self, source: Any, name: str, length: int, chunks: range) -> None:
         self._source, self._name, self._length, self._chunks = source, name, length, chunks
@@ -53,7 +53,7 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return list(self._encode_chunk(place, encode_sample))
 
     def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
-        """The samples of the chunk, each computed when it is asked for."""
+        """Yield the samples of a chunk in pieces. Each sample is computed when it is requested."""
         return self._encode_chunk(place, encode_pieces)
 
     def _encode_chunk(self, place: int, encode: Callable[[Any], _T]) -> Iterator[_T]:

@@ -1,8 +1,8 @@
-"""Runs at the start of every interpreter of a trial, which has this folder first on its path.
+"""The module that every Python interpreter of a trial runs at the start.
 
-It adds nothing to what code sees: at the end of a process that exchanged tensors it waits for
-Gloo's threads (detcloud/shared/gloo_threads.py). Then it runs the module of this name that it
-hides. Little is imported, since everything that a trial starts in Python pays for it.
+The module lets a process that exchanged tensors wait at its end for Gloo's threads
+(detcloud/shared/gloo_threads.py). Then it runs the hidden module of the same name. Code sees no
+other difference. The module imports little, because every Python process of a trial runs it.
 """
 
 import atexit
@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 
 
 def await_gloo_threads() -> None:
-    """Wait for the threads of a process that torch.distributed was imported in."""
+    """Wait for Gloo's threads if this process has imported torch.distributed."""
     if "torch.distributed" not in sys.modules:
         return
     import runpy
@@ -24,7 +24,10 @@ def await_gloo_threads() -> None:
 
 
 def run_hidden_module() -> None:
-    """Run the next `sitecustomize` of the path, and leave it in the place of this one."""
+    """Run the next `sitecustomize` on the path, which replaces this module in `sys.modules`.
+
+    Do nothing if the path has no other.
+    """
     places = [entry for entry in sys.path if os.path.abspath(entry) != HERE]  # noqa: PTH100
     spec = PathFinder.find_spec(__name__, places)
     if spec is None or spec.loader is None:
@@ -35,6 +38,6 @@ def run_hidden_module() -> None:
     spec.loader.exec_module(sys.modules[__name__])
 
 
-# Registered before all that the code registers, so it is called last.
+# The first registered function is called last, after all functions that code registers.
 atexit.register(await_gloo_threads)
 run_hidden_module()

@@ -1,1 +1,1 @@
-"""The types of checkpoint stores, one file each; `registry.py` finds them here by their names."""
+"""The types of checkpoint stores, in a file each. `registry.py` finds a type by the file's name."""

@@ -12,8 +12,10 @@ from detcloud.storage.store import StorageError, translate_errors
 
 
 def build_store(config: Mapping[str, Any]) -> BucketStore:
-    """The store in the configuration's `container`, reached by its `connection_string`, or by its
-    `account_url` and `credential`. Raises StorageError for one that cannot be.
+    """Return the store in the container `container` of the configuration.
+
+    The connection uses `connection_string`, or `account_url` and `credential`. Raises StorageError
+    if these fields are missing or invalid.
     """
     if not config.get("container"):
         raise StorageError(f"storage container is {config.get('container')!r}: a name is needed")

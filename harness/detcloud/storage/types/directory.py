@@ -1,4 +1,4 @@
-"""The checkpoint store in a folder, of this machine or mounted on all of them."""
+"""The checkpoint store in a folder of this machine, or mounted on several machines."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from detcloud.storage.store import (
     translate_errors,
 )
 
-# A write that has not moved for so long was killed.
+# A write without a change for this time was killed.
 _ABANDONED_SECONDS = 24 * 3600
 
 
 def build_store(config: Mapping[str, Any]) -> DirectoryStore:
-    """The store at the configuration's absolute `path`. Raises StorageError without one."""
+    """Return the store in the folder `path` of the configuration.
+
+    Raises StorageError unless the path is absolute.
+    """
     path = config.get("path")
     if not isinstance(path, str) or not Path(path).is_absolute():
         raise StorageError(f"storage path is {path!r}: expected an absolute path")
@@ -32,7 +35,11 @@ def build_store(config: Mapping[str, Any]) -> DirectoryStore:
 
 
 class DirectoryStore:
-    """A store whose keys are paths below `root`, which is made when the first file is stored."""
+    """A store with keys that are paths below `root`. Implements CheckpointStore.
+
+    The folder is created when the first file is stored. `delete` also removes folders that become
+    empty.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -77,17 +84,21 @@ class DirectoryStore:
             self._remove_empty_folders(path.parent)
 
     def _path(self, key: str) -> Path:
+        """Return the path of a key. Raises StorageError if the key is invalid or leads out of the
+        store.
+        """
         if checked_key(key).split("/")[0] == STAGING_FOLDER:
             raise StorageError(
                 f"{key!r} is not a valid name of a stored file: {STAGING_FOLDER} is taken"
             )
         path = self.root / key
-        # A link that someone planted in the store must not lead out of it.
+        # A link in the store must not lead out of the store.
         if not _real_path(path).is_relative_to(_real_path(self.root)):
             raise StorageError(f"{path} leads out of the store {self.root}")
         return path
 
     def _remove_empty_folders(self, folder: Path) -> None:
+        """Delete `folder` and its parents below the root, up to the first that is not empty."""
         while folder != self.root and folder.is_relative_to(self.root):
             try:
                 folder.rmdir()
@@ -97,7 +108,7 @@ class DirectoryStore:
 
 
 def _real_path(path: Path) -> Path:
-    """The path without links. Raises StorageError where they lead to each other in a circle."""
+    """Return the path with all links resolved. Raises StorageError if the links form a circle."""
     try:
         return path.resolve()
     except RuntimeError:
@@ -114,12 +125,14 @@ def _make_folder_durably(folder: Path) -> None:
 
 
 def _remove_abandoned_files(staged: Path) -> None:
-    """Remove what killed writers left beside a file that was just made. Its time is the store's
-    own: this machine's clock may be another one.
+    """Delete the files of killed writers in the folder of `staged`, a file that was just created.
+
+    The age of a file is compared with the time of `staged`, because the clock of the file system
+    may differ from this machine's clock.
     """
     now = staged.stat().st_mtime
     for file in staged.parent.iterdir():
-        # Another writer may have finished or removed it meanwhile.
+        # Another writer may have finished or removed the file in the meantime.
         with suppress(FileNotFoundError):
             if now - file.stat().st_mtime > _ABANDONED_SECONDS:
                 file.unlink()
@@ -133,12 +146,13 @@ def _copy_durably(source: Path, staged: Path) -> None:
 
 
 def _publish_file(staged: Path, destination: Path) -> None:
+    """Make `staged` visible as `destination`. Raises KeyExists if the destination exists."""
     try:
         os.link(staged, destination)
     except FileExistsError:
         raise KeyExists(f"{destination} exists already") from None
     except OSError:
-        # Some mounted stores have no hard links; there a rename keeps the file whole at least.
+        # Some mounted stores have no hard links. A rename still stores the file completely or not.
         if destination.exists():
             raise KeyExists(f"{destination} exists already") from None
         staged.rename(destination)

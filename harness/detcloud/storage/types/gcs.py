@@ -11,10 +11,11 @@ from detcloud.storage.store import StorageError, translate_errors
 
 
 def build_store(config: Mapping[str, Any]) -> BucketStore:
-    """The store in the configuration's `bucket`, below its `prefix`, for checkpoints: with the
-    tokens of the trial's agent where it offers some, or else the application's default credentials.
+    """Return the store in the bucket `bucket` of the configuration, below `prefix`, for
+    checkpoints.
 
-    Raises StorageError for one that cannot be.
+    The store uses tokens of the trial's agent if the agent offers any, or else the application's
+    default credentials. Raises StorageError if the store cannot be used.
     """
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
@@ -23,8 +24,9 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
 
 
 def build_data_store(config: Mapping[str, Any]) -> BucketStore:
-    """A store for data of the user's, with the application's default credentials. Raises
-    StorageError for one that cannot be.
+    """Return a store for the user's data, with the application's default credentials.
+
+    Raises StorageError if the store cannot be used.
     """
     with translate_errors("using the data layer"):
         return BucketStore(_open_bucket(config, None))

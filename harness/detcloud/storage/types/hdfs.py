@@ -11,8 +11,10 @@ from detcloud.storage.store import StorageError, translate_errors
 
 
 def build_store(config: Mapping[str, Any]) -> BucketStore:
-    """The store in the configuration's `hdfs_path`, as its `user`. Raises StorageError for one that
-    cannot be.
+    """Return the store in the folder `hdfs_path` of the configuration, at `hdfs_url`.
+
+    Requests are made as `user`. Raises StorageError if a field is missing or the store cannot be
+    used.
     """
     for name in ("hdfs_url", "hdfs_path"):
         if not config.get(name):

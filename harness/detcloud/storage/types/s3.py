@@ -1,4 +1,4 @@
-"""The checkpoint store in a bucket of Amazon S3, or of a store that speaks its protocol."""
+"""The checkpoint store in a bucket of Amazon S3, or of another store with S3's protocol."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from detcloud.storage.bucket_store import BucketStore
 from detcloud.storage.store import StorageError, translate_errors
 
 
 def build_store(config: Mapping[str, Any]) -> BucketStore:
-    """The store in the configuration's `bucket`, for checkpoints, with keys that are the
-    configuration's, the agent's or the machine's, never those of the user's own environment.
+    """Return the store in the bucket `bucket` of the configuration, for checkpoints.
 
-    Raises StorageError for one that cannot be.
+    The access keys are those of the configuration, the agent or the machine, never those of the
+    user's environment. Raises StorageError if the bucket is missing or the store cannot be used.
     """
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
@@ -25,8 +26,10 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
 
 
 def build_data_store(config: Mapping[str, Any]) -> BucketStore:
-    """A store for data of the user's: without keys in the configuration it uses those, and the
-    region, that the user's own environment has. Raises StorageError for one that cannot be.
+    """Return a store for the user's data.
+
+    Without access keys in the configuration, use the access keys and the region of the user's
+    environment. Raises StorageError if the store cannot be used.
     """
     with translate_errors("using the data layer"):
         return BucketStore(Bucket(BucketPlace.from_storage(config)))

@@ -1,4 +1,4 @@
-"""The checkpoint store in a folder that every machine mounts."""
+"""The checkpoint store in a folder that is mounted on every machine."""
 
 from detcloud.storage.types.directory import build_store
 

@@ -1,6 +1,6 @@
-"""The package `determined` of a trial on detcloud: its names are detcloud's.
+"""The package `determined` in a trial on detcloud, with names that detcloud implements.
 
-See docs/migrating.md. `environment.determined_compatibility: false` leaves it out.
+See docs/migrating.md. `environment.determined_compatibility: false` disables the package.
 """
 
 from detcloud.compatibility.modules import install_modules, module_namespace

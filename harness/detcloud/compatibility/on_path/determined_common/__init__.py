@@ -1,4 +1,4 @@
-"""The package `determined_common` that Determined 0.12 had beside `determined`."""
+"""The package `determined_common`, which Determined 0.12 had next to `determined`."""
 
 from detcloud.compatibility.modules import install_modules, module_namespace
 

@@ -1,0 +1,27 @@
+"""Sentences about the state of an experiment, trial, command, notebook, shell or checkpoint."""
+
+from __future__ import annotations
+
+_PREDICATES = {
+    "ACTIVE": "is active",
+    "PAUSED": "is paused",
+    "STOPPING_COMPLETED": "is completing: its last trials end",
+    "STOPPING_CANCELED": "is being canceled: its trials save a checkpoint first",
+    "STOPPING_KILLED": "is being killed",
+    "STOPPING_ERROR": "is failing: its last trials end",
+    "COMPLETED": "is completed",
+    "CANCELED": "is canceled",
+    "ERROR": "failed",
+    "DELETING": "is being deleted",
+    "DELETE_FAILED": "could not be deleted",
+    "DELETED": "is deleted",
+    "PARTIALLY_DELETED": "is partly deleted",
+}
+
+
+def state_sentence(subject: str, state: str) -> str:
+    """('experiment 3', 'STOPPING_KILLED') -> 'experiment 3 is being killed'.
+
+    A state that this version does not know, as a newer cluster may send, is shown as it is.
+    """
+    return f"{subject} {_PREDICATES.get(state, f'is {state}')}"

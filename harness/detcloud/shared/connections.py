@@ -1,0 +1,140 @@
+"""Reusable connections to an origin, for any number of threads and for forked processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from detcloud.shared.proxies import Proxy, find_proxy
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+
+class Connections:
+    """The idle and busy connections to the origin of `url`. Threads may share the object.
+
+    A connection serves a single request at a time. A forked process opens new connections.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._idle: list[HTTPConnection] = []
+        self._busy: set[HTTPConnection] = set()
+        self._process = os.getpid()
+
+    def take(self, timeout_seconds: float) -> HTTPConnection:
+        """Return an idle connection that the server has not closed, or a new connection.
+
+        The connection is not connected yet if it is new. The caller must pass it to `give_back`.
+        """
+        self._forget_parents()
+        while (connection := self._pop_idle()) is not None:
+            if connection.sock is not None and not is_readable(connection.sock.fileno()):
+                connection.sock.settimeout(timeout_seconds)
+                break
+            connection.close()
+        else:
+            connection = open_connection(self._url, timeout_seconds)
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+    def give_back(self, connection: HTTPConnection, *, reusable: bool) -> None:
+        """Keep a reusable connection as idle, or close a connection that is not reusable.
+
+        A connection is reusable if the last answer was read completely.
+        """
+        with self._lock:
+            self._busy.discard(connection)
+            if reusable:
+                self._idle.append(connection)
+        if not reusable:
+            connection.close()
+
+    def interrupt(self) -> None:
+        """Cut off all busy connections. Threads that read from the connections get an error."""
+        import socket
+
+        with self._lock:
+            sockets = [connection.sock for connection in self._busy]
+        for sock in sockets:
+            if sock is not None:
+                # An SSL socket's own shutdown() would remove state that the reader still uses.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close all idle connections. Busy connections stay open."""
+        while (connection := self._pop_idle()) is not None:
+            connection.close()
+
+    def _pop_idle(self) -> HTTPConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _forget_parents(self) -> None:
+        """In a forked process, close the copies of the parent's connections. Else do nothing."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            # A thread of the parent may have had the lock when the process was forked.
+            self._lock = threading.Lock()
+            self._busy.clear()
+            self.close()
+
+
+def open_connection(url: str, timeout_seconds: float) -> HTTPConnection:
+    """Return an HTTP connection for requests to `url`, through a proxy if the environment names it.
+
+    The connection is opened by the first request. Raise ValueError for an invalid address.
+    """
+    from http.client import HTTPConnection, HTTPSConnection
+
+    scheme, host, port = origin(url)
+    kind = HTTPSConnection if scheme == "https" else HTTPConnection
+    proxy = find_proxy(url)
+    if proxy is None:
+        return kind(host, port, timeout=timeout_seconds)
+    connection = kind(proxy.host, proxy.port, timeout=timeout_seconds)
+    if scheme == "https":
+        connection.set_tunnel(host, port, dict(proxy.headers))
+    return connection
+
+
+def request_target(url: str) -> tuple[str, dict[str, str]]:
+    """Return the target in the request line for `url`, and the headers for a proxy.
+
+    For a plain HTTP request through a proxy, the target is the whole address without user and
+    password. For other requests, the target is path and query, without headers for a proxy.
+    """
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    proxy: Proxy | None = find_proxy(url) if parts.scheme == "http" else None
+    if proxy is None:
+        return path, {}
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}", dict(proxy.headers)
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Return the scheme, host and port of an address. The port defaults to the scheme's port.
+
+    Raise ValueError if the address is not http or https or has no host.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Whether a descriptor becomes readable within `seconds`. 0 checks without waiting.
+
+    An idle connection becomes readable when the server closes the connection.
+    """
+    import select
+
+    return bool(select.select([descriptor], [], [], seconds)[0])

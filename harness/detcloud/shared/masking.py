@@ -1,0 +1,256 @@
+"""The masking of secrets in configurations, stored rows and texts.
+
+The place decides whether a value is secret: fields with a telling name, and all environment
+variables that are not listed as shown. In any text, logins and signatures in URLs are secret. All
+code that shows values uses this module.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+MASK: Final = "********"
+
+VARIABLES: Final = "environment_variables"
+SHOWN_VARIABLES: Final = "shown_variables"
+REGISTRY_LOGIN: Final = "registry_auth"
+
+_PLAIN_NAMES: Final = """
+CUBLAS_WORKSPACE_CONFIG CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUDA_VISIBLE_DEVICES
+GLOO_SOCKET_IFNAME HF_DATASETS_OFFLINE HF_HUB_OFFLINE KERAS_BACKEND LANG LC_ALL MKL_NUM_THREADS
+NCCL_DEBUG NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SOCKET_IFNAME NUMEXPR_NUM_THREADS
+OMP_NUM_THREADS OPENBLAS_NUM_THREADS PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER
+PYTHONHASHSEED PYTHONUNBUFFERED PYTORCH_CUDA_ALLOC_CONF TF_CPP_MIN_LOG_LEVEL
+TF_FORCE_GPU_ALLOW_GROWTH TOKENIZERS_PARALLELISM TORCH_CPP_LOG_LEVEL
+TORCH_DISTRIBUTED_DEBUG TRANSFORMERS_OFFLINE TZ WANDB_MODE
+"""
+PLAIN_VARIABLES: Final = frozenset(_PLAIN_NAMES.split())
+"""Variables of libraries without secret values, which are always shown."""
+
+_SECRET_FIELD: Final = re.compile(
+    r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|identitytoken"
+    r"|registrytoken|connection_string|startup_script|webhooks?(?:_urls?)?"
+    r"|(?:access|account|api|auth|encryption|private|secret|signing)[_.\- ]?key)$",
+    re.IGNORECASE,
+)
+_URL: Final = re.compile(r"://[^\s\"'<>]+")
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
+_PARAMETER: Final = re.compile(
+    r"(?<=[?&;])((?:[\w.-]*(?:token|signature|passw(?:or)?d|secret|credential|api[_-]?key"
+    r"|access[_-]?key)|sig|key|auth)=)[^&;#]+",
+    re.IGNORECASE,
+)
+_WEBHOOK: Final = re.compile(
+    r"(://(?:hooks\.slack\.com|(?:\w+\.)?discord(?:app)?\.com/api/webhooks"
+    r"|[\w.-]+\.webhook\.office\.com)/).+",
+    re.IGNORECASE,
+)
+"""Webhooks with an address that is a secret, because it allows any caller to post."""
+
+Loc = tuple[str | int, ...]
+"""The place of a value: the keys and list positions from the root of a configuration."""
+
+_Replace = Callable[[Loc, Any, Any], Any]
+"""Returns the replacement of a secret from its place, the value and the masked value."""
+
+_DROPPED: Final = object()
+
+
+def mask_urls(text: str) -> str:
+    """Return a text with logins, signatures, tokens and webhooks in URLs masked.
+
+    A text without URLs is returned unchanged.
+    """
+    return _URL.sub(_mask_url, _LOGIN.sub(MASK, text)) if "://" in text else text
+
+
+def mask_variable(variable: str, shown: Collection[str] = ()) -> str:
+    """Return a variable NAME=VALUE with a masked value.
+
+    A name in `shown` or PLAIN_VARIABLES keeps the value, with only secrets of URLs masked.
+    """
+    name = variable.partition("=")[0]
+    is_shown = name in shown or name in PLAIN_VARIABLES
+    return mask_urls(variable) if is_shown else f"{name}={MASK}"
+
+
+def mask_secrets(tree: Any) -> Any:
+    """Return a copy of plain values with each secret masked.
+
+    Plain values are mappings, lists, texts, numbers, booleans and None.
+    """
+    return _replace_secrets(tree, lambda loc, value, masked: masked, (), shows=True)
+
+
+def mask_all_urls(tree: Any) -> Any:
+    """Return a copy of plain values with the secrets of URLs masked in every text.
+
+    Keys and fields with telling names stay unmasked.
+    """
+    if isinstance(tree, Mapping):
+        return {key: mask_all_urls(item) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [mask_all_urls(item) for item in tree]
+    return mask_urls(tree) if isinstance(tree, str) else tree
+
+
+def drop_secrets(tree: Any) -> tuple[Any, list[Loc]]:
+    """Return a copy of plain values without secrets, and the places of the dropped values.
+
+    The login of a registry is dropped as a whole if a part of it is secret.
+    """
+    dropped: list[Loc] = []
+
+    def drop(loc: Loc, value: Any, masked: Any) -> Any:
+        if value == masked and MASK not in str(value):
+            return value
+        dropped.append(loc)
+        return _DROPPED
+
+    rest = _replace_secrets(tree, drop, (), shows=True)
+    return _without_broken_logins(rest, dropped), dropped
+
+
+def _without_broken_logins(tree: Any, dropped: list[Loc]) -> Any:
+    """Return a copy of a tree without registry logins that contained a dropped place.
+
+    Return the tree itself if no login did.
+    """
+    logins = {loc[: loc.index(REGISTRY_LOGIN) + 1] for loc in dropped if REGISTRY_LOGIN in loc}
+
+    def copy(value: Any, loc: Loc) -> Any:
+        if isinstance(value, list):
+            return [copy(item, (*loc, n)) for n, item in enumerate(value)]
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            key: copy(item, (*loc, key)) for key, item in value.items() if (*loc, key) not in logins
+        }
+
+    return copy(tree, ()) if logins else tree
+
+
+def find_masks(tree: Any) -> list[Loc]:
+    """Return the places of secret values that contain a mask.
+
+    Every environment variable counts as secret here.
+    """
+    found: list[Loc] = []
+
+    def keep(loc: Loc, value: Any, masked: Any) -> Any:
+        if MASK in str(value):
+            found.append(loc)
+        return value
+
+    _replace_secrets(tree, keep, (), shows=False)
+    return found
+
+
+def mask_document(value: Any, parse_config: Callable[[str], Any]) -> Any:
+    """Return a copy of a stored row's JSON values with each secret masked.
+
+    Texts that are JSON objects or lists are replaced by their parsed values. `parse_config` parses
+    any other text in a field `config`, which is a configuration as a user wrote it.
+    """
+    return mask_secrets(_open_texts(value, parse_config))
+
+
+def _open_texts(value: Any, parse_config: Callable[[str], Any], key: object = None) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _open_texts(item, parse_config, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_open_texts(item, parse_config) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value[:1] in ("{", "["):
+        try:
+            return _open_texts(json.loads(value), parse_config)
+        except (ValueError, RecursionError):
+            pass
+    return parse_config(value) if key == "config" else value
+
+
+def _replace_secrets(value: Any, replace: _Replace, loc: Loc, *, shows: bool) -> Any:
+    """Return a copy of plain values with each secret replaced by `replace`.
+
+    A replacement of _DROPPED removes the value. `loc` is the place of `value`. Without `shows`,
+    every environment variable is a secret.
+    """
+    if isinstance(value, str):
+        masked = mask_urls(value)
+        is_secret = masked != value or (MASK in value and "://" in value)
+        return replace(loc, value, masked) if is_secret else value
+    if isinstance(value, list):
+        items = [
+            _replace_secrets(item, replace, (*loc, n), shows=shows) for n, item in enumerate(value)
+        ]
+        return [item for item in items if item is not _DROPPED]
+    if not isinstance(value, Mapping):
+        return value
+    copy: dict[Any, Any] = {}
+    for key, item in value.items():
+        place = (*loc, key)
+        if key == VARIABLES:
+            shown = _names(value.get(SHOWN_VARIABLES)) if shows else None
+            copy[key] = _replace_variables(item, replace, place, shown)
+        elif _is_secret_field(key, loc) and item is not None:
+            copy[key] = replace(place, item, MASK)
+        else:
+            copy[key] = _replace_secrets(item, replace, place, shows=shows)
+    return {key: item for key, item in copy.items() if item is not _DROPPED}
+
+
+def _replace_variables(
+    value: Any, replace: _Replace, loc: Loc, shown: Collection[str] | None
+) -> Any:
+    """Return a copy of configured variables, in any form, with each variable replaced.
+
+    `shown` are the names of variables to show. None means that all variables are secret. A
+    replacement of _DROPPED removes the variable.
+    """
+    if isinstance(value, str):
+        return _replace_variable(value, replace, loc, shown)
+    if isinstance(value, list):
+        items = [
+            _replace_variables(item, replace, (*loc, n), shown) for n, item in enumerate(value)
+        ]
+        return [item for item in items if item is not _DROPPED]
+    if not isinstance(value, Mapping):
+        return value
+    copy: dict[Any, Any] = {}
+    for key, item in value.items():
+        place = (*loc, key)
+        if isinstance(item, list | Mapping):
+            copy[key] = _replace_variables(item, replace, place, shown)
+            continue
+        variable = _replace_variable(f"{key}={item}", replace, place, shown)
+        copy[key] = variable if variable is _DROPPED else variable.partition("=")[2]
+    return {key: item for key, item in copy.items() if item is not _DROPPED}
+
+
+def _mask_url(match: re.Match[str]) -> str:
+    url = _PARAMETER.sub(rf"\g<1>{MASK}", match[0])
+    return _WEBHOOK.sub(rf"\g<1>{MASK}", url)
+
+
+def _replace_variable(
+    variable: str, replace: _Replace, loc: Loc, shown: Collection[str] | None
+) -> Any:
+    name = variable.partition("=")[0]
+    masked = f"{name}={MASK}" if shown is None else mask_variable(variable, shown)
+    return replace(loc, variable, masked)
+
+
+def _is_secret_field(key: object, loc: Loc) -> bool:
+    if not isinstance(key, str):
+        return False
+    is_login = loc[-1:] == (REGISTRY_LOGIN,) and key == "auth"
+    return is_login or _SECRET_FIELD.search(key) is not None
+
+
+def _names(value: Any) -> frozenset[str]:
+    names = value if isinstance(value, list | tuple) else ()
+    return frozenset(name for name in names if isinstance(name, str))

@@ -1,0 +1,60 @@
+"""The end of a process without the interpreter's shutdown. Output is flushed, files are closed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import stat
+import sys
+from typing import NoReturn
+
+# The interpreter's own exit code if output cannot be flushed.
+UNFLUSHED_STATUS = 120
+requested_status: list[int] = []
+"""The exit codes that were requested for this process. The last one counts."""
+
+
+def end_process(status: int) -> NoReturn:
+    """Close regular files, flush the standard streams, and end the process with the exit code.
+
+    Running threads, exit handlers and `finally` blocks are ignored. The exit code is
+    UNFLUSHED_STATUS if a stream cannot be flushed.
+    """
+    _close_files()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except (OSError, ValueError):
+            status = UNFLUSHED_STATUS
+    os._exit(status)
+
+
+def _close_files() -> None:
+    """Flush and close the regular files that are open for writing. Ignore errors.
+
+    Pipes stay open, since closing a pipe may block.
+    """
+    files = [thing for thing in gc.get_objects() if issubclass(type(thing), io.IOBase)]
+    for file in sorted(files, key=_closing_rank):
+        with contextlib.suppress(Exception):
+            if file.writable() and file.fileno() > 2 and _is_regular(file.fileno()):
+                file.close()
+
+
+def _closing_rank(file: io.IOBase) -> int:
+    """Return the rank for closing: text files, compressors, buffered files, raw files.
+
+    Each kind flushes into the next.
+    """
+    if isinstance(file, io.TextIOBase):
+        return 0
+    if isinstance(file, io.BufferedIOBase):
+        return 2 if type(file).__module__ == "_io" else 1
+    return 3
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
