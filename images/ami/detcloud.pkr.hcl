@@ -1,5 +1,5 @@
-# A machine image for the instances of AWS pools: what the boot script installs and what trials run
-# in are there already. images/README.md says how it is built and used. There is no secret in it.
+# A machine image for the instances of AWS pools. The image contains the packages that the boot
+# script would install, the images of trials, and no secret. images/README.md describes the build.
 
 packer {
   required_plugins {
@@ -35,7 +35,7 @@ variable "subnet_id" {
 
 locals {
   kind = var.gpu ? "gpu" : "cpu"
-  # AWS's image has NVIDIA's driver and container toolkit, and is what the boot script begins from.
+  # AWS's image contains NVIDIA's driver and container toolkit. Pools use it by default.
   base  = var.gpu ? "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) *" : "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-*"
   owner = var.gpu ? "amazon" : "099720109477"
 }

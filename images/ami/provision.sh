@@ -1,10 +1,11 @@
 #!/bin/bash
-# Turns a machine that Packer started into the image: as root, with install.sh and the Dockerfile of
-# trials in /tmp. KIND is gpu or cpu, PULL more images of trials.
+# Prepares a machine that Packer started, before Packer makes the image. Runs as root, with
+# install.sh and the Dockerfile of trials in /tmp. KIND is gpu or cpu. PULL names more images of
+# trials.
 set -euo pipefail
 cd /tmp
 
-# A machine that was just started may still install its updates.
+# A new machine may still be installing updates.
 cloud-init status --wait > /dev/null || true
 bash install.sh
 systemctl enable --now docker
@@ -14,7 +15,7 @@ if [ "$KIND" = gpu ] && ! { modinfo nvidia && nvidia-ctk --version; } > /dev/nul
   exit 1
 fi
 
-# Under the names that trials have without any configuration, so that nobody pulls them.
+# The tags are the default images of trials, so that no instance pulls these images.
 docker build --tag detcloud/trial:0.1.0-cpu - < Dockerfile
 if [ "$KIND" = gpu ]; then
   docker build --tag detcloud/trial:0.1.0-cuda --build-arg TORCH_INDEX=https://pypi.org/simple - < Dockerfile
@@ -24,7 +25,7 @@ for image in $PULL; do
 done
 docker builder prune --all --force > /dev/null
 
-# Nothing of this machine goes into other machines: no keys, no identity, no logs.
+# The image must contain no keys, identity or logs of this machine.
 apt-get clean
 rm -rf /tmp/install.sh /tmp/Dockerfile /var/lib/apt/lists/* /root/.docker /home/*/.docker
 rm -f /etc/ssh/ssh_host_* /root/.ssh/authorized_keys /home/*/.ssh/authorized_keys

@@ -12,15 +12,15 @@ After=network-online.target docker.service detcloud-firewall.service
 
 [Service]
 User=detcloud
-# It gives a trial's files to the trial's user, who is another one than its own: to that one the
-# metadata is open. The port at which trials ask for their keys is one that no trial may take. Who
-# may use Docker is as good as root anyway.
+# The agent gives a trial's files to the trial's user. Trials run as another user than the agent,
+# since the agent's user can read the metadata. Trials get their keys at a privileged port, which no
+# trial can occupy. The agent may use Docker, so it could act as root anyway.
 AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_NET_BIND_SERVICE
 Environment=PYTHONPATH=$code${cloud_environment:+ $cloud_environment}
 ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name $cloud_options --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
-# Trials outlive their agent: the next one goes on with them.
+# Trials continue after the end of their agent, and the next agent takes them over.
 KillMode=process
 UMask=0077
 

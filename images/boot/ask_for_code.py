@@ -1,5 +1,7 @@
-"""`python3 fetch_code.py URL CLUSTER POOL SHA256 REGION FILE`: asks the cluster, whose bucket is in
-another cloud, for an instance's code by a proof of who the instance is.
+"""`python3 fetch_code.py URL CLUSTER POOL SHA256 REGION FILE`: fetch the agent's code from a
+cluster in another cloud, with a proof of the instance's identity.
+
+The boot script stores this file as fetch_code.py.
 """
 
 import json
@@ -9,16 +11,16 @@ import urllib.request
 
 from role_signature import fetch, sign
 
-# The cluster may hear of this machine no earlier than by the next minute's tick.
+# The cluster may know this machine only after the next tick, a minute later.
 ATTEMPTS, PAUSE_SECONDS = 24, 5
-# As of detcloud/shared/aws_identity.py and identity_purposes.py.
+# Equal to the constants in detcloud/shared/aws_identity.py and identity_purposes.py.
 IDENTITY = b"Action=GetCallerIdentity&Version=2011-06-15"
 FORM = "application/x-www-form-urlencoded; charset=utf-8"
 PURPOSE = "agent-code"
 
 
 def main():
-    """Fetch the file; return the exit status."""
+    """Write the code to FILE; return the exit status of `fetch`."""
     url, cluster, pool, digest, region, path = sys.argv[1:]
 
     def make_request():
@@ -30,8 +32,10 @@ def main():
 
 
 def prove(region, cluster, pool, digest):
-    """Return the body that asks for code with this digest. The cluster has AWS's token service say
-    who signed what is in it, and redirects to the bucket.
+    """Return the body of a request for the code with this digest.
+
+    The body contains a signed request, with which the cluster asks AWS's token service for the
+    signer. The cluster then redirects to the bucket. Raises OSError without the role's keys.
     """
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     headers = {

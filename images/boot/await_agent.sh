@@ -1,4 +1,4 @@
-# The agent touches the file with each answer of the cluster.
+# The agent touches $alive after each answer of the cluster.
 began="$root/run/detcloud/began"
 touch "$began"
 systemctl enable --now detcloud-agent.service

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Where Docker keeps images and containers, and how it gives GPUs; the boot script holds these lines.
-# `root` is the boot script's.
+# Configures the folders and the GPUs of Docker. This file is a part of the boot script, which sets
+# `root`.
 
-# Docker's folders are on the instance's own disks where its type has such, which are faster and paid
-# for anyway. Images that are on the machine already stay where they are.
+# Moves Docker's folders to the instance's local disks, if it has any: local disks are faster and
+# included in the price. If Docker already has images, the folders stay.
 use_instance_store() {
   local store="$root/opt/dlami/nvme" disks=() disk device folder mount_again=false
   if ! mountpoint -q "$store"; then
@@ -32,8 +32,8 @@ use_instance_store() {
   echo "Docker's folders are on the instance's own disks: $store"
 }
 
-# A machine that starts again has its disks still: Docker begins when they are mounted. A machine image
-# that mounts them itself, where the command is `false`, has a minute for it.
+# Installs a unit that mounts folder $1 by command $2 at each start, before Docker starts. If the
+# machine image itself mounts $1, $2 is `false`, and the unit waits up to a minute.
 mount_on_start() {
   local units="$root/etc/systemd/system"
   mkdir -p "$units"
@@ -55,8 +55,9 @@ UNIT
   systemctl enable detcloud-disks.service
 }
 
-# GPUs that NVIDIA's hook gives a container are lost when systemd reloads its units, since it sets
-# the container's devices again. Those of CDI are not, and none are where Docker manages cgroups.
+# Keeps the GPUs of containers across a reload of systemd, which resets the devices of a container
+# and so removes GPUs that NVIDIA's hook added. GPUs from CDI stay. With the driver cgroupfs, Docker
+# manages the cgroups itself, so that no GPUs are removed.
 keep_gpus() {
   command -v nvidia-smi > /dev/null && nvidia-smi > /dev/null || return 0
   if command -v nvidia-ctk > /dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first boot of an instance: what makes it an agent of its cluster. Nothing in here is secret: the
-# instance proves who it is by its role. A name between two @ is replaced before it is launched.
+# Boots an instance as an agent of its cluster. The script contains no secret: the instance proves
+# its identity by its role. Names between two @ are replaced before the launch.
 set -Eeuo pipefail
 
 root="${DETCLOUD_ROOT:-}"
@@ -27,8 +27,8 @@ boot_log="$root/var/log/detcloud-boot.log"
 
 @WATCHDOG@
 
-# User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
-# Docker has no rules: in the table `filter` it puts its own before all that are there.
+# User code may run as any user except the agent's, even as root. Forwarded packets are dropped in
+# the table `mangle`, since Docker puts its own rules first in the table `filter`.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
 [Unit]
 Description=Keeps everybody but the agent from the machine's credentials
@@ -56,9 +56,9 @@ read_metadata() {
 name="$(read_metadata instance-id)"
 region="$(read_metadata placement/region)"
 
-# First what reports failures of the rest.
+# The agent's code comes first, because it reports later failures.
 mkdir -p "$code" "$work"
-# The cluster's bucket has it, for the instances' role alone: nobody else can have it sent.
+# Only the instances' role can read the code in the cluster's bucket.
 cat > "$code/role_signature.py" <<'SIGNATURE'
 @ROLE_SIGNATURE@
 SIGNATURE
@@ -96,7 +96,7 @@ WantedBy=multi-user.target
 UNIT
 fi
 
-# Systems Manager's agent is root, and fetches the role's keys like everybody else.
+# Systems Manager's agent runs as root and reads the role's keys from the metadata.
 if [ -n "$session_manager" ]; then
   sed -i '/^ExecStart=.*-I OUTPUT -d 169/a ExecStart=/bin/sh -c "iptables -I OUTPUT -d 169.254.169.254 -m owner --uid-owner root -j ACCEPT"' \
     "$units/detcloud-firewall.service"

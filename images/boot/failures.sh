@@ -1,5 +1,5 @@
-# What is written goes to the console, too, whose output the cloud keeps. A boot that fails says why
-# and ends the machine at once: nobody pays for one that waits to be noticed.
+# The output also goes to the console, which the cloud stores. A failed boot reports the cause and
+# ends the machine at once, so that a useless machine costs no more.
 failed='its end'
 trap 'failed="line $LINENO: $BASH_COMMAND"' ERR
 trap 'status=$?; [ "$status" = 0 ] || end_failed_boot "$status"' EXIT

@@ -1,5 +1,6 @@
-"""`python3 fetch_code.py URL REGION FILE`: fetches an instance's code from the cluster's bucket,
-signed with the keys of the instance's role.
+"""`python3 fetch_code.py URL REGION FILE`: fetch the agent's code from the cluster's bucket.
+
+The requests are signed with the keys of the instance's role.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def main():
-    """Fetch the file; return the exit status."""
+    """Write the object at URL to FILE; return the exit status of `fetch`."""
     url, region, path = sys.argv[1:]
 
     def make_request():

@@ -1,17 +1,17 @@
 #!/bin/bash
-# How an instance mounts file systems of EFS and FSx, or of a server of NFS; the boot script of a pool
-# that has some holds these lines, and calls for each. `region` and `root` are the boot script's.
+# Mounts file systems of EFS, FSx for Lustre and NFS servers. The boot script of a pool with file
+# systems contains this file and a call for each file system. It sets `region` and `root`.
 
 install_nfs_client() {
   command -v mount.nfs4 > /dev/null && return
-  # A machine image's own list of packages is old, and names some that are gone.
+  # The package list of a machine image is old and names versions that no longer exist.
   export DEBIAN_FRONTEND=noninteractive
   apt-get -o DPkg::Lock::Timeout=300 -q update
   apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends nfs-common
 }
 
-# Mounts one by its kind, id, folder and mount name, now and whenever the machine starts again. A
-# server of NFS has its share for an id, and the version of its protocol for a mount name.
+# Mounts a file system now and at each start. Arguments: type, id, folder, mount name. For NFS, the
+# id is SERVER:SHARE, and the mount name is the version of the protocol. Fails if it cannot mount.
 mount_file_system() {
   local source type options
   case "$1" in

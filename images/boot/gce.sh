@@ -1,7 +1,7 @@
 #!/bin/bash
-# The boot of a Compute Engine instance: what makes it an agent of its cluster. Nothing in here is
-# secret: the instance proves who it is by a token that Google signs. A name between two @ is replaced
-# before it is launched.
+# Boots a Compute Engine instance as an agent of its cluster. The script contains no secret: the
+# instance proves its identity by a token that Google signs. Names between two @ are replaced before
+# the launch.
 set -Eeuo pipefail
 
 root="${DETCLOUD_ROOT:-}"
@@ -25,16 +25,16 @@ alive="$root/run/detcloud/alive"
 boot_log="$root/var/log/detcloud-boot.log"
 booted="$root/var/lib/detcloud-booted"
 
-# Google runs this at every start of the machine. After the first one the units do all that is needed.
+# Google runs this script at every start of the machine. After the first boot, the units suffice.
 [ ! -e "$booted" ] || exit 0
 
 @FAILURES@
 
 @WATCHDOG@
 
-# User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
-# Docker has no rules: in the table `filter` it puts its own before all that are there. At the same
-# address is the machine's name server, which everybody needs.
+# User code may run as any user except the agent's, even as root. Forwarded packets are dropped in
+# the table `mangle`, since Docker puts its own rules first in the table `filter`. Port 53 stays
+# open: the machine's name server has the same address.
 cat > "$units/detcloud-firewall.service" <<'UNIT'
 [Unit]
 Description=Keeps everybody but the agent from the machine's credentials
@@ -60,16 +60,17 @@ read_metadata() {
 }
 name="$(read_metadata instance/name)"
 
-# The cluster's bucket has the agent's code, for the instances' account alone. The token is no argument,
-# which everybody on the machine could read.
+# Only the instances' account can read the agent's code in the cluster's bucket. The token is passed
+# by stdin, because all users of the machine can read the arguments of processes.
 fetch_from_bucket() {
   local token
   token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')"
   curl -fsS --retry 10 --retry-all-errors -H @- -o "$code/agent.tar.gz" "$code_place/$code_sha256" <<< "Authorization: Bearer $token"
 }
 
-# A bucket in another cloud knows no account of this one: the cluster, which a proof convinces, signs
-# for it. It may hear of this machine no earlier than by the next minute's tick.
+# A bucket in another cloud cannot check an account of this cloud. The instance proves its identity
+# to the cluster, which redirects to a signed URL. The cluster may know this instance only after the
+# next tick, a minute later.
 fetch_from_cluster() {
   local proof
   proof="$(read_metadata "instance/service-accounts/default/identity?audience=$code_audience&format=full")"
@@ -78,7 +79,7 @@ fetch_from_cluster() {
     <<< "{\"resource_pool\": \"$pool\", \"sha256\": \"$code_sha256\", \"identity_token\": \"$proof\"}"
 }
 
-# First what reports failures of the rest.
+# The agent's code comes first, because it reports later failures.
 mkdir -p "$code" "$work"
 if [ -n "$code_place" ]; then fetch_from_bucket; else fetch_from_cluster; fi
 echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
@@ -112,7 +113,7 @@ UNIT
 fi
 
 @STARTUP_SCRIPT@
-# Without metadata it would ask for them until the power is gone, and hold up the machine's end.
+# Without access to the metadata, this service would retry until power-off and delay the shutdown.
 systemctl disable --now google-shutdown-scripts.service || true
 systemctl daemon-reload
 systemctl enable --now detcloud-firewall.service

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What an instance needs beside the agent's code, as far as its machine image lacks it: the boot
-# script holds these lines, and the build of a machine image runs them before.
+# Installs the packages that an instance needs and its machine image lacks. This file is a part of
+# the boot script, and the build of a machine image runs it too.
 set -Eeuo pipefail
 
 lacking=()
@@ -12,7 +12,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   command -v "$python" > /dev/null || lacking+=("$python")
 fi
 if [ "${#lacking[@]}" -gt 0 ]; then
-  # Updates that a machine installs by itself hold the lock for a while.
+  # The automatic updates of a new machine hold the lock for a while.
   export DEBIAN_FRONTEND=noninteractive
   apt-get -o DPkg::Lock::Timeout=300 -q update
   apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends "${lacking[@]}"

@@ -1,5 +1,6 @@
-"""AWS's signature, version 4, by the keys of an instance's role, and the fetch of a file by it. Any
-Python 3 does both.
+"""AWS's signature, version 4, with the keys of an instance's role, and the download of a file.
+
+The module needs only Python 3.11 and the standard library.
 """
 
 import datetime
@@ -17,8 +18,10 @@ SECONDS_MAX = 30
 
 
 def fetch(path, url, attempts, pause_seconds, make_request):
-    """Write what a request is answered with to a file, and return the exit status. It is made and
-    sent again while nobody answers, or does not know the role or the instance yet.
+    """Write the answer of a request to the file `path`. Return 0, or 1 after the last attempt.
+
+    `make_request` makes the request anew for each attempt. Network errors and error statuses are
+    printed and retried: the role or the instance may not be known yet. `url` is for messages only.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -35,7 +38,7 @@ def fetch(path, url, attempts, pause_seconds, make_request):
 
 
 def read_keys():
-    """Return the keys of the instance's role, of its metadata."""
+    """Return the keys of the instance's role from the metadata. Raises OSError."""
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     place = endpoint.rstrip("/") + "/latest/"
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
@@ -47,13 +50,16 @@ def read_keys():
 
 
 def read(request):
-    """Return the text of an answer."""
+    """Send a request, and return the answer's text. Raises OSError, also for error statuses."""
     with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
         return answer.read().decode()
 
 
 def sign(method, url, region, service, headers, content=b""):
-    """Return the headers of a request to a service of AWS, signed now."""
+    """Return the headers of a request to an AWS service, with a new signature.
+
+    The result contains `headers`, without `host`. Raises OSError if the metadata are unavailable.
+    """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.UTC)

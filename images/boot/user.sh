@@ -1,5 +1,5 @@
 id detcloud > /dev/null 2>&1 || useradd --system --home-dir "$work" --shell /usr/sbin/nologin detcloud
-# The watchdog was there before the user.
+# The watchdog created the folder before the user existed.
 mkdir -p "${alive%/*}"
 touch "$alive"
 chown -R detcloud "${alive%/*}"

@@ -1,5 +1,5 @@
-# The machine ends itself once its agent has not reached the cluster for a while. This comes before
-# all that may fail: whatever goes wrong, it cannot stay for ever.
+# Ends the machine when its agent has not reached the cluster for a while. The watchdog starts
+# before all steps that may fail, so that no failure keeps the machine for ever.
 mkdir -p "$units"
 cat > "$units/detcloud-watchdog.service" <<UNIT
 [Unit]
