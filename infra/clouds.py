@@ -1,8 +1,8 @@
-"""The clouds that a cluster can be deployed to: the registry of stacks.
+"""The registry of clouds that clusters can be deployed to.
 
-A new cloud adds its line here, and its folder of that name; its program's module has a `PROGRAM`.
-One in which clusters of other clouds can have pools has a second line: the module of its remote
-account.
+A new cloud adds a folder with its name and a line in PROGRAMS; the named module defines `PROGRAM`.
+If clusters of other clouds can have pools in the new cloud, a line in REMOTE_ACCOUNTS names the
+module of the remote account.
 """
 
 from importlib import import_module
@@ -13,19 +13,21 @@ from infra.stack_program import StackProgram
 
 PROGRAMS: Final = {"aws": "infra.aws.program", "gcp": "infra.gcp.program"}
 REMOTE_ACCOUNTS: Final = {"aws": "infra.aws.remote_account", "gcp": "infra.gcp.remote_account"}
-# Whose stack is exported where nobody says.
+# The cloud of a deployment without the option --cloud.
 DEFAULT_CLOUD: Final = "aws"
 
 
 def load_program(cloud: str) -> StackProgram:
-    """Return the stack of a cloud, which is imported now."""
+    """Import and return the stack program of a cloud. Raise KeyError for an unknown cloud."""
     program: StackProgram = import_module(PROGRAMS[cloud]).PROGRAM
     return program
 
 
 def open_remote_account_in(cloud: str, value: object, launcher: Launcher) -> RemoteAccount:
-    """Return the remote account in a cloud of REMOTE_ACCOUNTS that a setting's value describes.
-    Raises ValueError with what was expected.
+    """Return the remote account in a cloud that `value` describes, without calling the cloud.
+
+    `cloud` is a key of REMOTE_ACCOUNTS; its module is imported. `launcher` is the function that
+    launches instances. Raise ValueError with a text of what was expected if `value` is invalid.
     """
     module: Any = import_module(REMOTE_ACCOUNTS[cloud])
     remote: RemoteAccount = module.open_remote_account(value, launcher)

@@ -1,4 +1,4 @@
-"""The file of a stack's setting `clusterConfig`."""
+"""Reads the cluster configuration, the file of a stack's setting `clusterConfig`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,9 @@ T = TypeVar("T")
 
 
 def read_cluster_config(path: Path, complete: Completion = lambda tree: tree) -> str:
-    """Return the text of a cluster configuration that is right, with what `complete` adds to it.
-    Raises SettingsInvalid.
+    """Return the text of a valid cluster configuration, with the values that `complete` adds.
+
+    Raise SettingsInvalid if the file cannot be read, is not UTF-8 or is invalid.
     """
 
     def read(text: str) -> str:
@@ -24,8 +25,10 @@ def read_cluster_config(path: Path, complete: Completion = lambda tree: tree) ->
 
 
 def parse_cluster_config(path: Path, parse: Callable[[str], T]) -> T:
-    """Return what `parse` makes of the text of a cluster configuration, which raises ConfigInvalid
-    for a wrong one. Raises SettingsInvalid.
+    """Return the result of `parse` for the text of the file.
+
+    Raise SettingsInvalid if the file cannot be read or is not UTF-8, or if `parse` raises
+    ConfigInvalid.
     """
     place = f"{PROJECT}:clusterConfig: {path}"
     try:

@@ -1,6 +1,4 @@
-"""The setting `dataBuckets` of a stack in any cloud: buckets, or folders in them, that the code of
-trials may read or also write.
-"""
+"""The setting `dataBuckets` of a stack: buckets or folders that trials' code may read or write."""
 
 import re
 from dataclasses import dataclass
@@ -12,25 +10,28 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9!_.()'/-]{1,512}")
 
 @dataclass(frozen=True)
 class DataBucket:
-    """A bucket, or a folder in it, that the code of trials may read or also write. A folder ends
-    with a slash.
-    """
+    """A bucket or a folder of a bucket that trials' code may read."""
 
     bucket: str
     folder: str
+    """The folder with a slash at the end; empty for the whole bucket."""
     writes: bool
+    """Whether trials' code may also write."""
 
 
 def expected_buckets(count_max: int) -> str:
-    """Return what a message expects of the setting."""
+    """Return the text for messages that describes a valid setting with at most `count_max` keys."""
     return f'a map of at most {count_max} like {{"BUCKET": "read", "BUCKET/FOLDER": "read-write"}}'
 
 
 def parse_data_buckets(
     given: object, bucket_name: re.Pattern[str], count_max: int
 ) -> tuple[DataBucket, ...]:
-    """Parse the setting's value, in which buckets have such names. Raises ValueError with what was
-    expected.
+    """Return the data buckets of the setting's value `given`, a map from place to access.
+
+    A place is BUCKET or BUCKET/FOLDER, and the access a value of ACCESS. Slashes around a folder do
+    not matter. Raise ValueError with a text of what was expected if `given` is no map, has more
+    than `count_max` entries or an invalid entry. Bucket names must match `bucket_name`.
     """
     expected = expected_buckets(count_max)
     if not isinstance(given, dict) or len(given) > count_max:
@@ -47,7 +48,7 @@ def parse_data_buckets(
 
 
 def find_own_buckets(buckets: tuple[DataBucket, ...], own: tuple[str, ...]) -> list[str]:
-    """Return the problem of each bucket that is one of the cluster's own."""
+    """Return a line for each data bucket that is among the cluster's own buckets `own`."""
     return [
         f"detcloud:dataBuckets names {bucket.bucket}: expected buckets that are not the cluster's "
         "own, where trials would reach each other's checkpoints"

@@ -1,17 +1,18 @@
-"""`python -m infra.deploy`: what `detcloud deploy` runs, with an answer in JSON.
+"""`python -m infra.deploy`: the implementation of `detcloud deploy`, which prints JSON.
 
-    deploy   through Pulumi's engine, which is a program that must be installed
-    preview  what a deployment would change, resource by resource
-    check    whether the stack can run in the account
-    policy   what the deployer may have to do
-    trust    the commands that make the stack's remote accounts in other clouds, or with --remove
-    remove them drain    the end of what the cluster made by itself, such as instances
-    rollback the functions of the deployment before, or with --forward of the newest
-    prune    the end of functions' versions that no rollback needs
-    destroy  that, and then the stack
-    export   as Terraform's JSON, with the functions' archives in the same folder
+    deploy   deploy the stack with Pulumi's engine, a separately installed program
+    preview  list the changes that a deployment would make to each resource
+    check    check whether the stack can run in the account
+    policy   print the permissions that a deployer needs
+    trust    print the commands that create remote accounts, or with --remove remove them
+    drain    terminate the cluster's instances, and prevent further launches
+    rollback move functions to the previous deployment, or with --forward to the newest
+    prune    delete versions of functions that no rollback needs
+    destroy  drain, and then remove the stack
+    export   write the stack as Terraform's JSON, with the functions' archives
 
-The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at its folder.
+The settings are a file of Pulumi, `Pulumi.TEAM.yaml`. Paths in the file are relative to the file's
+folder.
 """
 
 import argparse
@@ -54,7 +55,10 @@ Answer = dict[str, Any]
 
 
 def main() -> int:
-    """Print the outcome, or `error`, as JSON; 1 where it failed."""
+    """Run the command of the command line, and print the answer as JSON.
+
+    Return 0. After an expected error, print a map with the text `error` and return 1.
+    """
     options = _options()
     try:
         answer = HOWS[options.how](load_program(options.cloud), options)
@@ -77,6 +81,11 @@ def _print_error(why: str) -> int:
 
 
 def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Check the account, deploy the stack, finish it and prune versions; return the outputs.
+
+    With --preview, only count the changes. Write ADMIN into the settings file. A failure to prune
+    is a warning.
+    """
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team)
@@ -110,8 +119,11 @@ def _check_dropped_accounts(
     config: Mapping[str, str],
     stack: automation.Stack,
 ) -> None:
-    """Refuse to take a remote account away whose instances nobody would end any more. Raises
-    DeployFailed.
+    """Check the remote accounts that the new configuration drops from the deployed stack.
+
+    Write removal scripts and print warnings about remaining resources. If instances remain or an
+    account cannot be read, raise DeployFailed, or with --no-check only print a warning. Do nothing
+    if the deployed stack has no remote accounts or the setting is unchanged.
     """
     before = engine.read_output(stack, REMOTE_SETTING)
     if not before or before == config.get(OTHER_CLOUDS):
@@ -126,10 +138,14 @@ def _check_dropped_accounts(
 
 
 def _checked_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
-    """Return the stack's configuration, once the account has been looked at.
+    """Return the stack's complete configuration after a check of the account.
+
+    Print the warnings of the check. With --preview, print errors as well instead of raising. With
+    --no-check, skip the check. Build missing archives in BUILT.
 
     Raises:
-        DeployFailed: something in the account lets the stack or a pool not run.
+        DeployFailed: the check found errors.
+        SettingsInvalid: the configuration is invalid.
     """
     config = _completed_config(program, options)
     if not options.no_check:
@@ -147,7 +163,11 @@ def _checked_config(program: StackProgram, options: argparse.Namespace) -> dict[
 
 
 def _completed_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
-    """Return what the settings say, and what the cloud says where they leave it open."""
+    """Return the configuration of the settings file, with defaults that the cloud determines.
+
+    Print a warning for each default that could not be determined. Raise SettingsInvalid for an
+    invalid file or configuration.
+    """
     config = _given_config(program, options)
     for line in program.complete_config(options.team, config):
         _print_progress(f"warning: {line}")
@@ -170,9 +190,10 @@ def _trust(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Drain the cluster. Raise DrainFailed unless the settings have PROTECT: false."""
     config = _given_config(program, options)
     if config.get(PROTECT) != "false":
-        # The table would refuse at the end, when nothing runs any more.
+        # Otherwise, deleting the table would fail after the cluster has stopped.
         raise DrainFailed(
             f"{options.settings}: the cluster is protected; set {PROTECT}: false and deploy first"
         )
@@ -192,6 +213,7 @@ def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    """Drain the cluster, delete the stack and return the remaining resources in all clouds."""
     engine.require_engine()
     stack = engine.open_stack(program, options.team, is_new=False)
     answer = _drain(program, options)
@@ -215,8 +237,10 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 @contextlib.contextmanager
 def _complete_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder whose files move into `folder` at the end, the one that refers to the others
-    last; after a failure, `folder` is as before.
+    """Yield a temporary folder, and move its files into `folder` if the block succeeds.
+
+    The file FILE, which refers to the others, moves last and replaces an existing file. After an
+    error in the block, `folder` is unchanged, and removed if it did not exist before.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -243,17 +267,19 @@ def _print_progress(line: str) -> None:
 def _stack_config(
     program: StackProgram, options: argparse.Namespace, folder: Path, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the stack's whole configuration, with the function archives that it needs.
+    """Return a copy of the configuration `given` with the paths of the functions' archives.
 
-    Archives that are not named are built in `folder`.
+    Print the configuration's warnings. Build archives that the configuration does not name in
+    `folder`. If the stack needs no archives, return the configuration without archives.
 
     Raises:
-        SettingsInvalid: something is wrong with it.
+        SettingsInvalid: the configuration is invalid.
     """
     config = dict(given)
     archives = {f"{PROJECT}:{name}": kind for name, kind in program.archives.kinds.items()}
     missing = {key: kind for key, kind in archives.items() if key not in config}
-    # Everything else is looked at before half a minute goes into each.
+    # Building an archive takes half a minute, so check everything else first. This file stands in
+    # for the missing archives.
     report = program.check_config(options.team, {**config, **dict.fromkeys(missing, __file__)})
     for warning in report.warnings:
         _print_progress(f"warning: {warning}")
@@ -267,7 +293,10 @@ def _stack_config(
 
 
 def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
-    """Return what the settings say, with whole paths and an administrator."""
+    """Return the configuration of the settings file, with absolute paths and ADMIN set.
+
+    A missing ADMIN becomes the option --admin-sha256. Raise SettingsInvalid for an invalid file.
+    """
     config = _read_config(options.settings)
     for name in (CLUSTER_CONFIG, *program.archives.kinds):
         key = f"{PROJECT}:{name}"
@@ -278,7 +307,11 @@ def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[st
 
 
 def _read_config(file: Path) -> dict[str, str]:
-    """Read the file's map as Pulumi would hand it on: texts, and JSON for everything else."""
+    """Return the map `config` of a settings file as Pulumi passes it: texts, or JSON otherwise.
+
+    Raise SettingsInvalid if the file is not valid YAML or has no map `config`, and OSError if the
+    file cannot be read.
+    """
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -295,8 +328,10 @@ def _read_config(file: Path) -> dict[str, str]:
 
 
 def _write_admin_digest(options: argparse.Namespace) -> None:
-    """Write the administrator's digest into the settings, where everybody who deploys has it: with
-    another one, the first administrator would be none any more.
+    """Add the administrator's digest ADMIN to the settings file, if missing.
+
+    All deployers share the file. A deployment with another digest would replace the first
+    administrator. Raise DeployFailed if the file has no plain line `config:` to insert after.
     """
     text = options.settings.read_text(encoding="utf-8")
     if ADMIN in _read_config(options.settings):

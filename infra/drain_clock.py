@@ -1,4 +1,4 @@
-"""The time that passes while a cluster's instances end."""
+"""The clock of the wait for a cluster's instances to end, which tests replace."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds that pass, and a wait for them."""
+    """A clock and a sleep function."""
 
     seconds: Callable[[], float] = time.monotonic
+    """Returns seconds from an arbitrary start."""
     sleep: Callable[[float], None] = time.sleep
+    """Waits for a number of seconds."""

@@ -1,6 +1,4 @@
-"""The look at a remote account that a stack's settings no longer have, before it is deployed
-without.
-"""
+"""The check of deployed remote accounts that the settings no longer have, before a deployment."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +12,17 @@ OTHER_CLOUDS: Final = f"{PROJECT}:{REMOTE_SETTING}"
 def check_dropped_accounts(
     program: StackProgram, team: str, config: Mapping[str, str], before: str, settings: Path
 ) -> list[str]:
-    """Return the remaining resources of remote accounts that the deployed setting `before` had and
-    the present one does not.
+    """Return lines about the remaining resources of remote accounts that the settings dropped.
 
-    The script that removes such an account is written beside the file of the settings.
+    `before` is the deployed text of `otherClouds`, `config` the new configuration and `settings`
+    the path of the settings file. For each dropped account with remaining resources, write a
+    removal script `remove-CLOUD-of-TEAM.sh` into the folder of `settings`, replacing an older one.
+    The lines name the resources and the script. Return [] if nothing remains.
 
     Raises:
-        DrainFailed: instances are left there, which nobody would end any more, or nobody can tell.
+        DrainFailed: a dropped account still has instances, which the cluster would never terminate,
+            or an account cannot be read.
+        SettingsInvalid: the new configuration is invalid.
     """
     try:
         dropped = program.find_dropped_accounts(team, config, before)

@@ -1,4 +1,4 @@
-"""Pulumi's engine, which makes, changes and removes a stack: a program that must be installed."""
+"""Calls of Pulumi's engine, a separately installed program that deploys and removes stacks."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,25 +12,24 @@ NO_ENGINE = (
     "Pulumi's engine is not installed; https://www.pulumi.com/docs/install says how. "
     "`detcloud deploy export` writes the same stack for Terraform instead"
 )
-# What the engine says of a resource to which nothing happens that anybody would ask about.
+# The engine's steps that do not interest users, for example unchanged resources.
 _QUIET = frozenset({"same", "read", "refresh", "discard", "delete-replaced", "create-replacement"})
 
 
 class DeployFailed(Exception):
-    """The deployment cannot be done; the message is for users."""
+    """A deployment is impossible; the message is for users."""
 
 
 def require_engine() -> None:
-    """Raise DeployFailed where there is no engine."""
+    """Raise DeployFailed if Pulumi's engine is not on the PATH."""
     if shutil.which("pulumi") is None:
         raise DeployFailed(NO_ENGINE)
 
 
 def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> automation.Stack:
-    """Return the stack of a team, which is made where `is_new`.
+    """Return the stack of a team in Pulumi's state.
 
-    Raises:
-        DeployFailed: there is no such stack.
+    If the stack does not exist, create the stack if `is_new`; otherwise raise DeployFailed.
     """
     if is_new:
         return automation.create_or_select_stack(team, PROJECT, program.run)
@@ -44,18 +43,21 @@ def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> auto
 
 
 def configure(stack: automation.Stack, config: Mapping[str, str]) -> None:
-    """Give the stack its configuration."""
+    """Store `config` as the stack's configuration in Pulumi; names include the project."""
     stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
 
 
 def read_output(stack: automation.Stack, name: str) -> str:
-    """Return an output of the stack as it was deployed the last time, "" for none."""
+    """Return an output of the stack's last deployment as text, or "" if missing."""
     found = stack.outputs().get(name)
     return str(found.value) if found else ""
 
 
 def make_stack(stack: automation.Stack, progress: Progress) -> dict[str, Any]:
-    """Make what the stack lacks, change what differs, and return its outputs."""
+    """Deploy the stack: create, change and delete resources. Return the outputs by name.
+
+    Pass the engine's output to `progress`, line by line. Raise CommandError if the engine fails.
+    """
     outputs = stack.up(on_output=progress, color="never").outputs
     return {name: output.value for name, output in outputs.items()}
 
@@ -63,8 +65,10 @@ def make_stack(stack: automation.Stack, progress: Progress) -> dict[str, Any]:
 def find_changes(
     program: StackProgram, stack: automation.Stack, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Return what would be done to each resource that is not as the program has it, and change
-    nothing.
+    """Return the change that a deployment would make to each resource, sorted by URN.
+
+    Change nothing. A change has the keys `change`, `type`, `name`, `properties` (the names of
+    changed properties) and `loses_content`. Raise CommandError if the engine fails.
     """
     found: dict[str, dict[str, Any]] = {}
     stack.preview(on_output=progress, on_event=_change_reader(program.stores, found), color="never")
@@ -72,13 +76,20 @@ def find_changes(
 
 
 def count_changes(stack: automation.Stack, progress: Progress) -> dict[str, int]:
-    """Return how many resources would be made, changed and so on, and change nothing."""
+    """Return the number of resources that a deployment would treat by each operation.
+
+    The keys are Pulumi's operations, such as `create`, `update` and `same`. Change nothing. Raise
+    CommandError if the engine fails.
+    """
     changes = stack.preview(on_output=progress, color="never").change_summary
     return {str(getattr(op, "value", op)): n for op, n in changes.items()}
 
 
 def remove_stack(stack: automation.Stack, team: str, progress: Progress) -> None:
-    """Remove all that the stack has, and then what Pulumi knows of it."""
+    """Delete all resources of the stack, and then the stack in Pulumi's state.
+
+    Raise CommandError if the engine fails.
+    """
     stack.destroy(on_output=progress, color="never")
     stack.workspace.remove_stack(team)
 
@@ -86,7 +97,11 @@ def remove_stack(stack: automation.Stack, team: str, progress: Progress) -> None
 def _change_reader(
     stores: frozenset[str], found: dict[str, dict[str, Any]]
 ) -> Callable[[automation.EngineEvent], None]:
-    """Return a reader of the engine's events that notes changes in `found`, by their URN."""
+    """Return an event handler that stores each resource's change in `found`, by URN.
+
+    Skip the steps of _QUIET and resources of the types `pulumi:` and `detcloud:`. Replacing or
+    deleting a type of `stores` loses content.
+    """
 
     def record_change(event: automation.EngineEvent) -> None:
         step = event.resource_pre_event and event.resource_pre_event.metadata

@@ -1,4 +1,4 @@
-"""The findings of a check before a deployment: a line each, with what to do."""
+"""Findings of a check before a deployment, each with a remedy."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """The severity of a finding: with an `error`, the deployment cannot work."""
+    """The severity of a finding. With an `error`, the deployment cannot work."""
 
     FINE = "fine"
     WARNING = "warning"
@@ -18,38 +18,41 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about a `subject`: `text` states it, `remedy` says what to do about it."""
+    """A result of a check."""
 
     level: Level
     subject: str
+    """The checked part, like `quota L-1216C47A`."""
     text: str
     remedy: str = ""
+    """The user's next step; empty if nothing is wrong."""
 
     def to_json(self) -> dict[str, str]:
-        """Return the finding as JSON."""
+        """Return the fields by name, ready for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A fact that could not be read: `needs` is the permission for it, `why` what the cloud
-    answered; `is_login`: the cloud does not know who asks.
-    """
+    """A fact that could not be read."""
 
     needs: str
+    """The permissions that the read requires."""
     why: str
+    """The cloud's answer, or why no answer arrived."""
     is_login: bool = False
+    """Whether the cloud did not recognize the caller."""
 
 
 def fine_finding(subject: str, text: str) -> Finding:
-    """Return the finding that nothing is wrong with a subject."""
+    """Return a finding of level FINE without a remedy."""
     return Finding(Level.FINE, subject, text)
 
 
 def read_fact(
     fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
 ) -> Iterator[Finding]:
-    """Yield the findings of `look` about a fact, or that it could not be read."""
+    """Yield the findings that `look` makes from a fact, or a warning if the fact is Unknown."""
     if isinstance(fact, Unknown):
         text = f"could not be checked: {fact.why}"
         yield Finding(Level.WARNING, subject, text, f"the check needs {fact.needs}")
@@ -58,12 +61,12 @@ def read_fact(
 
 
 def error_lines(findings: Iterable[Finding]) -> list[str]:
-    """Return the findings that are errors, a line each."""
+    """Return a line for each finding of level ERROR: subject, text and remedy."""
     return [_line(finding) for finding in findings if finding.level is Level.ERROR]
 
 
 def warning_lines(findings: Iterable[Finding]) -> list[str]:
-    """Return the findings that are warnings, a line each."""
+    """Return a line for each finding of level WARNING: subject, text and remedy."""
     return [_line(finding) for finding in findings if finding.level is Level.WARNING]
 
 

@@ -1,8 +1,8 @@
-"""`python -m infra.function_image FOLDER`: the folder that an image of functions is built in, by
-`docker build FOLDER`, or by a buildpack with `pack build IMAGE --path FOLDER`.
+"""`python -m infra.function_image FOLDER`: creates a folder for building an image of functions.
 
-It holds what functions import, and the packages that they need in the versions that are installed
-here, those with which this version was tested.
+Build the image with `docker build FOLDER`, or with `pack build IMAGE --path FOLDER`. The folder
+contains the sources of functions, and the list of their packages in the versions that are installed
+here. This version of detcloud was tested with these package versions.
 """
 
 import argparse
@@ -14,16 +14,21 @@ from pathlib import Path
 
 from infra.sources import REPOSITORY, copy_sources, extra_packages
 
-# The images, and the extras whose packages are in each.
+# The kinds of images, and the package extras that each kind includes.
 EXTRAS = {"functions": ("functions-gcp",), "suggest": ("functions-gcp", "optuna")}
 BUILD_FILES = REPOSITORY / "images" / "functions"
-# A package and extras of it; and the extra of another one that asks for it.
+# A requirement: package, extras in brackets, rest. The second pattern finds the extra of the
+# requiring package in the rest.
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?: *\[([^]]*)\])?(.*)")
 _OF_EXTRA = re.compile(r"extra *== *['\"]([^'\"]+)['\"]")
 
 
 def fill_build_folder(folder: Path, kind: str = "functions") -> None:
-    """Fill a folder, which must not exist, for an image of a kind, see EXTRAS."""
+    """Create the folder with everything for building an image; `kind` is a key of EXTRAS.
+
+    Raise FileExistsError if the folder exists, and PackageNotFoundError if a required package is
+    not installed.
+    """
     shutil.copytree(BUILD_FILES, folder)
     lines = pinned_packages(extra_packages(*EXTRAS[kind]))
     (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -31,9 +36,11 @@ def fill_build_folder(folder: Path, kind: str = "functions") -> None:
 
 
 def pinned_packages(requirements: list[str]) -> list[str]:
-    """Return the packages that the requirements ask for, and those which these need, as they are
-    installed, in the order of their names. Raises PackageNotFoundError for one that is asked for
-    and is not here.
+    """Return sorted lines NAME==VERSION for the requirements and all dependencies.
+
+    The versions are the installed ones. Raise PackageNotFoundError if a requirement is not
+    installed. Dependencies that are not installed are skipped, and so are dependencies of extras
+    that nobody requires.
     """
     left = [_parse_requirement(line) for line in requirements]
     wanted = {name for name, _ in left}
@@ -48,7 +55,7 @@ def pinned_packages(requirements: list[str]) -> list[str]:
         except metadata.PackageNotFoundError:
             if name in wanted:
                 raise
-            # Of another system or Python.
+            # The dependency is for another operating system or version of Python.
             continue
         versions[plain] = installed.version
         for line in installed.requires or ():
@@ -59,7 +66,10 @@ def pinned_packages(requirements: list[str]) -> list[str]:
 
 
 def _parse_requirement(line: str) -> tuple[str, tuple[str, ...]]:
-    """Return the package that a requirement asks for, and the extras of it."""
+    """Return the package's name and the package's required extras.
+
+    Raise ValueError if the line is no requirement.
+    """
     found = _REQUIREMENT.match(line)
     if found is None:
         raise ValueError(f"{line!r} is not a requirement")
@@ -67,7 +77,10 @@ def _parse_requirement(line: str) -> tuple[str, tuple[str, ...]]:
 
 
 def main() -> int:
-    """Fill a folder."""
+    """Create the folder named on the command line, and return 0.
+
+    Exit with a usage error if the folder exists.
+    """
     parser = argparse.ArgumentParser(prog="python -m infra.function_image", description=__doc__)
     parser.add_argument("folder", type=Path, help="which does not exist")
     parser.add_argument("--kind", choices=sorted(EXTRAS), default="functions")

@@ -1,4 +1,4 @@
-"""The check of a stack's pools for types of provider that its cluster does not have."""
+"""The check that a stack supports the pools' types of providers."""
 
 from collections.abc import Iterator, Set
 
@@ -13,9 +13,10 @@ OTHER_TYPE_REMEDY = (
 def find_other_types(
     cluster: ClusterConfig, types: Set[str], remedy: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each pool whose provider has none of these types, and the problem.
+    """Yield (pool name, problem) for each pool with a provider type that is not in `types`.
 
-    `remedy` says how the cluster could get another type.
+    Skip pools without a provider. `remedy` is a text on how to support another type, and ends the
+    problem.
     """
     for pool in cluster.resource_pools:
         if pool.provider is not None and pool.provider.type not in types:

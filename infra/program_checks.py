@@ -1,4 +1,4 @@
-"""Reading and checking the configuration of a stack, as the programs of all clouds do it."""
+"""Reading and checking a stack's configuration, for the programs of all clouds."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def read_present_stack(read: Callable[[str, Mapping[str, object]], T]) -> T:
-    """Return what `read` makes of the name and the configuration of Pulumi's present stack.
+    """Call `read` with the name and configuration of Pulumi's selected stack; return the result.
 
     Raises:
-        RunError: the configuration is wrong, which Pulumi tells without a traceback.
+        RunError: `read` raised SettingsInvalid. Pulumi shows a RunError without a traceback.
     """
-    # pulumi.Config does not tell which names there are: a misspelt one would be no mistake.
+    # pulumi.Config does not list the names of settings, so misspelt names would go unnoticed.
     stack_config = {**config.get_config_env(), **config.CONFIG.get()}
     try:
         return read(pulumi.get_stack(), stack_config)
@@ -32,7 +32,10 @@ def read_present_stack(read: Callable[[str, Mapping[str, object]], T]) -> T:
 
 
 def setting_texts(stack_config: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings of a stack's configuration by their names, without other projects'."""
+    """Return detcloud's settings of a stack's configuration as texts, by names without prefix.
+
+    Settings of other Pulumi projects are left out.
+    """
     prefix = f"{PROJECT}:"
     return {
         name.removeprefix(prefix): str(item)
@@ -42,8 +45,10 @@ def setting_texts(stack_config: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_pools(text: str, find_problems: Callable[[ClusterConfig], list[str]]) -> ClusterConfig:
-    """Return the cluster configuration, in whose pools a cloud finds no problems. Raises
-    SettingsInvalid.
+    """Return the parsed cluster configuration if `find_problems` returns no problems.
+
+    Otherwise raise SettingsInvalid with the problems. Raise ConfigInvalid if `text` is no valid
+    cluster configuration.
     """
     cluster = check_cluster(text)
     if problems := find_problems(cluster):
@@ -58,9 +63,12 @@ def find_missing_images(
     field: str,
     page: str,
 ) -> tuple[str, ...]:
-    """Return a warning if instances of pools would look for images that are built where they are
-    used, `place` being the configuration's file: `lacks_image` says of a provider of the stack's
-    cloud whether its `field` names no machine image. `page` of the documents says what to do.
+    """Return a tuple with a single warning about all pools without any image, or ().
+
+    The warning lists pools with neither a machine image nor an image for trials' containers. Trials
+    of these pools run in the default images, which no registry has. `lacks_image` decides whether a
+    provider belongs to the stack's cloud and names no machine image in `field`. The warning names
+    the configuration's file `place` and the documentation's `page`.
     """
     pools = [
         pool.pool_name
@@ -80,8 +88,10 @@ def find_missing_images(
 
 
 def find_archive(setting: str, path: str | None, name: str, command: str) -> str:
-    """Return the archive at `path`, or the one called `name` that was built here, which `command`
-    does. Raises SettingsInvalid where there is none.
+    """Return `path`, or if empty the path of the archive `name` in this checkout's folder `dist`.
+
+    Raise SettingsInvalid if the file does not exist. The message names the setting, and `command`
+    as the way to build the archive.
     """
     archive = Path(path or REPOSITORY / "dist" / name)
     if not archive.is_file():

@@ -1,9 +1,8 @@
-"""The remote accounts of a cluster in other clouds than its stack's, for pools whose instances are
-there.
+"""The interface of a remote account: an account in another cloud than the cluster's.
 
-A remote account is described by the stack's setting `otherClouds`, and made by an administrator of
-the other cloud, with the commands that it prints. Each cloud has a module of its own for them:
-`infra/clouds.py` names it.
+Pools with instances in another cloud need a remote account. The stack's setting `otherClouds`
+describes the account, and an administrator of the other cloud creates the account with the printed
+commands. Each cloud implements the interface in its own module, which `infra/clouds.py` names.
 """
 
 import json
@@ -20,7 +19,10 @@ from infra.stack_program import DrainReport, Progress
 
 
 class RemoteSettings(BaseModel):
-    """The setting that describes a remote account; each cloud adds its own fields."""
+    """The description of a remote account in the settings, to which each cloud adds fields.
+
+    Keys are in camel case. Unknown keys are refused.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
@@ -31,7 +33,10 @@ Described = TypeVar("Described", bound=RemoteSettings)
 
 
 def parse_remote_settings(model: type[Described], value: object, expected: str) -> Described:
-    """Return a setting's value as a model of it. Raises ValueError with what was expected."""
+    """Return the setting's value as an instance of `model`.
+
+    Raise ValueError with the text `expected` if the value does not fit the model.
+    """
     try:
         return model.model_validate_json(json.dumps(value))
     except ValidationError:
@@ -40,14 +45,15 @@ def parse_remote_settings(model: type[Described], value: object, expected: str) 
 
 @dataclass(frozen=True)
 class Launcher:
-    """The function that launches instances, as the other cloud hears of it: the `cloud` it runs in,
-    the `account` there, and the name of its `role`.
-    """
+    """The cluster's function that launches instances in other clouds."""
 
     cloud: str
+    """The cloud in which the function runs."""
     account: str
+    """The account or project in which the function runs."""
     team: str
     role: str
+    """The function's identity: the name of a role on AWS, the service account's email on Google."""
 
 
 class RemoteAccount(Protocol):
@@ -55,35 +61,47 @@ class RemoteAccount(Protocol):
 
     @property
     def place(self) -> str:
-        """The account or project that it is in, as people name it."""
+        """The account or project for messages, such as `the account 123456789012`."""
 
     def variables(self) -> Mapping[str, Any]:
-        """Return what the cluster's functions have to know of it, as JSON."""
+        """Return the JSON value from which the cluster's functions open the remote account."""
 
     def commands(self, cluster: ClusterConfig) -> str:
-        """Return the script that sets it up, for the cloud's own command line.
+        """Return the shell script that sets the account up, with the cloud's own command line.
 
-        Existing resources are kept and completed.
+        A repeated run keeps and completes existing resources.
         """
 
     def removal_commands(self) -> str:
-        """Return the script that removes what the other one made, once no instance is left."""
+        """Return the shell script that removes everything that the script of `commands` created.
+
+        The script refuses to run while instances of the cluster exist.
+        """
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return what pools there say that cannot run in it, a line each."""
+        """Return a line for each problem of pools with the account; [] without problems."""
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check that the remote account is set up, with the deployer's credentials."""
+        """Return findings about the set-up of the account, and about pools in the account.
+
+        Call the cloud with the deployer's credentials. A failed read becomes a warning.
+        """
 
     def drain(self, progress: Progress) -> DrainReport:
-        """End what the cluster made there by itself, and whose launcher is stopped: instances, and
-        what they are launched by. Raises DrainFailed.
+        """Terminate the cluster's instances in the account, and delete the launch templates.
+
+        The cluster's tick must be stopped. Return the numbers of removed instances and templates.
+        Raise DrainFailed if instances do not end or the cloud refuses.
         """
 
     def list_instances(self) -> list[str]:
-        """Return the cluster's instances there that have not ended. Raises DrainFailed where nobody
-        can tell.
+        """Return the names of the cluster's instances in the account that have not ended.
+
+        Raise DrainFailed if the account cannot be read.
         """
 
     def find_leftovers(self) -> list[str]:
-        """Return the cluster's remaining resources there, a line each, or that it is unknown."""
+        """Return a line for each remaining resource of the cluster in the account.
+
+        Return [] if nothing remains, and one line that says so if the account cannot be read.
+        """

@@ -1,4 +1,4 @@
-"""The commands of a stack's program for the remote accounts of its settings, in any cloud."""
+"""The parts of a StackProgram about remote accounts, which are equal in all clouds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class StackSettings(Protocol[Names]):
 
     @property
     def names(self) -> Names:
-        """The names of what the stack makes."""
+        """The names of the stack's resources."""
 
     @property
     def cluster_config(self) -> str:
@@ -33,28 +33,27 @@ class StackSettings(Protocol[Names]):
 
     @property
     def remote_accounts(self) -> Mapping[str, RemoteAccount]:
-        """The remote accounts, by the types of their providers."""
+        """The remote accounts, by the cloud's name."""
 
 
 @dataclass(frozen=True)
 class RemoteCommands(Generic[AnyNames]):
-    """The commands for the remote accounts of stacks in a cloud.
-
-    Attributes:
-        cloud: the stacks' own cloud.
-        read_settings: reads the settings of a team's stack; raises SettingsInvalid.
-        launcher_of: returns the function that launches instances.
-    """
+    """The commands for the remote accounts of stacks in a cloud."""
 
     cloud: str
+    """The stacks' own cloud."""
     read_settings: Callable[[str, Mapping[str, object]], StackSettings[AnyNames]]
+    """Returns the settings of a team's stack configuration; raises SettingsInvalid."""
     launcher_of: Callable[[AnyNames], Launcher]
+    """Returns the function that launches instances, for the names of a stack."""
 
     def trust_commands(
         self, team: str, stack_config: Mapping[str, object], is_removal: bool
     ) -> str:
-        """Return the scripts that make the cluster's remote accounts in other clouds, or that
-        remove them. Raises SettingsInvalid.
+        """Return the scripts that create all remote accounts, or the scripts for their removal.
+
+        Return "" without remote accounts. Raise SettingsInvalid if the settings or the cluster
+        configuration are invalid.
         """
         settings = self.read_settings(team, stack_config)
         if is_removal:
@@ -63,14 +62,19 @@ class RemoteCommands(Generic[AnyNames]):
         return render_commands(settings.remote_accounts, cluster)
 
     def find_remote_leftovers(self, team: str, stack_config: Mapping[str, object]) -> list[str]:
-        """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
+        """Return a line for each resource that a cluster still has in other clouds.
+
+        An account that cannot be read has one line that says so. Raise SettingsInvalid.
+        """
         return list_remote_leftovers(self.read_settings(team, stack_config).remote_accounts)
 
     def find_dropped_accounts(
         self, team: str, stack_config: Mapping[str, object], before: str
     ) -> list[DroppedAccount]:
-        """Return the remote accounts that `otherClouds` had with the text `before`, and has no
-        more. Raises DrainFailed, SettingsInvalid.
+        """Return the remote accounts that the settings dropped.
+
+        `before` is the former text of `otherClouds`. Accounts without remaining resources are left
+        out. Raise DrainFailed if an account cannot be read, and SettingsInvalid.
         """
         settings = self.read_settings(team, stack_config)
         launcher = self.launcher_of(settings.names)

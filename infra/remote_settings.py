@@ -1,4 +1,4 @@
-"""The setting `otherClouds` of a stack: its cluster's remote accounts in other clouds."""
+"""The setting `otherClouds` of a stack, and operations on all remote accounts of a stack."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,11 @@ from infra.stack_program import REMOTE_SETTING, DrainReport, DroppedAccount, Pro
 
 
 def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
-    """Parse the setting of a stack in the cloud `own`. Raises ValueError with what was expected."""
+    """Return the map from each other cloud's name to the description of the remote account.
+
+    `text` is the setting's JSON, and `own` the stack's own cloud. The descriptions are not checked.
+    Raise ValueError with a text of what was expected if `text` is no map of other clouds.
+    """
     try:
         given = json.loads(text)
     except ValueError:
@@ -24,7 +28,7 @@ def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
 
 
 def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[str]:
-    """Return the problems in the description of a remote account, a line each."""
+    """Return a line for each invalid description of a remote account in the setting `given`."""
     problems = []
     for cloud, value in given.items():
         try:
@@ -36,48 +40,54 @@ def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[s
 
 
 def open_remote_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[str, RemoteAccount]:
-    """Return the remote accounts that the setting describes. Raises ValueError."""
+    """Return the remote accounts that the setting `given` describes, by the cloud's name.
+
+    Raise ValueError with a text of what was expected if a description is invalid.
+    """
     return {cloud: open_remote_account_in(cloud, item, launcher) for cloud, item in given.items()}
 
 
 def describe_remote_accounts(remotes: Mapping[str, RemoteAccount]) -> str:
-    """Return the description of the remote accounts for the functions, "" if there are none."""
+    """Return the JSON by which the cluster's functions open the remote accounts; "" without any."""
     described = {cloud: remote.variables() for cloud, remote in remotes.items()}
     return json.dumps(described, separators=(",", ":")) if described else ""
 
 
 def describe_deployed(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the output of a stack that has the setting, none without one."""
+    """Return the stack's output with the deployed setting as JSON; {} if the setting is empty."""
     return {REMOTE_SETTING: json.dumps(given, sort_keys=True)} if given else {}
 
 
 def render_commands(remotes: Mapping[str, RemoteAccount], cluster: ClusterConfig) -> str:
-    """Return the scripts that make the remote accounts, "" for none."""
+    """Return the joined scripts that create the remote accounts, or "" without any."""
     return "\n".join(remote.commands(cluster) for remote in remotes.values())
 
 
 def check_remote_accounts(
     remotes: Mapping[str, RemoteAccount], cluster: ClusterConfig
 ) -> list[Finding]:
-    """Return what there is to say of the remote accounts."""
+    """Return the findings of all remote accounts, in order; call each cloud."""
     return [finding for remote in remotes.values() for finding in remote.find_findings(cluster)]
 
 
 def render_removals(remotes: Mapping[str, RemoteAccount]) -> str:
-    """Return the scripts that remove the remote accounts, "" for none."""
+    """Return the joined scripts that remove the remote accounts, or "" without any."""
     return "\n".join(remote.removal_commands() for remote in remotes.values())
 
 
 def list_remote_leftovers(remotes: Mapping[str, RemoteAccount]) -> list[str]:
-    """Return the remaining resources of the remote accounts, a line each."""
+    """Return a line for each remaining resource in the remote accounts, or unreadable account."""
     return [line for remote in remotes.values() for line in remote.find_leftovers()]
 
 
 def list_dropped_accounts(
     before: str, own: str, launcher: Launcher, present: Mapping[str, RemoteAccount]
 ) -> list[DroppedAccount]:
-    """Return the remote accounts of a former text of the setting that are at none of the present
-    places, as far as anything is left there. Raises DrainFailed where nobody can tell.
+    """Return the formerly deployed remote accounts that the settings no longer have.
+
+    `before` is the former text of the setting, `own` the stack's cloud and `present` the current
+    remote accounts. Accounts without remaining resources are left out. Raise DrainFailed if an
+    account cannot be read, and ValueError if `before` is invalid.
     """
     former = open_remote_accounts(parse_other_clouds(before, own), launcher)
     places = {remote.place for remote in present.values()}
@@ -97,8 +107,11 @@ def list_dropped_accounts(
 def drain_remote_accounts(
     remotes: Mapping[str, RemoteAccount], report: DrainReport, progress: Progress
 ) -> DrainReport:
-    """End what the cluster made by itself in its remote accounts, whose launcher is stopped by now,
-    and add it to the report. Raises DrainFailed.
+    """Terminate the cluster's instances and delete launch templates in all remote accounts.
+
+    The cluster's tick must be stopped. Return a new report: `report` plus the removed instances
+    and templates. Raise DrainFailed at the first account that cannot be drained; earlier accounts
+    stay drained.
     """
     reports = [report, *(remote.drain(progress) for remote in remotes.values())]
     return DrainReport(

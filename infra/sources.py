@@ -1,5 +1,6 @@
-"""The sources that functions run from, and the packages that they need: of a checkout, or of an
-installation. A cloud's bundle packs them for its runtime.
+"""The sources and packages of functions, from a checkout or an installation of detcloud.
+
+A cloud's bundle packs them for the cloud's runtime.
 """
 
 import re
@@ -26,7 +27,11 @@ LEFT_OUT = (
 
 
 def copy_sources(content: Path) -> None:
-    """Copy what functions import into the folder `content`."""
+    """Copy the source folders of functions into the folder `content`.
+
+    Parts of LEFT_OUT and `__pycache__` are left out. Raise FileExistsError if `content` already
+    has a folder of that name.
+    """
     for source in SOURCES:
 
         def names_to_ignore(folder: str, names: list[str], source: Path = source) -> set[str]:
@@ -38,7 +43,11 @@ def copy_sources(content: Path) -> None:
 
 
 def extra_packages(*names: str) -> list[str]:
-    """Return the packages of these extras, as the checkout or the installation has them."""
+    """Return the package requirements of detcloud's extras `names`.
+
+    Read `pyproject.toml` in a checkout, and otherwise the metadata of the installation. An unknown
+    extra raises KeyError in a checkout, and has no packages in an installation.
+    """
     project = REPOSITORY / "pyproject.toml"
     if project.exists():
         extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]

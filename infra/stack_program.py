@@ -1,5 +1,6 @@
-"""The interface of a cloud's stack to the deployment: a program of Pulumi, and a check of the
-stack's configuration before anything is made.
+"""The interface of a cloud's stack for deployments.
+
+A stack is a Pulumi program, with checks of the configuration and further operations.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,18 +10,21 @@ from pathlib import Path
 from infra.findings import Finding
 from infra.terraform.provider import TerraformProvider
 
-# Pulumi's project, with whose name the settings of a stack begin.
+# Pulumi's project; names of settings begin with `detcloud:`.
 PROJECT = "detcloud"
-# The output that has the setting `otherClouds` as it was deployed, where there is one.
+# The setting for remote accounts, and the stack's output with the deployed value.
 REMOTE_SETTING = "otherClouds"
 
 
 Progress = Callable[[str], None]
-"""Takes a line that says how far a deployment is."""
+"""Function that receives a line about the progress of a deployment."""
 
 
 class SettingsInvalid(Exception):
-    """Settings have problems: each is a line with the place, the value and what was expected."""
+    """The settings are invalid.
+
+    `problems` has a line for each problem, with the place, the value and what was expected.
+    """
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -28,28 +32,32 @@ class SettingsInvalid(Exception):
 
 
 class DrainFailed(Exception):
-    """Something of a cluster goes on; the message is for users."""
+    """A cluster could not be stopped; instances may be left. The message is for users."""
 
 
 @dataclass(frozen=True)
 class DrainReport:
-    """How much of what a cluster made by itself was removed."""
+    """The numbers of removed resources that a cluster had created at run time."""
 
     instances: int
+    """Terminated instances."""
     templates: int
+    """Deleted launch templates; 0 in clouds without them."""
 
 
 @dataclass(frozen=True)
 class DroppedAccount:
-    """A remote account that was removed from the settings: its place, its remaining resources, the
-    cluster's `instances` there, and the script that removes it.
-    """
+    """A remote account that was removed from the settings."""
 
     cloud: str
     place: str
+    """The account or project, in words for messages."""
     instances: tuple[str, ...]
+    """The names of the cluster's remaining instances in the account."""
     leftovers: tuple[str, ...]
+    """A line for each remaining resource."""
     removal: str
+    """The text of a shell script that removes the remaining resources."""
 
 
 class RollbackFailed(Exception):
@@ -62,91 +70,100 @@ class PruneFailed(Exception):
 
 @dataclass(frozen=True)
 class FunctionMove:
-    """The move of a function from one of its versions to another; `deployment` describes that."""
+    """The move of a function from one version to another."""
 
     function: str
     before: str
+    """The former version."""
     after: str
+    """The new version; equal to `before` if the function did not move."""
     deployment: str
+    """The description of the deployment that published the new version."""
 
 
 @dataclass(frozen=True)
 class ConfigReport:
-    """A configuration that is right. `architecture`: the functions'; `warnings`: lines for the one
-    who deploys; `needs_archives`: whether anything is made of the functions' archives.
-    """
+    """The result of checking a valid configuration."""
 
     architecture: str
+    """The functions' processor, such as `arm64`."""
     warnings: tuple[str, ...] = ()
+    """Lines for the deployer."""
     needs_archives: bool = True
+    """Whether the deployment uses archives of functions."""
 
 
 @dataclass(frozen=True)
 class FunctionArchives:
-    """The archives that a stack's functions run from, each of a kind and for an architecture.
-
-    Attributes:
-        kinds: by the setting of the stack that names an archive, the kind of it.
-        name: returns the name of an archive, for its kind and its architecture.
-        build: builds the archive of a kind and an architecture in a folder, and returns it.
-    """
+    """The archives that a stack's functions run from, each for a kind and an architecture."""
 
     kinds: Mapping[str, str]
+    """The kind of archive that each setting names."""
     name: Callable[[str, str], str]
+    """Returns an archive's file name, for a kind and an architecture."""
     build: Callable[[str, str, Path], Path]
+    """Builds the archive of a kind and an architecture in a folder; returns the path."""
 
 
 @dataclass(frozen=True)
 class StackProgram:
-    """A cloud's stack.
+    """A cloud's stack: a Pulumi program, and operations on a team's stack.
 
-    Attributes:
-        run: the program; it makes the stack that Pulumi's present one is named after.
-        check_config: looks at the configuration of a team's stack; raises SettingsInvalid.
-        check_account: looks whether the configuration can run in the cloud's account, with the
-            credentials of the deployer; raises SettingsInvalid.
-        deployer_policy: returns the permissions that the deployer needs, or with True those that
-            a key of one's own must give; raises SettingsInvalid.
-        drain: ends what the cluster of a team made by itself, and lets it make nothing more; raises
-            DrainFailed, SettingsInvalid.
-        find_leftovers: returns what the cloud still has of a team's cluster.
-        rollback: lets the functions of a team's cluster run as the deployment before the present
-            one left them, or with True as the newest did; raises RollbackFailed, SettingsInvalid.
-        prune: removes the versions of a team's functions that no rollback needs, and returns how
-            many; raises PruneFailed, RollbackFailed, SettingsInvalid.
-        stores: types of resources whose content is lost with them.
-        archives: what its functions run from.
-        terraform: Terraform's provider of the cloud.
-        run_export: the program as it is exported to Terraform, where it is not `run`.
-        finish: does what no resource does once the stack is deployed, and lets begin again what
-            `drain` stopped; raises DrainFailed, SettingsInvalid.
-        trust_commands: returns the scripts that make the stack's remote accounts in other clouds,
-        or with
-            True those that remove them, "" where it has none; raises SettingsInvalid.
-        find_remote_leftovers: returns what there is in other clouds of a team's cluster.
-        find_dropped_accounts: returns the remote accounts that a former value of `otherClouds` had
-        and the
-            configuration has no more; raises DrainFailed, SettingsInvalid.
-        complete_config: adds to a configuration that is right what the cloud has to be asked for,
-            and returns lines for the one who deploys. It is not asked where it may not be.
+    The first arguments of most operations are the team's name and the stack's configuration. They
+    raise SettingsInvalid for an invalid configuration.
     """
 
     run: Callable[[], None]
+    """The Pulumi program of the stack that Pulumi has selected."""
     check_config: Callable[[str, Mapping[str, object]], ConfigReport]
+    """Checks the configuration without calling the cloud."""
     check_account: Callable[[str, Mapping[str, object]], list[Finding]]
+    """Checks with the deployer's credentials whether the stack can run in the cloud's account."""
     deployer_policy: Callable[[str, Mapping[str, object], bool], str]
+    """Returns the permissions that the deployer needs; with True, those of the encryption key."""
     drain: Callable[[str, Mapping[str, object], Progress], DrainReport]
+    """Stops launches, and removes instances and launch templates. Raises DrainFailed."""
     find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
+    """Returns the names of the cluster's remaining resources in the stack's own cloud."""
     rollback: Callable[[str, Mapping[str, object], bool, Progress], list[FunctionMove]]
+    """Moves functions to the previous deployment, or with True to the newest one.
+
+    Raises RollbackFailed.
+    """
     prune: Callable[[str, Mapping[str, object], Progress], int]
+    """Deletes versions of functions that no rollback needs; returns their number.
+
+    Raises PruneFailed and RollbackFailed.
+    """
     stores: frozenset[str]
+    """Pulumi's types of resources that lose data when deleted or replaced."""
     archives: FunctionArchives
+    """The archives of the stack's functions."""
     terraform: TerraformProvider
+    """Terraform's provider for the cloud."""
     run_export: Callable[[], None] | None = None
+    """The program for exports to Terraform; None if `run` is exported."""
     trust_commands: Callable[[str, Mapping[str, object], bool], str] = lambda team, config, end: ""
+    """Returns the scripts that create remote accounts, or with True the removal scripts.
+
+    Returns "" without remote accounts.
+    """
     find_remote_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, _: []
+    """Returns a line for each remaining resource of the cluster in other clouds."""
     find_dropped_accounts: Callable[[str, Mapping[str, object], str], list[DroppedAccount]] = (
         lambda team, config, before: []
     )
+    """Returns remote accounts that the former text of `otherClouds` has and the settings have not.
+
+    Raises DrainFailed if an account cannot be read.
+    """
     finish: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None
+    """Completes a deployment with steps that no resource covers, and restarts a drained cluster.
+
+    Raises DrainFailed.
+    """
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []
+    """Adds to the given configuration the defaults that only the cloud knows.
+
+    Returns a warning for each default that the cloud did not provide.
+    """

@@ -1,5 +1,6 @@
-"""Pure checks of an account's facts: whether the stack and its pools can run there. Each fact gives
-a finding, with what to do.
+"""Checks whether a stack and the stack's pools can run in an AWS account. Pure.
+
+Each check turns a fact about the account into findings with a text and a remedy.
 """
 
 import re
@@ -38,42 +39,49 @@ from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 
 T = TypeVar("T")
 
-# Lambda keeps so many for functions that reserve none, and refuses to reserve those.
+# Lambda refuses a reservation that leaves fewer unreserved concurrent runs.
 UNRESERVED_MIN = 100
-# One each of checkpoint_gc and suggest, beside the ticks.
-# For a thousand agents, whose syncs take some four, and those who come back after an outage.
+# A thousand agents' syncs occupy about four runs; the rest is for reconnects after an outage.
 API_CONCURRENCY = 50
+# One run each for checkpoint_gc and suggest.
 RESERVED_BESIDE_TICKS = 2
 CAPACITY_BLOCK = "capacity-block"
 MARKETS = {"spot": "spot", "on_demand": "on-demand"}
 OWN_KEY_REMEDY = "name it in detcloud:kmsKey, which gives the tick and the market their grants"
-# Said by EC2 of a launch that it would have carried out.
+# EC2's error code for a dry run that passed all checks.
 WOULD_WORK = "DryRunOperation"
 _BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control policy")
 
 
 class Purchase(NamedTuple):
-    """One way in which a pool gets instances."""
+    """A pool's offering: an instance type, a market and a zone."""
 
     pool: str
     provider: AwsProvider
     instance_type: str
     market: str
+    """`spot` or `on_demand`."""
     zone: str
+    """Empty for any zone of the stack."""
     slots: int
+    """The slots of one instance, according to the pool's configuration."""
 
     @property
     def usage_class(self) -> str:
-        """How it is sold, in EC2's words."""
+        """EC2's name of the market: `spot`, `on-demand` or `capacity-block`."""
         if self.provider.capacity_block and self.market == Market.ON_DEMAND:
             return CAPACITY_BLOCK
         return MARKETS[self.market]
 
 
 def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
-    """Return the findings about the facts, in the order in which they should be read."""
+    """Return findings about credentials, permissions, pools, disks, keys, network and limits.
+
+    If the caller is Unknown, return only an error about the credentials. Any other Unknown fact
+    becomes a warning.
+    """
     if isinstance(facts.caller, Unknown):
-        # Nobody needs a permission to ask who they are.
+        # GetCallerIdentity needs no permission, so the call fails only with invalid credentials.
         text = f"AWS accepts no credentials: {facts.caller.why}"
         remedy = "log in, or set a profile in AWS_PROFILE"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
@@ -98,8 +106,10 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
 
 
 def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) -> list[Finding]:
-    """Return the findings of the pools: the account's plan, their types, quotas, images and file
-    systems.
+    """Return findings about the account's plan and the pools' types, quotas, images, file systems.
+
+    The plan is checked only if a pool runs on AWS, and the default image only if a pool uses it.
+    An Unknown fact becomes a warning.
     """
     found: list[Finding] = []
     purchases = list(_purchases(cluster))
@@ -119,8 +129,11 @@ def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
 
 
 def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
-    """Yield what there is to say of the key of disks. `own_key_remedy` is what to do where it is
-    one of the account's own.
+    """Yield the finding about the key that encrypts the disks of instances.
+
+    A `kms_key` from the settings is fine, and so is AWS's own default key. Without `kms_key`, a
+    customer-managed default key is an error with the remedy `own_key_remedy`. An Unknown default
+    key is a warning.
     """
     yield from read_fact(
         facts.disk_key, "disks", lambda key: _disk_key(key, kms_key, own_key_remedy)
@@ -128,7 +141,7 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
 
 
 def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
-    """Yield what EC2 says of a launch, where a pool makes any."""
+    """Yield the finding about EC2's answer to a dry-run launch, or nothing without AWS pools."""
     if any(aws_pools(cluster)):
         yield from read_fact(facts.dry_run, "launch", _launch)
 
@@ -150,7 +163,8 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         text = f"the deployer may not {shown}"
         remedy = "`detcloud deploy policy aws` prints the policy that a deployer needs"
-        # What only the check asks, a release may ask newly, and a deployment goes without.
+        # A deployment works without the actions that only the check calls. A deployer's policy
+        # from an older release may lack actions that a newer check calls.
         is_needed = not check_actions().issuperset(denied)
         level = Level.ERROR if is_needed else Level.WARNING
         yield Finding(level, "permissions", text, remedy)
@@ -212,7 +226,10 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
 
 
 def _description(kind: TypeFacts) -> str:
-    """Describe an instance type by those facts that EC2 provides."""
+    """Return a text with the type's GPUs, vCPUs, memory, local disks and network.
+
+    Facts that EC2 does not report are left out.
+    """
     models = ", ".join(dict.fromkeys(model for _, model in kind.gpus))
     return ", ".join(
         (
@@ -226,7 +243,10 @@ def _description(kind: TypeFacts) -> str:
 
 
 def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
-    """Return why the type cannot run what the pool's instances boot, "" if it can."""
+    """Return why the type cannot be bought in this market or boot the default image.
+
+    Return "" if it can. A pool with its own image skips the checks of processor and GPU.
+    """
     if purchase.usage_class not in kind.markets:
         return f"it is sold only as {', '.join(sorted(kind.markets))}"
     if purchase.provider.image_id:
@@ -263,8 +283,10 @@ def _zones(
 def _quota_findings(
     settings: Settings, purchases: list[Purchase], facts: PoolFacts
 ) -> Iterator[Finding]:
-    """Yield a finding for each quota: whether it is enough for one instance, and for the pools.
-    What runs in a capacity block is bought already, and counts against none.
+    """Yield a finding for each vCPU quota that the purchases count against.
+
+    A quota below the smallest instance is an error, and a quota below the pools' maximum a warning.
+    Skip capacity blocks, which count against no quota. Yield nothing if the types are Unknown.
     """
     if isinstance(facts.types, Unknown):
         return
@@ -319,7 +341,7 @@ def _image(settings: Settings, image: str) -> Iterator[Finding]:
 
 
 def _architectures(kind: str, facts: PoolFacts) -> frozenset[str]:
-    """Return a type's architectures, as EC2 says or else as its name tells."""
+    """Return the architectures of the instance type `kind`, derived from the name if unknown."""
     known = None if isinstance(facts.types, Unknown) else facts.types.get(kind)
     return known.architectures if known else frozenset({default_image.architecture_by_name(kind)})
 
@@ -389,15 +411,19 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
 
 
 def reserved_concurrency(settings: Settings) -> int:
-    """Return how many concurrent runs of functions the stack reserves."""
+    """Return the total of concurrent runs that the stack reserves for the API, tick and helpers.
+
+    A setting of -1 reserves nothing; without reserved ticks, the helpers reserve nothing either.
+    """
     ticks = settings.tick_concurrency
     of_tick = ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
     return of_tick + max(0, settings.api_concurrency)
 
 
 def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
-    """Return how many to reserve for the API where nobody says: API_CONCURRENCY, or -1 where the
-    account has not so many to reserve, as a new one.
+    """Return API_CONCURRENCY, or -1 if that reservation would leave less than UNRESERVED_MIN.
+
+    -1 means that the API reserves nothing, as in a new account with a low limit.
     """
     left = found.unreserved + found.reserved_here - reserved_concurrency(settings)
     return API_CONCURRENCY if left - API_CONCURRENCY >= UNRESERVED_MIN else -1
@@ -441,8 +467,11 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
 
 
 def _launch(answer: DryRun) -> Iterator[Finding]:
-    """Yield what EC2 says of a launch by the deployer, who need not be allowed to launch: only a
-    denial for the whole account, or a request that is wrong, says something of the tick's.
+    """Yield the finding about EC2's answer to the deployer's dry-run launch.
+
+    A denial by an organization's policy is an error, because the tick's launches would fail too. A
+    denial to the deployer alone is a warning: only the tick launches. A missing launch template is
+    fine. Any other code is a warning.
     """
     if _BY_ORGANIZATION.search(answer.message):
         text = "a policy of the organization denies launches in this account and region"
@@ -459,7 +488,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
         remedy = "the check needs ec2:CreateFleet; the tick has it by its own role"
         yield Finding(Level.WARNING, "launch", text, remedy)
     elif answer.code.startswith("InvalidLaunchTemplate"):
-        # Permissions are looked at first; the first launch makes the template.
+        # EC2 checks permissions before the template, and only a real launch creates the template.
         yield fine_finding("launch", "allowed, as far as EC2 tells without a launch template")
     else:
         text = f"EC2 answered {answer.code} to CreateFleet with DryRun"

@@ -1,4 +1,4 @@
-"""The facts of an AWS account that a deployment depends on, as `account_reader` reads them."""
+"""Facts about an AWS account that a deployment depends on. `account_reader` reads them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 from infra.findings import Unknown
 
 Clients = Callable[[str], Any]
-"""Returns the client of a service in the stack's region, as boto3 has it."""
+"""Function that returns the SDK client of a service, by the service's name like `ec2`."""
 
 
 @dataclass(frozen=True)
@@ -15,59 +15,68 @@ class Caller:
     """The identity of the deployer."""
 
     account: str
+    """The account's id of 12 digits."""
     arn: str
 
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """An instance type as EC2 describes it. `gpus`: the maker and the model of each kind;
-    `markets`: `spot`, `on-demand`, `capacity-block`; `gpu_count` is 0 where it has none or EC2 says
-    nothing, `store_gb` the size of its own disks, and `network` its speed in EC2's words.
-    """
+    """An instance type as EC2 describes it."""
 
     vcpus: int
     architectures: frozenset[str]
+    """Such as `x86_64`."""
     gpus: tuple[tuple[str, str], ...] = ()
+    """Maker and model of each kind of GPU."""
     markets: frozenset[str] = frozenset({"on-demand", "spot"})
+    """EC2's usage classes: `spot`, `on-demand`, `capacity-block`."""
     gpu_count: int = 0
+    """0 if the type has no GPU or EC2 reports no count."""
     memory_mib: int = 0
     store_gb: int = 0
+    """The total size of the local disks, 0 without any."""
     network: str = ""
+    """The network speed in EC2's words."""
 
 
 @dataclass(frozen=True)
 class DiskKey:
-    """The key with which EC2 encrypts disks for which no other is named; `is_own`: not AWS's."""
+    """The account's default key for encrypting disks."""
 
     key: str
     is_own: bool
+    """Whether the account created the key, instead of AWS."""
 
 
 @dataclass(frozen=True)
 class Concurrency:
-    """How many functions may run concurrently: in the account, of those for which none are
-    reserved, and as many as this stack has reserved already.
-    """
+    """Lambda's limits of concurrent function runs in a region."""
 
     limit: int
+    """The limit of the account."""
     unreserved: int
+    """The part of the limit that no function has reserved."""
     reserved_here: int = 0
+    """The part of the limit that this stack's functions have reserved already."""
 
 
 @dataclass(frozen=True)
 class NetworkCount:
-    """The networks (VPCs) of the account in the region: how many there are and may be, and whether
-    the stack's own is among them.
-    """
+    """The number of networks (VPCs) that the account has in the region."""
 
     count: int
     limit: float
+    """The quota of networks."""
     has_own: bool = False
+    """Whether the stack's own network exists."""
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """EC2's answer to a launch that was not to be carried out: the code and the message."""
+    """EC2's answer to a dry-run launch: an error code and a message.
+
+    The code is `DryRunOperation` if the launch would have succeeded.
+    """
 
     code: str
     message: str
@@ -75,100 +84,100 @@ class DryRun:
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """A key of the account's own: its state, and the services that its policy lets use it."""
+    """The KMS key of the setting `kmsKey`."""
 
     state: str
+    """KMS's state of the key, such as `Enabled`."""
     services: frozenset[str]
+    """The AWS services that the key's policy allows to use the key."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface at which a file system is reached: its VPC, zone and security groups."""
+    """A network interface of a file system."""
 
     vpc: str
     zone: str
     groups: frozenset[str]
+    """The ids of the interface's security groups."""
 
 
 @dataclass(frozen=True)
 class FileSystemFacts:
-    """A file system that pools mount; `mount_name` is one of Lustre's."""
+    """A file system that pools mount."""
 
     interfaces: tuple[Interface, ...]
     mount_name: str = ""
+    """The mount name of a Lustre file system; empty for EFS."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule by which a security group lets connections in: the ports, and from which groups and
-    blocks of addresses; `has_lists`: also from lists of blocks, which are not looked into.
-    """
+    """A rule of a security group that allows incoming connections."""
 
     protocol: str
+    """EC2's protocol, such as `tcp`; `-1` for all protocols."""
     first_port: int
     last_port: int
+    """Inclusive."""
     groups: frozenset[str] = frozenset()
+    """The ids of the security groups that may connect."""
     blocks: tuple[str, ...] = ()
+    """The IPv4 address blocks (CIDR) that may connect."""
     has_lists: bool = False
+    """Whether prefix lists may connect too; their content is not read."""
 
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """The network of instances: its VPC, "" where the stack has not made it yet, their security
-    group and blocks of addresses; `rules` are those of the groups of file systems.
-    """
+    """The network of instances, and the rules of file systems' security groups."""
 
     vpc: str
+    """Empty if the stack has not created its VPC yet."""
     group: str
+    """The id of the instances' security group; empty if the stack has not created it yet."""
     blocks: tuple[str, ...] = ()
+    """The address blocks (CIDR) of the instances' subnets."""
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+    """The incoming rules of each security group that a file system has, by the group's id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolFacts:
-    """The facts of an account in a region that its pools depend on, each of which may be Unknown.
-
-    Attributes:
-        quotas: vCPUs by the code of a quota.
-        types: of the instance types of the pools, those that the region has.
-        zones: by type, the zones that offer it.
-        disk_key: the key of disks.
-        image: the default image, "" if the parameter is not there.
-        image_architectures: of the images that pools name, those that are there.
-        dry_run: of a launch.
-        file_systems: of those that pools mount, by id, None for one that is not there.
-        network: of instances, None where no pool mounts anything.
-        plan: of the account, `FREE` or `PAID`, "" where it has none, as older accounts.
-    """
+    """Facts about an account in a region that pools depend on; Unknown if a read failed."""
 
     quotas: Mapping[str, float | Unknown]
+    """The vCPUs of each quota, by the quota's code."""
     types: Mapping[str, TypeFacts] | Unknown
+    """The pools' instance types, without types that the region does not offer."""
     zones: Mapping[str, frozenset[str]] | Unknown
+    """The zones that offer each instance type."""
     disk_key: DiskKey | Unknown
     image: str | Unknown
+    """The id of the default image; empty if its SSM parameter does not exist."""
     image_architectures: Mapping[str, str] | Unknown
+    """The architecture of each image that pools name, without missing images."""
     dry_run: DryRun | Unknown
+    """EC2's answer to a dry-run launch."""
     file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
+    """The file systems that pools mount, by id; None for a missing file system."""
     network: NetworkFacts | Unknown | None = None
+    """The network of instances; None if no pool mounts a file system."""
     plan: str | Unknown = ""
+    """The account's plan, `FREE` or `PAID`; empty for older accounts without a plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountFacts(PoolFacts):
-    """The facts of an account that a stack depends on, each of which may be Unknown.
-
-    Attributes:
-        caller: the deployer.
-        denied: of the deployer's policy, the actions that the caller may not do.
-        concurrency: of functions.
-        key: of `kmsKey`, None where there is none.
-        has_spot_role: whether EC2's spot market has its role in the account.
-        networks: of the account, None where the stack makes none.
-    """
+    """Facts about an account that a stack depends on; Unknown if a read failed."""
 
     caller: Caller | Unknown
     denied: tuple[str, ...] | Unknown
+    """The actions of the deployer's policy that IAM denies to the caller."""
     concurrency: Concurrency | Unknown
     key: KeyFacts | Unknown | None = None
+    """The key of the setting `kmsKey`; None without this setting."""
     has_spot_role: bool | Unknown = True
+    """Whether the account has the service role of EC2's spot market; read only with `kmsKey`."""
     networks: NetworkCount | Unknown | None = None
+    """None if the stack uses existing subnets and creates no network."""

@@ -1,5 +1,6 @@
-"""The facts of an account, asked of AWS with the deployer's credentials. Nothing that is
-asked costs or changes anything.
+"""Reads the facts about an account from AWS, with the deployer's credentials.
+
+The calls cost nothing and change nothing.
 """
 
 import json
@@ -38,15 +39,15 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 T = TypeVar("T")
 F = TypeVar("F", bound=PoolFacts)
-# What reading a file system needs, by its type.
+# The permission to read a file system of each type.
 READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:DescribeFileSystems"}
 NETWORK_NEEDS = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
 SIMULATED_MAX = 100
-# Services that are in one region alone.
+# Services with an endpoint in one region only.
 _REGIONS = {"freetier": "us-east-1"}
-# Somebody waits, and where there is no way to AWS each call would wait for minutes.
+# A person waits for the check; with the default timeouts, each call without network takes minutes.
 _PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2})
 _MISSING = frozenset(
     {"NoSuchEntity", "ResourceNotFoundException", "InvalidAMIID.NotFound", "NotFoundException"}
@@ -54,7 +55,11 @@ _MISSING = frozenset(
 
 
 def aws_clients(region: str) -> Clients:
-    """Return the clients of a region, with the environment's credentials."""
+    """Return a function that creates and caches a region's SDK clients by service name.
+
+    The clients use the environment's credentials and short timeouts. The client of `freetier`
+    always calls us-east-1.
+    """
     session, made = new_session(), dict[str, Any]()
 
     def client(service: str) -> Any:
@@ -67,7 +72,7 @@ def aws_clients(region: str) -> Clients:
 
 
 def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -> AccountFacts:
-    """Read all facts that the settings and the pools depend on."""
+    """Return all facts that the settings and the pools depend on; Unknown for a failed read."""
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
     pools = _read_pool_facts(settings, cluster, clients)
     facts = AccountFacts(
@@ -91,13 +96,13 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
 
 
 def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Read the facts that the pools depend on."""
+    """Return the facts that the pools depend on; Unknown for a failed read."""
     facts = _read_pool_facts(settings, cluster, clients)
     return _with_file_systems(facts, settings, cluster, clients)
 
 
 def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Read the facts that the pools depend on, except their file systems."""
+    """Return the facts that the pools depend on, except file systems and network."""
     bought = [
         (offering.instance_type, offering.market)
         for _, provider in aws_pools(cluster)
@@ -119,7 +124,10 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
 
 
 def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, clients: Clients) -> F:
-    """Add the facts about the file systems that pools mount, if there are any."""
+    """Return a copy of `facts` with the pools' file systems and the instances' network.
+
+    Return `facts` itself if no pool mounts a file system.
+    """
     mounted = {
         file_system.id: file_system
         for _, pool in aws_pools(cluster)
@@ -137,7 +145,10 @@ def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, cli
 
 
 def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
-    """Return a fact, or that AWS gave no answer and why."""
+    """Return the result of `read`, or Unknown with the reason if the AWS SDK raises an error.
+
+    `needs` names the permissions of the read.
+    """
     try:
         return read()
     except sdk.ClientError as error:
@@ -158,7 +169,10 @@ def _caller(clients: Clients) -> Caller:
 def _denied_actions(
     settings: Settings, caller: Caller | Unknown, clients: Clients
 ) -> tuple[str, ...]:
-    """Return the actions of the deployer's policy that IAM says the caller may not do."""
+    """Return the sorted actions of the deployer's policy that IAM denies to the caller.
+
+    Return () for the account's root user. Raise NoCredentialsError if the caller is Unknown.
+    """
     if isinstance(caller, Unknown):
         raise sdk.NoCredentialsError
     if caller.arn.endswith(":root"):
@@ -172,7 +186,7 @@ def _denied_actions(
             request = {
                 "PolicySourceArn": source,
                 "ActionNames": actions,
-                # One resource of each statement stands for all that match it.
+                # Simulate an example resource; the wildcard is replaced by a concrete name.
                 "ResourceArns": [statement["Resource"][0].replace("*", "x") or "*"],
                 "ContextEntries": _context(statement.get("Condition", {})),
             }
@@ -188,7 +202,10 @@ def _denied_actions(
 
 
 def _context(condition: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a request's context in which the condition holds."""
+    """Return IAM context entries that fulfil the condition of a policy statement.
+
+    A key with several values gets the first value.
+    """
     return [
         {
             "ContextKeyName": key,
@@ -201,12 +218,15 @@ def _context(condition: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def _principal(caller: Caller, clients: Clients) -> str:
-    """Return the ARN of the user or the role of the caller; a session is of a role."""
+    """Return the ARN of the caller's user, or of the role that the caller's session assumed.
+
+    If IAM refuses to read the role, return an ARN without the role's path.
+    """
     if ":assumed-role/" not in caller.arn:
         return caller.arn
     role = caller.arn.split("/")[1]
     try:
-        # Its path is not in a session's ARN.
+        # A session's ARN lacks the role's path.
         arn: str = clients("iam").get_role(RoleName=role)["Role"]["Arn"]
     except sdk.ClientError:
         return f"arn:aws:iam::{caller.account}:role/{role}"
@@ -223,7 +243,7 @@ def _quota(clients: Clients, code: str) -> float | Unknown:
 
 
 def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
-    """Return the types that the region has. A filter is no error where there is none."""
+    """Return the facts of the instance types `names`; types unknown in the region are left out."""
     described = _describe(clients, "describe_instance_types", "InstanceTypes", names)
     return {item["InstanceType"]: _type_facts(item) for item in described}
 
@@ -254,7 +274,10 @@ def _zones(clients: Clients, names: list[str]) -> dict[str, frozenset[str]]:
 def _describe(
     clients: Clients, operation: str, result: str, types: list[str], **more: Any
 ) -> list[dict[str, Any]]:
-    """Return what an operation of EC2 describes of instance types."""
+    """Return the entries under `result` of all pages of an EC2 operation for instance types.
+
+    `more` holds further arguments of the operation.
+    """
     pages = clients("ec2").get_paginator(operation)
     return [
         item
@@ -270,7 +293,7 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Return how many functions may run concurrently, or why nobody can tell."""
+    """Return the limits of concurrent function runs, or Unknown if the read failed."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 
@@ -286,7 +309,10 @@ def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
 
 
 def _reserved_concurrency(clients: Clients, function: str) -> int:
-    """Return how many are reserved for a function, which may not be there or may not be seen."""
+    """Return a function's reserved concurrent runs.
+
+    Return 0 without a reservation, for a missing function and after a refused call.
+    """
     try:
         answer = clients("lambda").get_function_concurrency(FunctionName=function)
     except sdk.ClientError:
@@ -304,7 +330,10 @@ def _networks(settings: Settings, clients: Clients) -> NetworkCount:
 
 
 def _plan(clients: Clients) -> str:
-    """Return the account's plan; accounts of before July 2025 have none."""
+    """Return the account's plan, `FREE` or `PAID`, or "" for accounts from before July 2025.
+
+    Raise the SDK's other errors.
+    """
     try:
         return str(clients("freetier").get_account_plan_state()["accountPlanType"])
     except sdk.ClientError as error:
@@ -314,14 +343,17 @@ def _plan(clients: Clients) -> str:
 
 
 def _default_image(clients: Clients) -> str:
+    """Return the id of the default image, or "" if the region has no parameter with the id."""
     name = IMAGE_DEFAULT.removeprefix("resolve:ssm:")
     found = clients("ssm").get_parameters(Names=[name])["Parameters"]
     return str(found[0]["Value"]) if found else ""
 
 
 def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
-    """Return the architectures of those images that exist; each is requested separately, because a
-    missing image fails the whole call.
+    """Return the architecture of each existing image by id; skip names that are not ids.
+
+    Call EC2 once for each image, because one missing image fails a whole call. Raise the SDK's
+    other errors.
     """
     found: dict[str, str] = {}
     for image in sorted(name for name in images if name.startswith("ami-")):
@@ -336,7 +368,11 @@ def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
 
 
 def _dry_run(settings: Settings, clients: Clients, types: list[str]) -> DryRun | Unknown:
-    """Return what EC2 says of a launch of the first type."""
+    """Return EC2's answer to a dry-run launch of an on-demand instance of the first type.
+
+    Return Unknown if EC2 could not be reached. Without types, the request names no type. The
+    request names a launch template that does not exist.
+    """
     template = {"LaunchTemplateName": f"{settings.names.cluster}-check", "Version": "1"}
     config: dict[str, Any] = {"LaunchTemplateSpecification": template}
     if types:

@@ -1,4 +1,7 @@
-"""Alarms and their topic: four alarms on five metrics, as each metric costs 0.10 $ a month."""
+"""The stack's alarms, and the topic for notifications.
+
+Only four alarms on five metrics exist, because each metric of an alarm costs 0.10 $ a month.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +13,8 @@ from infra.aws import policies
 from infra.aws.scope import Scope
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# Lines that a function writes of an error, and Lambda of one that had no time or memory left.
+# A function logs the two levels; Lambda writes the other lines about an uncaught exception, a
+# timeout and a crash.
 ERROR_LINES = (
     r'?"\"level\": \"ERROR\"" ?"\"level\": \"CRITICAL\""'
     ' ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
@@ -20,7 +24,10 @@ ITERATOR_AGE_MS_MAX = 60_000
 
 
 def make_dead_letters(scope: Scope) -> Any:
-    """Make the queue of records and events that were given up, for a person to look at."""
+    """Create and return the queue for records and events that functions failed to process.
+
+    The queue keeps messages for 14 days.
+    """
     return aws.sqs.Queue(
         "dead-letters",
         name=scope.names.part("dead_letters"),
@@ -32,7 +39,13 @@ def make_dead_letters(scope: Scope) -> Any:
 
 
 def make_alarms(scope: Scope, dead_letters: Any, functions: Mapping[str, Any], table: Any) -> Any:
-    """Make the alarms, and return their topic."""
+    """Create the alarms and the topic for notifications, and return the topic.
+
+    The alarms fire at a dead letter, an error line in a log, a stream lag above
+    ITERATOR_AGE_MS_MAX and a throttled request of the table. Subscribe the setting `alarm_email`
+    to the topic. With the setting `monthly_budget`, also create a budget. `functions` maps names
+    to function resources.
+    """
     topic = _make_topic(scope)
     metrics = {
         "dead-letters": _metric(
@@ -76,8 +89,9 @@ def _make_topic(scope: Scope) -> Any:
 
 
 def _error_metric(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one metric of all functions' errors. A metric that nothing is added to costs
-    nothing.
+    """Create a filter for error lines in each function's log; return the filters' common metric.
+
+    A metric costs nothing in months without errors.
     """
     space = f"detcloud/{scope.settings.team}"
     for name, function in functions.items():
@@ -87,7 +101,7 @@ def _error_metric(scope: Scope, functions: Mapping[str, Any]) -> dict[str, Any]:
             log_group_name=scope.names.log_group(name),
             pattern=ERROR_LINES,
             metric_transformation={"name": "Errors", "namespace": space, "value": "1"},
-            # The group is there when its function is.
+            # The function depends on its log group, so the group exists after the function.
             opts=scope.options([function]),
         )
     return _metric(space, "Errors", "Sum")
@@ -132,8 +146,9 @@ def _make_alarm(scope: Scope, name: str, topic: Any, **settings: Any) -> None:
 
 
 def _make_budget(scope: Scope, topic: Any) -> None:
-    """Make a budget of what has the cluster's tag, which warns at 80 % and when all is to be
-    spent.
+    """Create the monthly budget for resources with the cluster's tag.
+
+    The budget notifies the topic when costs exceed 80 %, and when the forecast exceeds 100 %.
     """
     settings = scope.settings
     notification = {

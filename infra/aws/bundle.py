@@ -1,11 +1,11 @@
-"""`python -m infra.aws.bundle`: the archives that the deployed functions run from.
+"""`python -m infra.aws.bundle`: builds the archives that the deployed functions run from.
 
-One archive holds the code of all functions and their packages, for one architecture and version of
-Python. Of the runtime's own packages it uses none: AWS updates botocore there without a word, so
-the archive has the version that the tests ran with, and of its descriptions of AWS's services
-those that functions call. Another one of the same code is for `suggest` alone, whose model
-takes more room than all the others need. The same sources and packages give the same bytes, so that
-a deployment without changes changes nothing.
+An archive holds the code of all functions and their packages, for one architecture and version of
+Python. AWS updates the runtime's own botocore without notice. The archive therefore includes the
+tested version, with the descriptions of only the AWS services that functions call. The function
+`suggest` has its own archive with the same code, because its model's packages are larger than all
+others together. The same sources and packages result in the same bytes, so that deploying without
+changes leaves the functions alone.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from pathlib import Path
 
 from infra.sources import REPOSITORY, copy_sources, extra_packages
 
-# The archives, and the extras whose packages are in each.
+# The kinds of archives, and the package extras that each kind includes.
 EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
 PINNED = ("botocore==1.44.8",)
 # The services of AWS that functions call.
 SERVICES = frozenset({"dynamodb", "ec2", "ecr", "lambda", "pricing", "s3", "sts"})
-# What is installed along and nobody runs: numpy's own tests alone are four megabytes.
+# Installed but never used; numpy's tests alone are four megabytes.
 _DROPPED = ("bin", "**/tests")
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -33,18 +33,19 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Target:
-    """A runtime of functions: `python` like 3.13, `machine` like x86_64, and the version of glibc
-    that it has, from which pip's names of platforms follow.
-    """
+    """A runtime of functions, for which packages are installed."""
 
     name: str
     python: str
+    """Python's version, such as `3.13`."""
     machine: str
+    """The processor in pip's platform names, such as `x86_64`."""
     glibc: int = 28
+    """The minor version N of glibc 2.N; wheels for newer versions are not installed."""
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The compatible wheel platforms, the newest first; manylinux2014 is glibc 2.17."""
+        """pip's names of compatible wheel platforms, from the newest glibc down to 2.17."""
         versions = [minor for minor in (34, 31, 28, 27, 24) if minor <= self.glibc]
         newer = [f"manylinux_2_{version}_{self.machine}" for version in versions]
         return (*newer, f"manylinux_2_17_{self.machine}", f"manylinux2014_{self.machine}")
@@ -53,17 +54,21 @@ class Target:
 TARGETS = {
     target.name: target
     for target in (
-        # Amazon Linux 2023 has glibc 2.34, and wheels for more than 2.28 are few.
+        # Amazon Linux 2023 has glibc 2.34, but few wheels need more than 2.28.
         Target("x86_64", "3.13", "x86_64"),
         Target("arm64", "3.13", "aarch64"),
-        # For an emulator, which runs its own interpreter.
+        # An emulator of Lambda, which has an older interpreter.
         Target("emulator", "3.11", "x86_64"),
     )
 }
 
 
 def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path:
-    """Build the target's archive of a kind, see EXTRAS, in `folder`, and return it."""
+    """Build the target's archive in `folder` and return the archive's path.
+
+    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Raise
+    CalledProcessError if pip or the compiler fails.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind, target.name)
     with tempfile.TemporaryDirectory() as scratch:
@@ -76,7 +81,7 @@ def build_archive(target: Target, folder: Path, kind: str = "functions") -> Path
 
 
 def archive_name(kind: str, architecture: str) -> str:
-    """Return an archive's name."""
+    """Return the file name of an archive; `kind` is a key of EXTRAS."""
     return f"{kind}-{architecture}.zip"
 
 
@@ -86,7 +91,7 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
     version = ["--python-version", target.python, "--implementation", "cp"]
     subprocess.run([sys.executable, *_PIP, *place, *version, *packages, *PINNED], check=True)
     for folder in [path for pattern in _DROPPED for path in content.glob(pattern)]:
-        # One may have been within another.
+        # Deleting a parent folder has already deleted nested matches.
         if folder.is_dir():
             shutil.rmtree(folder)
     for folder in (content / "botocore" / "data").iterdir():
@@ -95,11 +100,11 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
 
 
 def _compile(target: Target, content: Path) -> None:
-    """Compile the code, which then starts in half the time; only its own version of Python can do
-    it.
+    """Compile the code in `content` in place, which halves the functions' start-up time.
 
-    Nothing is compiled later: Lambda lets a function only read its folder. So the files say that
-    they need no comparison with their sources, whose times an archive does not keep.
+    Without an interpreter of the target's version, print a warning and compile nothing. Compiled
+    files carry an unchecked hash, so that Python never compares them with the sources: an archive
+    does not keep the sources' times. Raise CalledProcessError if compiling fails.
     """
     interpreter = find_interpreter(target.python)
     if interpreter is None:
@@ -115,8 +120,10 @@ def _compile(target: Target, content: Path) -> None:
 
 
 def find_interpreter(version: str) -> str | None:
-    """Find an interpreter that runs: a name on the PATH proves nothing. Those of pyenv count, which
-    shows only the versions that are chosen.
+    """Return the path of a working Python interpreter of a version like `3.13`.
+
+    Search the running interpreter, the PATH and pyenv's versions, and run each candidate as proof.
+    Return None if no candidate works.
     """
     check = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
@@ -140,7 +147,10 @@ def _write_archive(content: Path, archive: Path) -> None:
 
 
 def main() -> int:
-    """Build the targets asked for, all but the emulator's if none is."""
+    """Build all kinds of archives for the targets named on the command line; return 0.
+
+    Without targets, build for x86_64 and arm64. An unknown target exits with a usage error.
+    """
     parser = argparse.ArgumentParser(prog="python -m infra.aws.bundle", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")

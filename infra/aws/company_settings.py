@@ -1,5 +1,6 @@
-"""The settings of accounts with rules of their own: keys, bounds of roles, tags, private subnets,
-domains. Each parser returns a value or raises ValueError with what was expected.
+"""Settings for company accounts: keys, role boundaries, tags, networks, domains.
+
+Each parser of PARSERS returns a value, or raises ValueError with a text of what was expected.
 """
 
 import json
@@ -9,21 +10,25 @@ from typing import Any, Final
 
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# EC2 allows 50 tags: the cluster adds six to an instance's, and a pool up to 40.
+# EC2 allows 50 tags. pool_checks checks the sum with the tags of the cluster and of a pool.
 TAGS_MAX: Final = 20
 # A role's name has at most 64 characters: 64 - len("detcloud-" + 20 + "-checkpoint-gc") = 21.
 PREFIX_CHARACTERS_MAX: Final = 20
-# Those of AWS's services that an instance itself, or what boots it, may call; see docs/aws.md.
+# AWS services that an instance or the boot script may call; see docs/aws.md.
 ENDPOINTS: Final = ("ecr.api", "ecr.dkr", "logs", "ssm", "ssmmessages", "sts")
-# Whose values no message repeats.
+# Settings that messages must not quote.
 SECRETS: Final = frozenset({"originSecret"})
-# An instance reads its tags from its metadata, which allows these characters in keys.
+# An instance reads tags from the metadata service, which allows only these characters in keys.
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}")
 _DOMAIN: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
 
 def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
-    """Return the problems of settings that are right by themselves and wrong together."""
+    """Return a line for each contradiction between individually valid settings.
+
+    `values` maps field names of Settings to parsed values; `account` and `region` are required.
+    Check that ARNs match account and region, and that dependent settings occur together.
+    """
     account, region = values["account"], values["region"]
     found = []
     for name, places in (
@@ -60,6 +65,8 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
 
 
 def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
+    """Return a parser that returns matching texts and raises ValueError(expected) for others."""
+
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(expected)
@@ -86,7 +93,7 @@ def _parse_tags(text: str) -> dict[str, str]:
 def _parse_endpoints(text: str) -> tuple[str, ...]:
     names = _decode_json(text)
     if isinstance(names, list) and "execute-api" in names:
-        # Its private names take those of every HTTP API, and answer 403 for them.
+        # The endpoint's private DNS names capture every HTTP API's address and then answer 403.
         raise ValueError("no execute-api: HTTP APIs have no endpoints, instances need a way out")
     if not isinstance(names, list) or not set(map(str, names)) <= set(ENDPOINTS):
         raise ValueError(f"a list of some of {', '.join(ENDPOINTS)}")
@@ -94,7 +101,7 @@ def _parse_endpoints(text: str) -> tuple[str, ...]:
 
 
 def _parse_secret(text: str) -> str:
-    # Whatever is wrong with it, a message shows nothing of it.
+    # The message must not contain any part of the secret.
     if not re.fullmatch(r"[A-Za-z0-9_-]{32,128}", text):
         raise ValueError("32 to 128 letters, digits, - and _")
     return text
@@ -113,6 +120,7 @@ def _parse_domain(text: str) -> str:
 
 
 def _decode_json(text: str) -> Any:
+    """Return the decoded JSON, or None if the text is not valid JSON."""
     try:
         return json.loads(text)
     except ValueError:

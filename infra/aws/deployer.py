@@ -1,8 +1,9 @@
-"""The minimal permissions for deploying a team's stack, as a policy: what each type of resource in
-a stack needs to be made, looked at, changed and removed, and what `check` and `destroy` ask.
+"""The IAM policy with the minimal permissions for deploying a team's stack.
 
-`infra/aws/deployer_policy.json` is the policy of the team `TEAM`; `detcloud deploy policy aws`
-prints a team's own. `python -m infra.aws.deployer` writes the file again.
+It covers creating, reading, changing and deleting each type of resource in a stack, and the calls
+of `check`, `rollback` and `destroy`. `infra/aws/deployer_policy.json` is the policy of the team
+`TEAM`; `python -m infra.aws.deployer` regenerates the file. `detcloud deploy policy aws` prints a
+team's own policy.
 """
 
 import json
@@ -20,7 +21,7 @@ from provisioner.clouds.provider import CLUSTER_TAG
 POLICY_FILE: Final = Path(__file__).with_name("deployer_policy.json")
 EXAMPLE: Final = Settings("TEAM", "ACCOUNT", "REGION", "pools.yaml", "")
 
-# What types of resources need, as SERVICE: ACTION ACTION.
+# The permissions that each type of resource needs, as SERVICE: ACTION ACTION.
 _API = "apigateway: DELETE GET PATCH POST PUT"
 _RULE = "ec2: DescribeSecurityGroupRules ModifySecurityGroupRules"
 _BUCKET_PART = "s3: ListBucket"
@@ -30,7 +31,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws:apigatewayv2/domainName:DomainName": (_API, "iam: CreateServiceLinkedRole"),
     "aws:apigatewayv2/integration:Integration": (_API,),
     "aws:apigatewayv2/route:Route": (_API,),
-    # Its log of requests is a delivery; the service asks in the caller's name.
+    # The request log is a log delivery, which the service creates with the caller's permissions.
     "aws:apigatewayv2/stage:Stage": (
         _API,
         "logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies "
@@ -86,7 +87,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "ReplaceRouteTableAssociation",
     ),
     "aws:ec2/securityGroup:SecurityGroup": (
-        # A new group lets everything out until its own rule is there; a removed one is waited for.
+        # The provider revokes a new group's default egress rule, and waits for interfaces that
+        # still use a group before deleting the group.
         "ec2: CreateSecurityGroup CreateTags DeleteSecurityGroup DeleteTags "
         "DescribeNetworkInterfaces DescribeSecurityGroups RevokeSecurityGroupEgress",
     ),
@@ -143,7 +145,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "route53: ChangeResourceRecordSets GetChange GetHostedZone ListResourceRecordSets",
     ),
     "aws:s3/bucket:Bucket": (
-        # The provider looks at all that a bucket can have, and a removal empties it first.
+        # The provider reads every feature of a bucket, and deletes the objects before the bucket.
         "s3: CreateBucket DeleteBucket DeleteObject DeleteObjectVersion GetAccelerateConfiguration "
         "GetBucketAcl GetBucketCORS GetBucketLocation GetBucketLogging "
         "GetBucketObjectLockConfiguration GetBucketPolicy GetBucketRequestPayment "
@@ -207,8 +209,7 @@ DESTROY_NEEDS: Final = (
     "lambda: DeleteFunctionConcurrency PutFunctionConcurrency",
     "tag: GetResources",
 )
-# Of AWS's services, the actions that are about nothing that could be named, or that look at what
-# is somebody else's.
+# Actions that accept no resource in a policy, or that read resources of other owners.
 _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
     "ec2: GetEbsDefaultKmsKeyId",
@@ -223,7 +224,7 @@ _ABOUT_NOTHING: Final = (
     "sns: GetSubscriptionAttributes Unsubscribe",
     "tag: GetResources",
 )
-# What has a statement of its own.
+# Actions with their own statements.
 _SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
 _CREATORS: Final = ("Create", "Allocate", "Authorize")
 
@@ -236,22 +237,24 @@ def split_actions(needs: Iterable[str]) -> Iterator[str]:
 
 
 def actions_needed() -> frozenset[str]:
-    """Return all that a deployment, its check, the way back and its end may have to do."""
+    """Return all SERVICE:ACTION that deploy, check, rollback and destroy may call."""
     texts = [text for needs in NEEDS.values() for text in needs]
     return frozenset(split_actions((*texts, *CHECK_NEEDS, *ROLLBACK_NEEDS, *DESTROY_NEEDS)))
 
 
 def check_actions() -> frozenset[str]:
-    """Return what the check of an account asks and nothing else needs."""
+    """Return the SERVICE:ACTION that only the check of an account calls."""
     texts = [text for needs in NEEDS.values() for text in needs]
     others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
     return frozenset(split_actions(CHECK_NEEDS)) - frozenset(others)
 
 
 def deployer_policy(settings: Settings) -> Document:
-    """Return the deployer's policy for the stack of these settings.
+    """Return the deployer's policy for a stack with the settings.
 
-    Its size is below the 10,240 characters that the inline policies of a role may have.
+    Statements about `kms_key`, `hosted_zone`, `web_acl` and `permissions_boundary` are included
+    only if the setting is set. The size stays below IAM's limit of 10,240 characters for the
+    inline policies of a role.
     """
     names = settings.names
     services: dict[str, list[str]] = {}
@@ -277,7 +280,7 @@ def deployer_policy(settings: Settings) -> Document:
         zone = f"arn:aws:route53:::hostedzone/{settings.hosted_zone}"
         statements.append(_statement("Dns", dns, [zone, "arn:aws:route53:::change/*"]))
     if settings.web_acl:
-        # Their ids are AWS's own, so that a name says nothing there.
+        # AWS chooses the ids of distributions, so a policy cannot select distributions by name.
         distributions = [f"arn:aws:cloudfront::{names.account}:distribution/*"]
         statements.append(_statement("Front", front, distributions))
         statements.append(_statement("Acl", firewall, [settings.web_acl]))
@@ -285,7 +288,7 @@ def deployer_policy(settings: Settings) -> Document:
 
 
 def render_policy(settings: Settings) -> str:
-    """Return the policy as the text of a file."""
+    """Return the deployer's policy as indented JSON with a final newline."""
     return json.dumps(deployer_policy(settings), indent=1) + "\n"
 
 
@@ -299,7 +302,10 @@ def _statement(
 
 
 def _places(names: Names) -> Mapping[str, list[str]]:
-    """Return the resources of a team by their service; all have the cluster's name."""
+    """Return the ARN patterns of a team's resources by service.
+
+    Most patterns contain the cluster's name; the ids of APIs and event source mappings cannot.
+    """
     account, region, name = names.account, names.region, names.cluster
     own = f"{region}:{account}"
     buckets = [names.objects, names.checkpoints]
@@ -307,7 +313,7 @@ def _places(names: Names) -> Mapping[str, list[str]]:
     kinds = ("role", "instance-profile")
     roles = [f"arn:aws:iam::{account}:{kind}{names.iam_path}{names.role('')}*" for kind in kinds]
     return {
-        # The ids of APIs are AWS's own, so that a name says nothing there.
+        # AWS chooses the ids of APIs, so a policy cannot select APIs by name.
         "apigateway": [f"{gateway}/{word}" for word in ("apis*", "domainnames*", "tags/*")],
         "budgets": [f"arn:aws:budgets::{account}:budget/{name}-*"],
         "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
@@ -330,8 +336,9 @@ def _places(names: Names) -> Mapping[str, list[str]]:
 
 
 def _network(names: Names, actions: list[str]) -> list[Statement]:
-    """Return the statements on networks and instances: what is new gets the cluster's tag, and
-    nothing without it is touched.
+    """Return statements that allow EC2 `actions` only on resources with the cluster's tag.
+
+    Creating actions except CreateRoute are also allowed if the request sets the tag.
     """
     everything = [names.ec2_arn("*")]
     tag, value = f"aws:RequestTag/{CLUSTER_TAG}", names.cluster
@@ -340,13 +347,17 @@ def _network(names: Names, actions: list[str]) -> list[Statement]:
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": value}}
     return [
         _statement("MakeTagged", creating, everything, {"StringEquals": {tag: value}}),
-        # Something new in something that is there needs both.
+        # Creating a part of an existing resource, for example a subnet, needs both statements.
         _statement("ChangeTagged", actions, everything, owned),
     ]
 
 
 def _roles(settings: Settings) -> list[Statement]:
-    """Return the statements on roles: which services may get them, and their boundaries."""
+    """Return statements that let the deployer pass roles to EC2 and Lambda, and create API roles.
+
+    With `permissions_boundary`, also return denials of changing a role without this boundary, and
+    of removing the boundary.
+    """
     names = settings.names
     role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]
     services = ["ec2.amazonaws.com", "lambda.amazonaws.com"]
@@ -373,7 +384,10 @@ def _roles(settings: Settings) -> list[Statement]:
 
 
 def _key(settings: Settings, actions: list[str]) -> list[Statement]:
-    """Return the statements on a key of one's own: its grants, and its use by the stores."""
+    """Return statements that allow `actions` on `kms_key`, and using the key for stored data.
+
+    The stored data are the rows of the table and the objects of the buckets.
+    """
     key = [settings.kms_key]
     return [
         _statement("KeyGrants", actions, key),
@@ -382,7 +396,7 @@ def _key(settings: Settings, actions: list[str]) -> list[Statement]:
 
 
 def main() -> int:
-    """Write the policy of the team TEAM again."""
+    """Write the policy of the example team TEAM to POLICY_FILE, and return 0."""
     POLICY_FILE.write_text(render_policy(EXAMPLE), encoding="utf-8")
     return 0
 

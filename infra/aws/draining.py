@@ -1,9 +1,12 @@
-"""The end of a cluster's instances before its stack is removed: what launches is stopped first,
-so that nothing starts again, and what was made at run time goes with them.
+"""Terminates a cluster's instances before the stack is removed.
+
+The tick is stopped first, so that nothing launches again. Launch templates, which the cluster
+created at run time, are deleted too.
 """
 
 import botocore.exceptions as sdk
 
+from detcloud.shared.plurals import count_text
 from infra.aws.account_facts import Clients
 from infra.aws.functions import SIZES
 from infra.aws.instance_ends import (
@@ -24,24 +27,31 @@ _MISSING = frozenset({"ResourceNotFoundException"})
 def drain(
     names: Names, clients: Clients, progress: Progress, clock: Clock | None = None
 ) -> DrainReport:
-    """End the cluster's instances and delete its launch templates; its tick is stopped, and stays
-    so. It can be repeated.
+    """Stop the tick for good, and remove the cluster's instances and launch templates.
+
+    Wait until no instance is left and no running tick can still launch one. The report counts the
+    terminated instances and deleted templates. A repeated call finds less to do.
 
     Raises:
-        DrainFailed: the table is protected still, or instances do not end.
+        DrainFailed: the table is still protected (nothing was changed), or instances did not end
+            within END_SECONDS_MAX.
+        ClientError, BotoCoreError: AWS refused a call or could not be reached.
     """
     clock = clock or Clock()
     _refuse_protected(names, clients)
     quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
     instances = end_until_quiet(names, clients, progress, clock, quiet_at)
     templates = delete_templates(names, clients)
-    progress(f"{instances} instances ended, {templates} launch templates deleted")
+    ended = count_text(instances, "instance")
+    progress(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
     return DrainReport(instances, templates)
 
 
 def find_leftovers(names: Names, clients: Clients) -> list[str]:
-    """Return what AWS still lists with the cluster's tag, except instances that have ended: it
-    shows them for an hour.
+    """Return the sorted ARNs of all resources that AWS lists with the cluster's tag.
+
+    Terminated instances are left out, because AWS lists them for another hour. Raise the SDK's
+    errors if AWS refuses a call.
     """
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")
     asked = [{"Key": CLUSTER_TAG, "Values": [names.cluster]}]
@@ -57,6 +67,7 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
 
 
 def _refuse_protected(names: Names, clients: Clients) -> None:
+    """Raise DrainFailed if the table is protected from deletion. Ignore a missing table."""
     try:
         table = clients("dynamodb").describe_table(TableName=names.cluster)["Table"]
     except sdk.ClientError as error:
@@ -70,7 +81,11 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 
 
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
-    """Prevent further ticks; return for how many seconds a running one may still launch."""
+    """Set the tick's reserved concurrency to 0, so that no tick starts any more.
+
+    Return for how many seconds a running tick may still launch instances that then become
+    visible; 0.0 if the function does not exist.
+    """
     tick = names.part("tick")
     try:
         clients("lambda").put_function_concurrency(

@@ -1,4 +1,4 @@
-"""The events that invoke the functions: the table's stream, each minute, and EC2's warnings."""
+"""The events that invoke the functions: table changes, a timer each minute, and EC2's warnings."""
 
 import json
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ WARNINGS = (
     "EC2 Instance Rebalance Recommendation",
     "Capacity Block Reservation Expiration Warning",
 )
-# New messages of actors, and no other writes.
+# A pattern for new rows in mailboxes of actors.
 MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
-# Jobs that ask for slots, instances that are taken away, and searches that wait for their model:
-# the tick acts on them at once.
+# A pattern for new rows that the tick should act on at once: jobs that request slots, interruption
+# notices, and searches that wait for a suggestion.
 INTENTS = {
     "eventName": ["INSERT"],
     "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices", "suggestions"]}}},
@@ -32,12 +32,16 @@ INTENTS = {
 def connect_events(
     scope: Scope, functions: Mapping[str, Any], roles: Roles, table: Any, dead_letters: Any
 ) -> None:
-    """Connect the functions, which are given by their aliases, with the events that invoke them."""
+    """Create the event sources, rules and retry limits that invoke the functions.
+
+    `functions` maps names to aliases, which are invoked. Failed stream records of `advance` and
+    failed warnings go to the queue `dead_letters`.
+    """
     _connect_mail(scope, functions["advance"], roles, table, dead_letters)
     _connect_intents(scope, functions["tick"], roles, table)
     _connect_minute(scope, functions["tick"])
     _connect_warnings(scope, functions["spot_notice"], roles, dead_letters)
-    # The tick asks again each minute, so that neither failures nor refusals need be repeated.
+    # The tick invokes the functions again within a minute, so Lambda need not retry.
     for name in INVOKED_BY_TICK:
         _limit_repeats(scope, name, functions[name], 0, 60)
 
@@ -57,7 +61,7 @@ def _connect_mail(scope: Scope, advance: Any, roles: Roles, table: Any, dead_let
         function_response_types=["ReportBatchItemFailures"],
         destination_config={"on_failure": {"destination_arn": dead_letters.arn}},
         tags=scope.tags(),
-        # AWS looks whether the role may read the stream.
+        # Lambda checks at creation that the role may read the stream.
         opts=scope.options([roles.granted["advance"]]),
     )
 
@@ -71,7 +75,7 @@ def _connect_intents(scope: Scope, tick: Any, roles: Roles, table: Any) -> None:
         filter_criteria={"filters": [{"pattern": json.dumps(INTENTS)}]},
         batch_size=100,
         maximum_batching_window_in_seconds=GATHER_SECONDS,
-        # The next minute does whatever was not done.
+        # The next minute's tick does the rest.
         maximum_retry_attempts=2,
         maximum_record_age_in_seconds=HOUR,
         function_response_types=["ReportBatchItemFailures"],
@@ -100,7 +104,7 @@ def _connect_warnings(scope: Scope, spot_notice: Any, roles: Roles, dead_letters
         tags=scope.tags(),
         opts=scope.options(),
     )
-    # Two minutes after the warning the instance is gone, and its lease tells.
+    # Two minutes after the warning the instance is gone, and the expired lease shows that.
     _make_target(scope, "warnings", rule, spot_notice, seconds_max=120)
     _limit_repeats(scope, "spot_notice", spot_notice, 2, 120, dead_letters, roles)
 
@@ -126,7 +130,11 @@ def _limit_repeats(
     dead_letters: Any = None,
     roles: Roles | None = None,
 ) -> None:
-    """Limit how often an asynchronous invocation is repeated where it failed."""
+    """Limit how often and for how long Lambda retries a function's failed asynchronous invocations.
+
+    `function` is an alias. With `dead_letters`, events that failed for good go to that queue. With
+    `roles`, the limit is created after the policy of the function's role.
+    """
     to = {"on_failure": {"destination": dead_letters.arn}} if dead_letters is not None else None
     aws.lambda_.FunctionEventInvokeConfig(
         name,

@@ -1,8 +1,9 @@
-"""Checks of the file systems that pools mount: whether their instances can reach them.
+"""Checks whether a pool's instances can reach the mounted file systems. Pure.
 
-Sources: EFS user guide, "Managing mount targets" (all are in one VPC, one in each zone, and its
-name is resolved in that VPC, to the target of the zone) and "Using VPC security groups"; FSx for
-Lustre user guide, "File system access control with Amazon VPC" (ports 988 and 1018 to 1023).
+Sources: EFS user guide, "Managing mount targets" (all mount targets are in one VPC, one in each
+zone; the file system's name resolves only in that VPC, to the target in the caller's zone) and
+"Using VPC security groups"; FSx for Lustre user guide, "File system access control with Amazon
+VPC" (ports 988 and 1018 to 1023).
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,11 @@ _PROTOCOLS = frozenset({"-1", "tcp", "6"})
 def find_file_system_problems(
     settings: Settings, cluster: ClusterConfig, facts: PoolFacts
 ) -> Iterator[Finding]:
-    """Yield a finding for each file system of each pool."""
+    """Yield a finding for each file system of each pool on AWS.
+
+    The finding is a warning if the file system or the network is Unknown, and an error if the
+    file system does not exist. Otherwise, instances can reach it, or the first obstacle is named.
+    """
     for name, provider in aws_pools(cluster):
         for wanted in provider.file_systems:
             subject = f"pool {name}, {wanted.id}"
@@ -44,7 +49,7 @@ def find_file_system_problems(
 
 
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
-    """Return the zones in which the pool's instances may be."""
+    """Return the zones of the pool's offerings, or all zones if an offering has no zone."""
     named = [offering_config.zone for offering_config in offerings_of(provider)]
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
 
@@ -57,7 +62,11 @@ def _check_reachability(
     network: NetworkFacts,
     zones: tuple[str, ...],
 ) -> Finding:
-    """Return the first obstacle to reaching the file system, or a finding that there is none."""
+    """Return a finding about the first obstacle to mounting the file system, or a fine finding.
+
+    Check the mount name, then VPC and zones, then the ports of the file system's security groups.
+    `zones` are the zones in which the pool's instances may be.
+    """
     if wanted.mount_name != found.mount_name:
         text = f"its mount name is {found.mount_name}, and mount_name says {wanted.mount_name}"
         return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")
@@ -91,14 +100,14 @@ def _place_problem(
     )
     vpcs = sorted({interface.vpc for interface in found.interfaces})
     if not vpcs:
-        # The stack's subnets are there after a first deployment.
+        # A mount target needs a subnet of the stack, which the first deployment creates.
         level = Level.ERROR if network.vpc else Level.WARNING
         text = f"it has no mount target, so instances in {', '.join(zones)} cannot mount it"
         return Finding(level, subject, text, f"{make}, once the stack is deployed")
     if network.vpc not in vpcs:
         own = network.vpc or "a VPC of their own that the stack will make"
         text = f"it is in {', '.join(vpcs)}, and instances are in {own}"
-        # Lustre is reached over a peering of VPCs, which is not the stack's to know of.
+        # Lustre can be reached over a VPC peering that the stack does not know.
         is_peered = wanted.type != "efs" and settings.network is not None
         remedy = "name subnets and the security group of its VPC in detcloud:network"
         return Finding(Level.WARNING if is_peered else Level.ERROR, subject, text, remedy)
@@ -114,7 +123,11 @@ def _place_problem(
 def _closed_ports(
     wanted: FileSystem, interface: Interface, network: NetworkFacts
 ) -> list[tuple[int, int]]:
-    """Return the ranges of ports that no rule of the interface's groups opens to all instances."""
+    """Return the required port ranges that no rule of the interface's groups opens.
+
+    A rule counts if it allows the instances' security group, a prefix list, or address blocks
+    that include all subnets of the instances.
+    """
     rules = [rule for name in interface.groups for rule in network.rules.get(name, ())]
     open_to_us = [
         rule
@@ -130,7 +143,10 @@ def _closed_ports(
 
 
 def _covers(blocks: tuple[str, ...], network: NetworkFacts) -> bool:
-    """Whether all addresses of the instances' subnets are in one of the blocks each."""
+    """Return whether each subnet of the instances lies within a block.
+
+    Return False if the network has no subnets yet.
+    """
     given = [IPv4Network(block) for block in blocks]
     return bool(network.blocks) and all(
         any(IPv4Network(own).subnet_of(item) for item in given) for own in network.blocks

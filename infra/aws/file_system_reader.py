@@ -1,4 +1,4 @@
-"""The facts of the file systems that pools mount, and of the network of their instances."""
+"""Reads the file systems that pools mount, and the network of the pools' instances, from AWS."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,10 @@ _ALL_PORTS = (0, 65_535)
 
 
 def read_file_system(clients: Clients, wanted: FileSystem) -> FileSystemFacts | None:
-    """Read a file system and where it is reached; None where the region has none of that id."""
+    """Return the mount name and network interfaces of a file system.
+
+    Return None if the region has no file system with this id. Raise the SDK's other errors.
+    """
     try:
         if wanted.type == "efs":
             pages = clients("efs").get_paginator("describe_mount_targets")
@@ -41,8 +44,11 @@ def read_file_system(clients: Clients, wanted: FileSystem) -> FileSystemFacts | 
 def read_network(
     settings: Settings, clients: Clients, file_systems: Iterable[object]
 ) -> NetworkFacts:
-    """Read the network of instances, which the stack may still have to make, and the rules of the
-    groups that the file systems have.
+    """Return the network of instances, and the rules of the file systems' security groups.
+
+    Without the setting `network`, look for the stack's own group and subnets. VPC and group are
+    empty and blocks () if the stack has not created them yet. Ignore `file_systems` that are not
+    FileSystemFacts. Raise the SDK's errors.
     """
     ec2, names = clients("ec2"), settings.names
     if settings.network is not None:

@@ -1,4 +1,7 @@
-"""CloudFront in front of the API, with a company's web ACL, which no HTTP API itself can have."""
+"""A CloudFront distribution with a company's web ACL in front of the API.
+
+AWS does not support web ACLs on HTTP APIs themselves.
+"""
 
 from typing import Any
 
@@ -7,18 +10,21 @@ import pulumi_aws as aws
 from infra.aws.scope import Scope
 
 ORIGIN_HEADER = "x-detcloud-origin"
-# AWS's own policies, CachingDisabled and AllViewerExceptHostHeader: nothing is kept, and all that a
-# caller says goes on but the name of the host, which a gateway knows only its own of.
+# AWS's managed policies CachingDisabled and AllViewerExceptHostHeader. The caller's Host header is
+# not forwarded, because the gateway accepts no other host name than the API's endpoint.
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
 ALL_BUT_HOST = "b689b0a8-53d0-40ab-baf2-68738e2966ac"
 METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
-# Errors are kept for 10 s unless it is said of each, whatever the origin and the cache policy say,
-# under their path alone: another caller would get them, with another token or query.
+# By default, CloudFront caches errors for 10 s by path alone, despite CachingDisabled: a
+# caller with another token or query would get the cached error.
 KEPT_ERRORS = (400, 403, 404, 405, 414, 416, 500, 501, 502, 503, 504)
 
 
 def make_front(scope: Scope, api: Any) -> Any:
-    """Make the distribution whose address people and agents call."""
+    """Create and return the CloudFront distribution that forwards all requests to the API.
+
+    With the setting `origin_secret`, requests to the API carry the secret in ORIGIN_HEADER.
+    """
     settings = scope.settings
     host = api.id.apply(lambda id: f"{id}.execute-api.{settings.region}.amazonaws.com")
     secret = settings.origin_secret

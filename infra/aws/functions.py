@@ -1,7 +1,7 @@
-"""The functions, the log group of each, and the alias that it is called by.
+"""The functions, the log groups, and the aliases through which functions are invoked.
 
-Each deployment publishes a version of every function, all with one description, by which those of a
-deployment are found again; see rollback.py.
+Each deployment publishes a version of every function. All versions of a deployment have the same
+description, by which rollback.py finds them.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ RUNTIME = "python3.13"
 
 @dataclass(frozen=True)
 class Size:
-    """The time and memory of a function, which gets processor in proportion to its memory."""
+    """The limits of a function. Lambda assigns processor time in proportion to memory."""
 
     seconds_max: int
     memory_mb: int
 
 
 SIZES = {
-    # A gateway waits 30 s for an answer, and a person for the first one.
+    # The gateway waits 30 s for an answer; more memory shortens the first, cold start.
     "api": Size(30, 1024),
     "advance": Size(60, 512),
     "tick": Size(60, 512),
     "spot_notice": Size(30, 256),
     "checkpoint_gc": Size(900, 512),
-    # A model of a thousand trials takes seconds of a whole processor.
+    # A whole processor, because a model of a thousand trials computes for seconds.
     "suggest": Size(300, 1769),
 }
 
@@ -49,10 +49,10 @@ def make_functions(
     extra: Mapping[str, Mapping[str, Any]],
     deployment: str,
 ) -> Mapping[str, Any]:
-    """Make the functions; returns them by name.
+    """Create all functions and log groups, and return the functions by name.
 
-    All functions have the variables `environment`, single ones also those of `extra`. `deployment`
-    describes the versions.
+    Every function gets the environment variables `environment`. A function named in `extra` also
+    gets these variables. `deployment` becomes the description of the published versions.
     """
     archive = pulumi.FileArchive(scope.settings.archive)
     archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
@@ -70,8 +70,9 @@ def make_functions(
 
 
 def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Make the alias of each function, at the version that was just published; returns them by the
-    functions' names.
+    """Create or move the alias LIVE of each function to the version of this deployment.
+
+    Return the aliases by the functions' names.
     """
     return {
         name: aws.lambda_.Alias(
@@ -87,20 +88,26 @@ def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def describe_deployment(settings: Settings, cluster_config: str) -> str:
-    """Return the description of a deployment's versions: the software's version, and a digest of
-    everything that distinguishes deployments.
+    """Return the description of a deployment's versions: software version and a short digest.
+
+    The digest covers the text `cluster_config`, the content of both archives and all settings
+    except file paths and the secret. Raise OSError if an archive cannot be read.
     """
     digest = hashlib.sha256(cluster_config.encode())
     for archive in (settings.archive, settings.suggest_archive):
         digest.update(hashlib.sha256(Path(archive).read_bytes()).digest())
-    # Where the archives lie is nobody's business.
+    # The paths of files do not distinguish deployments.
     said = replace(settings, archive="", suggest_archive="", cluster_config="")
     digest.update(repr(said).encode())
     return f"detcloud {__version__} {digest.hexdigest()[:12]}"
 
 
 def make_permission(scope: Scope, name: str, alias: Any, service: str, source: Any) -> Any:
-    """Make the permission for `source`, a resource of `service`, to call the function's alias."""
+    """Create and return the permission for a service's resource to invoke the function's alias.
+
+    `name` is the permission's name in Pulumi, `service` a host name such as
+    `events.amazonaws.com`, and `source` the resource's ARN.
+    """
     return aws.lambda_.Permission(
         name,
         function=alias.function_name,
@@ -113,12 +120,12 @@ def make_permission(scope: Scope, name: str, alias: Any, service: str, source: A
 
 
 def _concurrency(settings: Settings, name: str) -> int | None:
-    """Return how many of a function may run concurrently; -1 or None: as many as are called."""
+    """Return the reserved concurrency of a function; -1 or None reserves nothing."""
     if name == "api":
         return settings.api_concurrency
     if name == "tick":
         return settings.tick_concurrency
-    # Two collectors, or two suggesters, would do the same work.
+    # A second concurrent run would do the same work.
     return min(1, settings.tick_concurrency) if name in INVOKED_BY_TICK else None
 
 
@@ -139,7 +146,7 @@ def _make_function(
         tags=scope.tags(),
         opts=scope.options(),
     )
-    # Lambda would make the group itself, and keep what is in it for ever.
+    # Without an existing group, Lambda would create a group that keeps logs for ever.
     after = [group, roles.granted[name]]
     return aws.lambda_.Function(
         name,

@@ -1,4 +1,7 @@
-"""The HTTP API gateway: every request goes to one function, which authorizes it."""
+"""The HTTP API gateway, which forwards every request to the API's function.
+
+The gateway authorizes nothing; the function does.
+"""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ import pulumi_aws as aws
 from infra.aws.functions import make_permission
 from infra.aws.scope import Scope
 
-# The path is logged without its query, which may hold a signature, and without headers and tokens.
+# The log leaves out queries, which may contain signatures, and headers, which contain tokens.
 LOGGED = {
     "time": "$context.requestTime",
     "request": "$context.requestId",
@@ -24,7 +27,10 @@ LOGGED = {
 
 
 def make_api(scope: Scope) -> Any:
-    """Make the API, whose address is known before there is a function behind it."""
+    """Create and return the HTTP API, without routes.
+
+    Functions need its address, so it is created before them; `route_requests` adds the routes.
+    """
     return aws.apigatewayv2.Api(
         "api",
         name=scope.names.cluster,
@@ -35,8 +41,10 @@ def make_api(scope: Scope) -> Any:
 
 
 def api_url(scope: Scope, api: Any, front: Any = None) -> Any:
-    """Return the address of the API: of what stands in front of it, of the settings' domain, or the
-    one that AWS gives it.
+    """Return the URL of the API.
+
+    Return the URL of the CloudFront distribution `front` if given. Otherwise return the URL of the
+    setting `domain`, or without this setting the endpoint that AWS assigned.
     """
     if front is not None:
         return front.domain_name.apply(lambda name: f"https://{name}")
@@ -44,13 +52,17 @@ def api_url(scope: Scope, api: Any, front: Any = None) -> Any:
     return f"https://{domain}" if domain else api.api_endpoint
 
 
-# Syncs have a route for the sake of its own throttle: it leads where all others lead.
+# A separate route allows a separate throttle for syncs.
 SYNC_ROUTE = "POST /api/v1/agents/{agent}/sync"
 SYNC_SOURCE = "POST/api/v1/agents/*/sync"
 
 
 def route_requests(scope: Scope, api: Any, function: Any) -> Any:
-    """Route all requests of the API to the function, given by its alias; return its stage."""
+    """Route all requests of the API to the function, and return the API's stage.
+
+    `function` is the function's alias. Also create the permissions to invoke it, the throttles and
+    the access log.
+    """
     integration = aws.apigatewayv2.Integration(
         "api",
         api_id=api.id,
@@ -77,7 +89,7 @@ def route_requests(scope: Scope, api: Any, function: Any) -> Any:
 def _make_stage(scope: Scope, api: Any, routes: Sequence[Any]) -> Any:
     group = aws.cloudwatch.LogGroup(
         "access",
-        # Groups of this prefix share one permission, whose length is limited.
+        # All log groups with this prefix share a resource policy; AWS limits the policies' size.
         name=f"/aws/vendedlogs/{scope.names.part('access')}",
         retention_in_days=scope.settings.log_days,
         kms_key_id=scope.settings.kms_key or None,
@@ -107,9 +119,10 @@ def _make_stage(scope: Scope, api: Any, routes: Sequence[Any]) -> Any:
 
 
 def make_domain(scope: Scope, api: Any, stage: Any) -> Any:
-    """Make the settings' domain the API's, and return the name that its DNS record points to.
+    """Map the setting `domain` to the API, and return the target of the domain's DNS record.
 
-    The address that AWS gave the API goes on: instances that run know no other.
+    With the setting `hosted_zone`, also create the DNS record. The API's original endpoint keeps
+    working, because running instances know only that address.
     """
     settings = scope.settings
     domain = aws.apigatewayv2.DomainName(

@@ -1,5 +1,6 @@
-"""The end of what a cluster made by itself on AWS, whose launcher is stopped: instances and launch
-templates.
+"""Termination of a cluster's instances and deletion of launch templates on AWS.
+
+The cluster's tick must be stopped already, or launches would continue.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from infra.drain_clock import Clock
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# EC2 may show an instance later than it answers with its id.
+# EC2 may list an instance only some seconds after the launch returned the id.
 VISIBLE_SECONDS = 15
 LOOK_SECONDS = 5
 END_SECONDS_MAX = 900
@@ -23,8 +24,13 @@ LIVE = ("pending", "running", "stopping", "stopped", _ENDING)
 def end_own_parts(
     names: Names, clients: Clients, progress: Progress, clock: Clock | None = None
 ) -> DrainReport:
-    """End the instances of a cluster whose tick, in another cloud, is stopped, and delete its
-    launch templates. Raises DrainFailed.
+    """Terminate the instances and delete the launch templates of a cluster in another cloud.
+
+    The cluster's tick in that cloud must be stopped. Report progress about terminated instances.
+
+    Raises:
+        DrainFailed: instances did not end within END_SECONDS_MAX.
+        ClientError, BotoCoreError: AWS refused a call or could not be reached.
     """
     clock = clock or Clock()
     quiet_at = clock.seconds() + VISIBLE_SECONDS
@@ -35,9 +41,11 @@ def end_own_parts(
 def end_until_quiet(
     names: Names, clients: Clients, progress: Progress, clock: Clock, quiet_at: float
 ) -> int:
-    """Terminate all instances, including those of launches that end before `quiet_at`.
+    """Terminate the cluster's instances until all have ended, and at least until `quiet_at`.
 
-    Returns their number. Raises DrainFailed.
+    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Return
+    the number of terminated instances. Raise DrainFailed after END_SECONDS_MAX, and the SDK's
+    errors.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX
@@ -61,7 +69,7 @@ def end_until_quiet(
 
 
 def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
-    """Return the cluster's instances that have not ended, as EC2 describes them."""
+    """Return EC2's descriptions of the cluster's instances in the states of LIVE."""
     filters = [
         {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]},
         {"Name": "instance-state-name", "Values": list(LIVE)},
@@ -76,7 +84,10 @@ def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
 
 
 def delete_templates(names: Names, clients: Clients) -> int:
-    """Delete the cluster's launch templates; return how many."""
+    """Delete the cluster's launch templates, and return the number of deleted templates.
+
+    A template that was deleted meanwhile is not counted. Raise the SDK's other errors.
+    """
     return sum(_delete_template(clients, template) for template in list_templates(names, clients))
 
 
@@ -92,6 +103,7 @@ def list_templates(names: Names, clients: Clients) -> list[str]:
 
 
 def _delete_template(clients: Clients, template: str) -> bool:
+    """Delete a launch template by id; return False if the template no longer exists."""
     try:
         clients("ec2").delete_launch_template(LaunchTemplateId=template)
     except sdk.ClientError as error:
@@ -102,5 +114,5 @@ def _delete_template(clients: Clients, template: str) -> bool:
 
 
 def error_code(error: sdk.ClientError) -> str:
-    """Return AWS's code of an error, "" where it has none."""
+    """Return AWS's code of an error, or "" if the error has no code."""
     return str(error.response.get("Error", {}).get("Code", ""))

@@ -1,4 +1,4 @@
-"""Limits of IAM and Lambda that long settings exceed, checked before anything is created.
+"""Checks that long settings fit the limits of IAM and Lambda, before anything is created. Pure.
 
 Sources: IAM user guide, "IAM and AWS STS quotas" (the inline policies of a role: 10,240 characters
 without white space); Lambda developer guide, "Lambda quotas" (environment variables: 4 KB).
@@ -15,15 +15,15 @@ from infra.remote_settings import describe_remote_accounts
 
 POLICY_CHARACTERS_MAX: Final = 10_240
 ENVIRONMENT_BYTES_MAX: Final = 4_096
-# What else is in the environment of the API and of the tick at most, and what of a policy is added
-# for logs, traces and a key.
+# Upper bounds for the other environment variables of the API and of the tick, and for a policy's
+# statements about logs, traces and a key.
 API_BYTES: Final = 1_900
 TICK_BYTES: Final = 2_500
 ADDED_CHARACTERS: Final = 900
 
 
 def find_limit_problems(settings: Settings) -> list[str]:
-    """Return the settings that are too long together, a line each."""
+    """Return a line for each group of settings that exceeds a limit; [] if all fit."""
     return [*_policy_problems(settings), *_environment_problems(settings)]
 
 
@@ -50,7 +50,7 @@ def _environment_problems(settings: Settings) -> Iterator[str]:
     grants = {"repositories": settings.image_repositories, "pool_roles": settings.task_roles}
     remotes = len(describe_remote_accounts(settings.remote_accounts).encode())
     more = " and detcloud:otherClouds" if remotes else ""
-    # The ARNs of four roles, and of the profile of instances.
+    # The API's environment has the ARNs of four roles, the tick's that of the instance profile.
     sizes = (
         (f"imageRepositories and detcloud:taskRoles{more}", grants, API_BYTES + 4 * place),
         (f"tags{more}", settings.tags, TICK_BYTES + place),

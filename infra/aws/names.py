@@ -1,47 +1,57 @@
-"""The names of a team's stack: all begin with the cluster's name, so that two teams share nothing,
-also where names are an account's or the world's.
+"""The names of the resources in a team's stack.
+
+All names contain the cluster's name, so that the stacks of two teams in one account never collide.
 """
 
 from dataclasses import dataclass
 
 FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
-# Functions that the tick invokes when there is something for them to do.
+# Functions that the tick invokes on demand.
 INVOKED_BY_TICK = ("checkpoint_gc", "suggest")
-# The alias of each function that everybody calls it by; `detcloud deploy rollback` moves it.
+# The alias through which each function is invoked; `detcloud deploy rollback` moves the alias.
 LIVE = "live"
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names and ARNs of a team, which are known before there is anything that has them."""
+    """Names and ARNs of a team's resources, known before the resources exist."""
 
     team: str
     account: str
+    """The account's id of 12 digits."""
     region: str
     iam_path: str = "/"
+    """The path of roles and of the instance profile."""
     iam_prefix: str = ""
+    """The start of the names of roles and of the instance profile."""
 
     @property
     def cluster(self) -> str:
-        """The cluster's id, which is also the value of the tag on all of its resources."""
+        """The cluster's id, which is also the value of the tag on all the cluster's resources."""
         return f"detcloud-{self.team}"
 
     @property
     def objects(self) -> str:
-        """The bucket of model code, logs and journals. A bucket's name is the world's."""
+        """The name of the bucket of model code, logs and journals; includes the account's id.
+
+        Names of buckets must be unique worldwide.
+        """
         return f"{self.cluster}-objects-{self.account}"
 
     @property
     def checkpoints(self) -> str:
-        """The bucket of checkpoints."""
+        """The name of the bucket of checkpoints."""
         return f"{self.cluster}-checkpoints-{self.account}"
 
     def part(self, name: str) -> str:
-        """Return the name of a part: a function, a role, a queue."""
+        """Return the name of a function, queue or other part: cluster, hyphen, name.
+
+        Underscores of `name` become hyphens.
+        """
         return f"{self.cluster}-{name.replace('_', '-')}"
 
     def log_group(self, function: str) -> str:
-        """Return the log group of a function."""
+        """Return the name of a function's log group."""
         return f"/aws/lambda/{self.part(function)}"
 
     @property
@@ -60,7 +70,7 @@ class Names:
         return self._regional_arn("lambda", f"function:{self.part(function)}")
 
     def live_function(self, function: str) -> str:
-        """Return what a function is invoked by: its name and the alias."""
+        """Return the name for invoking a function: `NAME:ALIAS` with the alias LIVE."""
         return f"{self.part(function)}:{LIVE}"
 
     def live_function_arn(self, function: str) -> str:
@@ -70,11 +80,14 @@ class Names:
         return self.any_log_group_arn(self.log_group(function))
 
     def any_log_group_arn(self, group: str) -> str:
-        """Return the ARN of a log group, the stack's or another one of its account."""
+        """Return the ARN of the log group `group` in the stack's account and region."""
         return self._regional_arn("logs", f"log-group:{group}")
 
     def role(self, name: str) -> str:
-        """Return the name of a role or an instance profile."""
+        """Return the name of a role or instance profile: IAM prefix, cluster, hyphen, name.
+
+        Underscores of `name` become hyphens.
+        """
         return f"{self.iam_prefix}{self.part(name)}"
 
     def role_arn(self, name: str) -> str:
@@ -82,16 +95,16 @@ class Names:
 
     @property
     def instance_profile_arn(self) -> str:
-        """The profile of instances, with the role `instance`."""
+        """The ARN of the profile of instances, which contains the role `instance`."""
         name = f"{self.iam_path}{self.role('instance')}"
         return f"arn:aws:iam::{self.account}:instance-profile{name}"
 
     def ec2_arn(self, resource: str) -> str:
-        """Return the ARN of a `resource` like `subnet/subnet-1`."""
+        """Return the ARN of an EC2 resource of this account; `resource` is like `subnet/*`."""
         return self._regional_arn("ec2", resource)
 
     def shared_ec2_arn(self, resource: str) -> str:
-        """Return the ARN of a `resource` that another account may own and share with this one."""
+        """Return the ARN pattern of an EC2 resource that any account may own and share."""
         return f"arn:aws:ec2:{self.region}:*:{resource}"
 
     def _regional_arn(self, service: str, resource: str) -> str:
@@ -99,5 +112,5 @@ class Names:
 
 
 def bucket_arn(bucket: str) -> str:
-    """Return the ARN of a bucket, or of objects in it: `bucket/prefix*`."""
+    """Return the ARN of a bucket, or with `bucket` like `NAME/PREFIX*` of objects in a bucket."""
     return f"arn:aws:s3:::{bucket}"

@@ -1,6 +1,7 @@
-"""The network of instances: public subnets, so that there is no gateway to pay for while nothing
-runs, and a security group that lets nobody from outside open a connection. With private subnets
-instances have no public address, and go out through one gateway that translates theirs.
+"""The network of instances: subnets and a security group without connections from outside.
+
+By default, subnets are public, because a NAT gateway would cost money while nothing runs. With the
+setting `private_subnets`, instances have no public address and connect through a NAT gateway.
 """
 
 import ipaddress
@@ -18,8 +19,11 @@ ANYWHERE = "0.0.0.0/0"
 
 
 def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
-    """Make the network, and return DETCLOUD_NETWORK: the subnets, the security group and the
-    profile of instances.
+    """Create the network, and return the JSON of the tick's variable DETCLOUD_NETWORK.
+
+    With the setting `network`, use its subnets and security group instead. The JSON contains the
+    subnets by zone, the security group, the instance profile's ARN, the placement groups by zone
+    and the defaults of instances.
     """
     network = scope.settings.network
     if network is not None:
@@ -38,7 +42,7 @@ def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
 
 
 def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]:
-    """Make a cluster placement group for each zone, which costs nothing, and return their names."""
+    """Create a cluster placement group, free of charge, in each zone; return the names by zone."""
     groups = {
         zone: aws.ec2.PlacementGroup(
             f"gangs-{zone}",
@@ -53,7 +57,10 @@ def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]
 
 
 def _instance_defaults(scope: Scope) -> dict[str, Any]:
-    """Return the remaining settings of every instance, without those that are not set."""
+    """Return the set values among the settings that apply to every instance.
+
+    The keys are `public_ip` (only False), `session_manager` (only True), `kms_key` and `tags`.
+    """
     settings = scope.settings
     return {
         **({"public_ip": False} if settings.private_subnets else {}),
@@ -64,6 +71,7 @@ def _instance_defaults(scope: Scope) -> dict[str, Any]:
 
 
 def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
+    """Create the VPC with everything in it; return (subnet ids by zone, security group id)."""
     vpc = aws.ec2.Vpc(
         "network",
         cidr_block=str(CIDR),
@@ -78,7 +86,7 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     )
     is_public = not settings.private_subnets
     way_out = {"gateway_id": gateway.id} if is_public else {}
-    # By its letter, so that a zone that is added or left out moves no other subnet.
+    # A subnet's block depends on the zone's letter, so adding or removing zones moves no subnet.
     places = {zone: blocks[ord(zone[-1]) - ord("a")] for zone in settings.zones}
     if not is_public:
         way_out = {"nat_gateway_id": _make_nat_gateway(scope, vpc, gateway, blocks[-1]).id}
@@ -113,7 +121,11 @@ def _make_subnet(
 
 
 def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> Any:
-    """Make the way out of private subnets, in a public one of the first zone."""
+    """Create and return a NAT gateway in a new public subnet, with an address and routes.
+
+    The public subnet gets the addresses `block` and lies in the settings' first zone. `gateway` is
+    the VPC's internet gateway.
+    """
     routes = _make_routes(scope, vpc, "public-routes", {"gateway_id": gateway.id})
     zone = scope.settings.zones[0]
     subnet = _make_subnet(scope, vpc, "way-out", zone, block, routes, is_public=True)
@@ -142,7 +154,7 @@ def _make_routes(scope: Scope, vpc: Any, name: str, way_out: dict[str, Any]) -> 
 
 
 def _make_s3_endpoint(scope: Scope, vpc: Any, routes: Any) -> None:
-    # Checkpoints go through this endpoint, which is free.
+    # Traffic of checkpoints through this endpoint is free.
     aws.ec2.VpcEndpoint(
         "s3",
         vpc_id=vpc.id,
@@ -155,14 +167,18 @@ def _make_s3_endpoint(scope: Scope, vpc: Any, routes: Any) -> None:
 
 
 def _make_endpoint(scope: Scope, vpc: Any, service: str, subnets: list[Any], group: Any) -> None:
-    """Make a service's own addresses in the subnets, which instances find by its usual name."""
+    """Create an interface endpoint of an AWS service in the subnets.
+
+    The service's usual host name resolves to the endpoint. `service` is like `ecr.api`, and
+    `group` is the instances' security group.
+    """
     aws.ec2.VpcEndpoint(
         service,
         vpc_id=vpc.id,
         vpc_endpoint_type="Interface",
         service_name=f"com.amazonaws.{scope.settings.region}.{service}",
         subnet_ids=subnets,
-        # Instances, which are in it too, may open any connection within it.
+        # The instances are members of this group, which allows all connections among members.
         security_group_ids=[group.id],
         private_dns_enabled=True,
         tags=scope.tags(service.replace(".", "-")),
@@ -187,7 +203,7 @@ def _make_security_group(scope: Scope, vpc: Any) -> Any:
         tags=scope.tags("within"),
         opts=scope.options(),
     )
-    # Traffic between Elastic Fabric Adapters is let through by rules between members alone.
+    # Elastic Fabric Adapters require rules that refer to the same security group.
     aws.vpc.SecurityGroupEgressRule(
         "among",
         security_group_id=group.id,

@@ -1,7 +1,7 @@
-"""Permissions as policy documents: plain data from plain names.
+"""IAM policies of the stack's roles, as plain data built from names. Pure.
 
-Whatever launches is bound to the cluster's tag: a function can neither make an instance without it
-nor touch one of another cluster.
+Launch permissions depend on the cluster's tag: a function can neither launch an instance without
+this tag nor change an instance of another cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ VERSION = "2012-10-17"
 STORAGE_SECONDS_MAX = 3600
 SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
 
-# With a customer's own key: DynamoDB and S3 use it in the name of their caller, EC2 in that of the
-# launcher, EC2's spot market by a grant, and CloudWatch by the key's policy.
+# A customer-managed key is used by DynamoDB and S3 with the caller's permissions, by EC2 with the
+# launcher's, by EC2's spot market through a grant, and by CloudWatch through the key's own policy.
 KEY_ACTIONS = (
     "kms:Decrypt",
     "kms:DescribeKey",
@@ -56,7 +56,7 @@ LOG_KEY_ACTIONS = (
 _SPOT_ROLES = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleForEC2Fleet"}
 
 _READ_ROWS = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
-# A transaction needs the permissions of its operations.
+# DynamoDB authorizes a transaction by the permissions of the single operations.
 _WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem")
 
 
@@ -66,21 +66,24 @@ def service_trust(service: str) -> Document:
 
 
 def storage_trust(names: Names) -> Document:
-    """Return the trust of the role of trials' storage: the API's, which narrows it for each
-    trial.
+    """Return the trust policy of the role for trials' storage: only the API may assume it.
+
+    The API restricts each session to one trial.
     """
     return _document(
         make_statement("Trust", ["sts:AssumeRole"], Principal={"AWS": names.role_arn("api")})
     )
 
 
-# The keys of what users upload: those of the epoch that no run of a trial has.
+# The keys of checkpoints that users upload: epoch 0, which no run of a trial has.
 UPLOADED = "*/*/0/*"
 
 
 def api(names: Names) -> Document:
-    """Return the API's permissions: rows, model code and logs, reading checkpoints, what users
-    upload as such, and storage for trials.
+    """Return the API's permissions.
+
+    The API may read and write rows, model code and logs, read checkpoints, upload users'
+    checkpoints, and assume the role of trials' storage.
     """
     return _document(
         *_rows(names),
@@ -101,13 +104,19 @@ def api(names: Names) -> Document:
 
 
 def advance(names: Names) -> Document:
-    """Return the permissions of `advance`: rows and the stream."""
+    """Return the permissions of `advance`: reading and writing rows, reading the stream.
+
+    Failed records may be sent to the dead-letter queue.
+    """
     return _document(*_rows(names), *_stream(names))
 
 
 def tick(names: Names, network: Network | None) -> Document:
-    """Return the tick's permissions: rows, the stream, instances of this cluster, and the functions
-    that it invokes.
+    """Return the tick's permissions.
+
+    The tick may read and write rows, read the stream and the configuration, store agent code, and
+    invoke INVOKED_BY_TICK. It may launch and terminate instances of this cluster: in `network`, or
+    if None in the stack's own network.
     """
     return _document(
         *_rows(names),
@@ -124,14 +133,19 @@ def tick(names: Names, network: Network | None) -> Document:
 
 
 def launcher(names: Names, network: Network) -> Document:
-    """Return the permissions of what launches from another cloud: instances of this cluster."""
+    """Return the permissions of a launcher in another cloud.
+
+    The launcher may launch and terminate instances of this cluster in `network`.
+    """
     return _document(*_instances(names, network))
 
 
 def google_trust(subject: str, audience: str) -> Document:
-    """Return the trust of a role in one service account of Google's, by its number, with identity
-    tokens that were made for an audience. What AWS calls `aud` is the account, where Google says
-    who asked for a token; `oaud` is the audience.
+    """Return the trust policy that lets a single Google service account assume a role.
+
+    `subject` is the service account's number, and `audience` the audience of its identity tokens.
+    AWS compares its key `aud` with the token's requester (the service account), and its key `oaud`
+    with the token's audience.
     """
     google = "accounts.google.com"
     condition = {
@@ -147,7 +161,10 @@ def google_trust(subject: str, audience: str) -> Document:
 
 
 def spot_notice(names: Names) -> Document:
-    """Return the permissions of `spot_notice`: to write notices, and look for rows."""
+    """Return the permissions of `spot_notice`: write notices, read fleets and instances.
+
+    Failed events may be sent to the dead-letter queue.
+    """
     table = [names.table_arn]
     return _document(
         make_statement(
@@ -167,7 +184,7 @@ def spot_notice(names: Names) -> Document:
 
 
 def checkpoint_gc(names: Names) -> Document:
-    """Return the permissions of `checkpoint_gc`: rows, and deleting stored objects."""
+    """Return the permissions of `checkpoint_gc`: rows, and reading and deleting in both buckets."""
     return _document(
         *_rows(names),
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),
@@ -185,14 +202,12 @@ def checkpoint_gc(names: Names) -> Document:
 
 
 def suggest(names: Names) -> Document:
-    """Return the permissions of `suggest`: rows."""
+    """Return the permissions of `suggest`: reading and writing rows."""
     return _document(*_rows(names))
 
 
 def storage(names: Names) -> Document:
-    """Return all that a trial may be allowed: to read and write checkpoints, never to delete
-    them.
-    """
+    """Return the upper bound of a trial's permissions: read and write checkpoints, never delete."""
     return _document(
         *_objects(
             "Checkpoints",
@@ -205,35 +220,43 @@ def storage(names: Names) -> Document:
 
 
 def instance(names: Names) -> Document:
-    """Return what instances may do: fetch the agent's code. Everything else they ask of the API."""
+    """Return the permissions of instances: only to fetch the agent's code.
+
+    Agents use the API for everything else.
+    """
     code = [bucket_arn(f"{names.objects}/agent-code/*")]
     return _document(make_statement("FetchCode", ["s3:GetObject"], code))
 
 
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
-    """Return what a function needs to write logs and traces."""
+    """Return the statements for writing a function's logs, and traces if `is_traced`."""
     group = names.log_group_arn(function)
     log = make_statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
-    # Neither action is about a resource.
+    # These actions accept no resource in a policy.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
     return [log, *([make_statement("Trace", actions, ["*"])] if is_traced else [])]
 
 
 def journal(names: Names, groups: Sequence[str]) -> Statement:
-    """Return what instances need to write the journals of their agents to these groups."""
+    """Return the statement that lets instances write agents' journals to the log groups."""
     arns = [names.any_log_group_arn(group) for group in groups]
     actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
     return make_statement("Journal", actions, [f"{arn}:*" for arn in arns])
 
 
 def journals(names: Names, groups: Sequence[str]) -> Document:
-    """Return what instances that fetch their code elsewhere may do: write journals."""
+    """Return the permissions of instances in a remote account: only to write journals.
+
+    These instances fetch the agent's code from the API.
+    """
     return _document(journal(names, groups))
 
 
 def key_use(names: Names, key: str) -> list[Statement]:
-    """Return what a role needs for rows and objects that a key of one's own encrypts, which the
-    table and the buckets use in the caller's name.
+    """Return the statement that lets a role use rows and objects encrypted with the key.
+
+    `key` is the ARN of a customer-managed key, which DynamoDB and S3 use with their caller's
+    permissions.
     """
     through = [f"{service}.{names.region}.amazonaws.com" for service in ("dynamodb", "s3")]
     condition = {"StringEquals": {"kms:ViaService": through}}
@@ -241,7 +264,7 @@ def key_use(names: Names, key: str) -> list[Statement]:
 
 
 def disk_encryption(names: Names, key: str) -> list[Statement]:
-    """Return what the launcher of instances needs for disks that the key encrypts."""
+    """Return the statements that let a launcher encrypt the instances' disks with the key."""
     through = {"kms:ViaService": f"ec2.{names.region}.amazonaws.com"}
     resource = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [
@@ -251,8 +274,9 @@ def disk_encryption(names: Names, key: str) -> list[Statement]:
 
 
 def log_key(names: Names) -> Statement:
-    """Return the statement that the policy of a key needs before logs can be encrypted with it: a
-    service of AWS that no grant can be made for.
+    """Return the statement that a key's own policy needs before CloudWatch can encrypt logs.
+
+    KMS grants cannot be made for CloudWatch, so only the key's policy can allow the use.
     """
     groups = f"arn:aws:logs:{names.region}:{names.account}:log-group:*{names.cluster}-*"
     context = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
@@ -261,7 +285,7 @@ def log_key(names: Names) -> Statement:
 
 
 def tls_only(bucket: str) -> Document:
-    """Return a policy that denies requests to the bucket without TLS."""
+    """Return a bucket policy that denies all requests without TLS."""
     arns = [bucket_arn(bucket), bucket_arn(f"{bucket}/*")]
     unsafe = {"Bool": {"aws:SecureTransport": "false"}}
     return _document(
@@ -270,7 +294,7 @@ def tls_only(bucket: str) -> Document:
 
 
 def alarms(names: Names) -> Document:
-    """Return the policy of the alarms' topic: this account's alarms and budgets may publish."""
+    """Return the policy that lets this account's alarms and budgets publish to the topic."""
     services = {"Service": ["budgets.amazonaws.com", "cloudwatch.amazonaws.com"]}
     own = {"StringEquals": {"aws:SourceAccount": names.account}}
     return _document(
@@ -279,7 +303,7 @@ def alarms(names: Names) -> Document:
 
 
 def add_statements(document: Document, statements: Sequence[Statement]) -> Document:
-    """Return the document with more statements."""
+    """Return a copy of the document with `statements` appended."""
     return {**document, "Statement": [*document["Statement"], *statements]}
 
 
@@ -294,7 +318,11 @@ def make_statement(
     condition: Condition | None = None,
     **more: object,
 ) -> Statement:
-    """Return a statement that allows the actions, unless `more` says otherwise."""
+    """Return a policy statement that allows the actions on the resources.
+
+    `sid` is the statement's name. Empty `resources` and `condition` are left out. `more` adds
+    keys such as Principal, or replaces Effect.
+    """
     return {
         "Sid": sid,
         "Effect": "Allow",
@@ -312,7 +340,7 @@ def _rows(names: Names) -> list[Statement]:
 
 
 def _stream(names: Names) -> list[Statement]:
-    # A stream is named by the time at which it began.
+    # The stream's name contains the creation time, which is unknown here.
     actions = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
     streams = [f"{names.table_arn}/stream/*"]
     read = make_statement("Stream", [f"dynamodb:{name}" for name in actions], streams)
@@ -324,8 +352,9 @@ def _dead_letters(names: Names) -> list[Statement]:
 
 
 def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Statement]:
-    """Return statements on objects of a bucket, and on listing it: without that S3 answers
-    `forbidden` for an object that is missing.
+    """Return statements that allow `actions` on keys starting with `below`, and listing the bucket.
+
+    Without the permission to list, S3 would answer 403 instead of 404 for missing objects.
     """
     return [
         make_statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),
@@ -334,6 +363,10 @@ def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Stat
 
 
 def _instances(names: Names, network: Network | None) -> list[Statement]:
+    """Return the statements for launching, reading and terminating the cluster's instances.
+
+    Instances may run in `network`, or if None in the stack's own network.
+    """
     requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.cluster}}
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
@@ -360,7 +393,7 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
             owned,
         ),
         make_statement(
-            # What one wrote whose boot failed.
+            # The console shows why an instance did not boot.
             "ReadConsoles",
             ["ec2:GetConsoleOutput"],
             _arns(names, "instance/*"),
@@ -381,7 +414,7 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
     ]
 
 
-# Actions that no resource can be named for.
+# Actions that accept no resource in a policy.
 _DESCRIBE = (
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
@@ -396,7 +429,10 @@ _DESCRIBE = (
 
 
 def _launch_resources(names: Names) -> list[str]:
-    """Return the resources that an instance is launched with, which cost and change nothing."""
+    """Return ARN patterns of resources that a launch refers to, like images and key pairs.
+
+    Using these resources neither costs anything nor changes them.
+    """
     public = [f"arn:aws:ec2:{names.region}::{kind}/*" for kind in ("image", "snapshot")]
     own = (
         "key-pair/*",
@@ -412,8 +448,10 @@ def _launch_resources(names: Names) -> list[str]:
 def _network_statement(
     names: Names, network: Network | None, launch: Sequence[str], owned: Condition
 ) -> Statement:
-    """Return the statement on the subnets and security group that instances may be in: the stack's
-    own, by their tag, or those of `network`.
+    """Return the statement that allows `launch` in subnets and security groups.
+
+    If `network` is None, allow all subnets and groups that fulfil the condition `owned`. Otherwise
+    allow only the subnets and the group of `network`.
     """
     if network is None:
         return make_statement(
@@ -426,15 +464,19 @@ def _network_statement(
 
 
 def _spot_roles(names: Names) -> list[Statement]:
-    """Return the statement on the roles that the account's first spot instance, or fleet,
-    creates.
+    """Return the statement that allows creating EC2's service roles for spot and fleets.
+
+    The account's first spot instance and its first fleet create these roles.
     """
     arns = [service_role_arn(names, service) for service in _SPOT_ROLES]
     return [make_statement("StartWithSpot", ["iam:CreateServiceLinkedRole"], arns)]
 
 
 def service_role_arn(names: Names, service: str) -> str:
-    """Return the ARN of the role of EC2's spot market, `spot`, or of its fleets, `ec2fleet`."""
+    """Return the ARN of the account's service role for EC2; `service` is `spot` or `ec2fleet`.
+
+    Raise KeyError for any other service.
+    """
     path = f"aws-service-role/{service}.amazonaws.com/{_SPOT_ROLES[service]}"
     return f"arn:aws:iam::{names.account}:role/{path}"
 

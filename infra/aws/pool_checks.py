@@ -1,6 +1,4 @@
-"""Checks of the resource pools against the stack that their instances are to run in, which need
-nobody's answer.
-"""
+"""Checks of resource pools against the settings of the stack. Pure."""
 
 from collections.abc import Iterator
 
@@ -11,22 +9,22 @@ from infra.aws.default_image import name_incompatibility
 from infra.aws.settings import Settings
 from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
-# As of the tick's policy.
+# The SSM parameters that the tick's policy allows to read.
 PUBLIC_PARAMETERS = "/aws/service/"
 EC2_TAGS_MAX = 50
-# The cluster, the pool, the intent, the name, and the `tag_key` of the pool.
+# The tags for cluster, pool and intent, the name, and the pool's `tag_key`.
 OWN_TAGS = 5
 
 
 def aws_pools(cluster: ClusterConfig) -> Iterator[tuple[str, AwsProvider]]:
-    """Yield the name and the provider of each pool whose instances are EC2's."""
+    """Yield the name and the provider of each pool that runs on EC2."""
     for pool in cluster.resource_pools:
         if isinstance(pool.provider, AwsProvider):
             yield pool.pool_name, pool.provider
 
 
 def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
-    """Return the offerings of a pool, or the one that its type describes."""
+    """Return the pool's offerings; without any, derive an offering from `instance_type`."""
     return provider.offerings or (
         OfferingConfig(
             instance_type=provider.instance_type, market="spot" if provider.spot else "on_demand"
@@ -35,7 +33,7 @@ def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
 
 
 def pool_types(cluster: ClusterConfig) -> frozenset[str]:
-    """Return the instance types of the cluster's pools on AWS."""
+    """Return the instance types in the offerings of all pools on AWS."""
     return frozenset(
         offering.instance_type
         for _, provider in aws_pools(cluster)
@@ -44,8 +42,10 @@ def pool_types(cluster: ClusterConfig) -> frozenset[str]:
 
 
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
-    """Return what pools say that cannot run in the stack, and settings of pools that are not there,
-    a line each.
+    """Return a line for each problem of the cluster's pools; [] if all can run in the stack.
+
+    Check the names in `task_roles`, the types of providers, the pools in remote accounts and the
+    pools on AWS.
     """
     names = [pool.pool_name for pool in cluster.resource_pools]
     strangers = [
@@ -73,7 +73,11 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
 
 
 def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
-    """Return what a pool says that cannot run in the network and account of the settings."""
+    """Return a line for each part of a pool's provider that conflicts with the settings.
+
+    Check region, instance profile, subnets, security group, zones, types, image and tags. Return
+    [] if nothing conflicts.
+    """
     return [
         *_place_problems(settings, provider),
         *_type_problems(settings, provider),
@@ -110,6 +114,7 @@ def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str
 
 
 def _foreign_name_problem(settings: Settings, kind: str, name: str, known: str) -> str:
+    """Return the line about a subnet or security group that is not among the `known` names."""
     expected = f"one of {known}" if known else "none, for the stack makes its own"
     setting = settings.network.setting if settings.network else "detcloud:network"
     return (
@@ -155,5 +160,5 @@ def _tag_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
 
 
 def zones_in_use(settings: Settings) -> tuple[str, ...]:
-    """Return the zones in which instances are launched."""
+    """Return the zones for launching instances: the zones of `network` if set, or `zones`."""
     return tuple(settings.network.subnets) if settings.network else settings.zones

@@ -1,7 +1,7 @@
-"""AWS's list prices in us-east-1, in dollars, on demand and without a free tier.
+"""AWS's on-demand list prices in us-east-1, in dollars, without the free tier.
 
-Source: its pages of prices for DynamoDB, Lambda (arm64), API Gateway (HTTP APIs), CloudWatch, KMS
-and S3, as of 2025-06. docs/aws.md and the bench of the deployed form calculate with them.
+Source: AWS's price pages for DynamoDB, Lambda (arm64), API Gateway (HTTP APIs), CloudWatch, KMS
+and S3, as of 2025-06. docs/aws.md and the benchmark of a deployed cluster use these prices.
 """
 
 WRITE_UNIT = 0.625e-6
@@ -11,12 +11,12 @@ INVOCATION = 0.20e-6
 GB_SECOND = 0.0000133334
 LOG_GB = 0.50
 OBJECT_PUT = 0.005e-3
-# One use of a key, also of AWS's own.
+# A use of a KMS key, with the same price for AWS's managed keys.
 KEY_USE = 0.03e-4
-# Prices by the month, which has 730 hours.
+# Prices per month of 730 hours.
 ALARM_METRIC = 0.10
 CUSTOM_METRIC = 0.30
 KEY = 1.00
-# Of the table: storage, and storage for recovery.
+# A GB in the table: storage, and storage for point-in-time recovery.
 STORED_GB = 0.25 + 0.20
 HOURS_PER_MONTH = 730

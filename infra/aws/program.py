@@ -1,4 +1,4 @@
-"""The program of a team's stack: its settings and its cluster configuration in, the stack out."""
+"""The program of a team's stack on AWS, and the commands for that stack."""
 
 import json
 from collections.abc import Mapping
@@ -47,18 +47,18 @@ from infra.stack_program import (
     StackProgram,
 )
 
-# By the setting that names an archive, the kind of it.
+# The kind of archive that each setting names.
 ARCHIVE_KINDS = {"archive": "functions", "suggestArchive": "suggest"}
 
 
 def run() -> None:
-    """Make the stack that Pulumi's present one is named after.
+    """Declare the resources and outputs of the team that Pulumi's selected stack is named after.
 
     Raises:
-        RunError: the configuration is wrong, which Pulumi tells without a traceback.
+        RunError: the configuration is invalid. Pulumi shows this error without a traceback.
     """
     settings, text = read_present_stack(read_stack_config)
-    # Another account's credentials would make a second cluster of the same name there.
+    # Credentials of another account would create a second cluster in that account.
     provider = aws.Provider("aws", region=settings.region, allowed_account_ids=[settings.account])
     stack = TeamStack(settings, text, pulumi.ResourceOptions(providers=[provider]))
     for name, value in stack.outputs.items():
@@ -66,11 +66,13 @@ def run() -> None:
 
 
 def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Settings, str]:
-    """Return the team's settings of a stack's configuration, and the cluster configuration that
-    they name.
+    """Return the team's settings, with archive paths filled in, and the cluster configuration.
+
+    The configuration is a text. `stack_config` maps names such as `detcloud:region` to values.
 
     Raises:
-        SettingsInvalid: they are wrong, or what they name is not there or wrong.
+        SettingsInvalid: the settings are invalid or exceed AWS's limits, or the cluster
+            configuration or an archive is missing or invalid.
     """
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
@@ -80,7 +82,11 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 
 
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
-    """Check the configuration of a team's stack. Raises SettingsInvalid."""
+    """Check a stack's configuration without calling AWS; return architecture and warnings.
+
+    The warnings are about pools without any image. Raise SettingsInvalid if the settings, the
+    cluster configuration or a pool is invalid, or an archive is missing.
+    """
     settings, text = read_stack_config(team, stack_config)
     cluster = check_pools(text, partial(find_pool_problems, settings))
     place = settings.cluster_config
@@ -89,20 +95,26 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Complete settings that depend on the account and are not set: the zones, and the API's
-    reserved concurrency.
+    """Add the API's reserved concurrency and the zones to `stack_config` if unset.
+
+    AWS is asked, because both depend on the account. Return a line for each value that could not be
+    determined. Raise SettingsInvalid if the configuration is invalid.
     """
     return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
 
 
 def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Reserve concurrency for the API where the account has some."""
+    """Set `apiConcurrency` in `stack_config` if unset: the default, or -1 in a small account.
+
+    Return a warning if AWS did not report the limits, but [] without credentials. -1 reserves
+    nothing. Raise SettingsInvalid.
+    """
     settings, name = _read_settings(team, stack_config), f"{PROJECT}:apiConcurrency"
     if name in stack_config:
         return []
     found = read_concurrency(settings, aws_clients(settings.region))
     if isinstance(found, Unknown):
-        # Without credentials nothing can be deployed, which Pulumi says.
+        # Pulumi itself reports missing credentials.
         is_told = sdk.NoCredentialsError.__name__ in found.why
         return [] if is_told else [f"{name}: nothing is reserved for the API: {found.why}"]
     stack_config[name] = str(default_api_concurrency(settings, found))
@@ -110,7 +122,11 @@ def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Set the zones, unless zones or a network are set, to all that offer a type of the pools."""
+    """Set `zones` in `stack_config` to the zones that offer the pools' types.
+
+    Change nothing if zones or a network are set. Return a warning if no zone was found or EC2 did
+    not answer, and [] otherwise. Raise SettingsInvalid.
+    """
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
     zones = f"{PROJECT}:zones"
@@ -123,7 +139,11 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
-    """Check whether a team's stack can run in its account. Raises SettingsInvalid."""
+    """Return findings on whether a team's stack can run in the account and remote accounts.
+
+    AWS is called with the deployer's credentials. Raise SettingsInvalid if the settings, the
+    cluster configuration or a pool is invalid.
+    """
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
     cluster = check_pools(text, partial(find_pool_problems, settings))
@@ -135,8 +155,10 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the policy of the deployer, or the statement that `kmsKey` needs in its own.
-    Raises SettingsInvalid.
+    """Return the deployer's policy as JSON.
+
+    With `of_key`, return instead the statement that must be added to the policy of `kmsKey`. Raise
+    SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     if of_key:
@@ -145,14 +167,22 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
 
 
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
-    """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
+    """Stop the tick, terminate the team's instances and delete the launch templates.
+
+    Then do the same in the cluster's remote accounts. Return the sum of all. Raise SettingsInvalid,
+    DrainFailed if the table is protected or instances do not end, and AWS's errors.
+    """
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, aws_clients(settings.region), progress)
     return drain_remote_accounts(settings.remote_accounts, report, progress)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
-    """Return what AWS still has with a cluster's tag. Raises SettingsInvalid."""
+    """Return the sorted ARNs of the remaining resources with the cluster's tag in the account.
+
+    Terminated instances are left out. Raise SettingsInvalid if the settings are invalid, and AWS's
+    errors.
+    """
     settings = _read_settings(team, stack_config)
     return draining.find_leftovers(settings.names, aws_clients(settings.region))
 
@@ -160,13 +190,19 @@ def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
 def rollback(
     team: str, stack_config: Mapping[str, object], forward: bool, progress: Progress
 ) -> list[FunctionMove]:
-    """Move the functions to the deployment before. Raises RollbackFailed, SettingsInvalid."""
+    """Move the functions to the previous deployment, or to the newest with `forward`.
+
+    Return a move for each function. Raise RollbackFailed if the deployment is missing or
+    incomplete or AWS refuses, and SettingsInvalid.
+    """
     settings = _read_settings(team, stack_config)
     return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)
 
 
 def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> int:
-    """Remove versions of functions that no rollback needs. Raises PruneFailed, RollbackFailed,
+    """Delete the versions of functions that no rollback needs; return the number of versions.
+
+    Raise PruneFailed if AWS refuses, RollbackFailed if a function or its alias is missing, and
     SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)

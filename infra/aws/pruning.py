@@ -1,7 +1,7 @@
-"""Pruning of the functions' versions: those that no rollback needs any more are removed.
+"""Deletes versions of functions that no rollback needs any more.
 
-Each deployment publishes a version of every function, and Lambda keeps each with its code until it
-is removed, against the 75 GB that an account has for code in a region.
+Each deployment publishes a version of every function. Lambda keeps a version with its code until
+the version is deleted, and counts the code against the account's 75 GB in a region.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,21 @@ from infra.aws.names import FUNCTIONS, Names
 from infra.aws.rollback import FunctionVersions, read_versions
 from infra.stack_program import Progress, PruneFailed
 
-# A rollback goes back by one at a time; who has to go further deploys that release.
+# A rollback moves back by a single deployment; users who need an older release deploy that release.
 DEPLOYMENTS_KEPT = 5
-# By whose versions deployments are ordered.
+# Deployments are ordered by the versions of this function.
 _FIRST = "api"
 
 
 def prune_versions(names: Names, clients: Clients, progress: Progress) -> int:
-    """Remove the versions of the functions that belong to none of the last deployments, of the one
-    that runs, and of the one before that; returns how many.
+    """Delete the functions' old versions, and return the number of deleted versions.
+
+    Keep the versions of the newest DEPLOYMENTS_KEPT deployments, of the running deployment and of
+    the deployment before the running one. Report the number if any version was deleted.
 
     Raises:
-        PruneFailed: AWS refused; what is left goes the next time.
+        PruneFailed: AWS refused a call. Some versions may be deleted; call again for the rest.
+        RollbackFailed: a function or its alias does not exist.
     """
     removed = 0
     try:
@@ -46,14 +49,17 @@ def prune_versions(names: Names, clients: Clients, progress: Progress) -> int:
 
 
 def _deployments_to_keep(api: FunctionVersions) -> frozenset[str]:
+    """Return the descriptions of the deployments to keep, judged by the API's versions."""
     newest_first = sorted(api.by_deployment, key=lambda name: -api.by_deployment[name])
     before = [name for name in newest_first if api.by_deployment[name] < api.live]
     return frozenset((*newest_first[:DEPLOYMENTS_KEPT], api.deployment, *before[:1]))
 
 
 def _versions_to_remove(versions: FunctionVersions, kept: frozenset[str]) -> list[int]:
-    """Return the versions of a function that go: neither the one that is called, nor one that is
-    newer than all that stay, since a deployment may be under way.
+    """Return the function's versions to delete, oldest first.
+
+    `kept` names the deployments to keep. Also keep the live version, and versions newer than all
+    kept ones, because a deployment may be in progress.
     """
     stay: Mapping[str, int] = {
         name: number for name, number in versions.by_deployment.items() if name in kept

@@ -1,4 +1,4 @@
-"""The remote account on AWS of a cluster whose functions run in another cloud."""
+"""The remote account on AWS of a cluster that runs in another cloud."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ EXPECTED: Final = (
 
 
 class AwsRemoteSettings(RemoteSettings):
-    """The setting that describes a remote account on AWS."""
+    """The value of `otherClouds.aws`, which describes a remote account on AWS."""
 
     account: Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
     region: Annotated[str, AfterValidator(parse_region)]
@@ -46,7 +46,11 @@ class AwsRemoteSettings(RemoteSettings):
 
 
 class AwsRemoteAccount:
-    """A cluster's remote account on AWS. `clients` makes calls as the deployer."""
+    """A cluster's remote account on AWS, a RemoteAccount.
+
+    `clients` returns SDK clients with the deployer's credentials; by default, clients of the
+    environment's credentials are created at the first call.
+    """
 
     def __init__(
         self, settings: AwsRemoteSettings, launcher: Launcher, clients: Clients | None = None
@@ -61,7 +65,11 @@ class AwsRemoteAccount:
         return self._given_clients or aws_clients(self._names.region)
 
     def variables(self) -> Mapping[str, Any]:
-        """Return what `lambdas.aws.other_pools` opens the remote account by."""
+        """Return the JSON from which `lambdas.aws.other_pools` opens the remote account.
+
+        The keys are `region`, `launcher` and `instance` (ARNs of roles) and `network` (`subnets` by
+        zone, `security_group`, `instance_profile`).
+        """
         names = self._names
         return {
             "region": names.region,
@@ -76,19 +84,22 @@ class AwsRemoteAccount:
 
     @property
     def place(self) -> str:
-        """The account that it is in."""
+        """The words `the account` and the account's id, for messages."""
         return f"the account {self._names.account}"
 
     def commands(self, cluster: ClusterConfig) -> str:
-        """Return the script of commands of AWS's command line that make the remote account."""
+        """Return a shell script with AWS's command line that creates or updates the remote account.
+
+        The pools' log groups in `cluster` decide what instances may write.
+        """
         return render_script(self._roles(cluster))
 
     def removal_commands(self) -> str:
-        """Return the script of commands of AWS's command line that remove the remote account."""
+        """Return a shell script with AWS's command line that removes the remote account."""
         return render_removal(RemoteRoles(self._names, self._network, self._launcher))
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return what pools on AWS say that cannot run in the remote account."""
+        """Return a line for each problem of AWS pools with this account; [] without problems."""
         return [
             f"pool {name}: {problem}"
             for name, provider in aws_pools(cluster)
@@ -96,7 +107,10 @@ class AwsRemoteAccount:
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check that the remote account is set up, and that pools can run in it."""
+        """Return findings about the set-up of the remote account and about pools on AWS.
+
+        The pools are checked only if the credentials belong to the account.
+        """
         found = find_remote_findings(self._roles(cluster), self._clients)
         if found[0].level is Level.FINE:
             found += find_pool_findings(self._settings, cluster, self._clients)
@@ -104,28 +118,42 @@ class AwsRemoteAccount:
 
     @property
     def _settings(self) -> Settings:
-        """The settings that a stack there would have."""
+        """The settings of an imaginary stack in this account, for checks of pools."""
         names = self._names
         return Settings(names.team, names.account, names.region, "", "", network=self._network)
 
     def drain(self, progress: Progress) -> DrainReport:
-        """End the cluster's instances there and delete its launch templates. Raises DrainFailed."""
+        """Terminate the cluster's instances and delete the launch templates in the account.
+
+        The cluster's tick must be stopped. Raise DrainFailed if instances do not end, the
+        credentials belong to another account, or AWS refuses.
+        """
         with self._explain_refusals():
             return end_own_parts(self._names, self._clients, progress)
 
     def list_instances(self) -> list[str]:
-        """Return the cluster's instances there that have not ended. Raises DrainFailed."""
+        """Return the ids of the cluster's instances in the account that have not ended.
+
+        Raise DrainFailed if the credentials belong to another account or AWS refuses.
+        """
         with self._explain_refusals():
             return [
                 instance["InstanceId"] for instance in list_instances(self._names, self._clients)
             ]
 
     def find_leftovers(self) -> list[str]:
-        """Return the cluster's remaining resources there, a line each."""
+        """Return a line for each remaining resource of the cluster in the account; [] if clean.
+
+        If the account could not be read, return one line that says so.
+        """
         return find_remote_leftovers(self._names, self._clients)
 
     @contextmanager
     def _explain_refusals(self) -> Iterator[None]:
+        """Convert AWS's errors in the block to DrainFailed.
+
+        Also raise DrainFailed, before the block runs, if the credentials belong to another account.
+        """
         account = self._names.account
         try:
             caller = self._clients("sts").get_caller_identity()["Account"]
@@ -147,7 +175,9 @@ class AwsRemoteAccount:
 
 
 def open_remote_account(value: object, launcher: Launcher) -> AwsRemoteAccount:
-    """Return the remote account that a setting's value describes. Raises ValueError with what was
-    expected.
+    """Return the remote account that the value of `otherClouds.aws` describes, without a call.
+
+    `launcher` is the function that launches instances. Raise ValueError with a text of what was
+    expected if the value is invalid.
     """
     return AwsRemoteAccount(parse_remote_settings(AwsRemoteSettings, value, EXPECTED), launcher)

@@ -1,4 +1,4 @@
-"""The remains on AWS of a cluster whose functions run in another cloud."""
+"""Finds remaining resources on AWS of a cluster that runs in another cloud."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +13,10 @@ _MISSING = "NoSuchEntity"
 
 
 def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
-    """Return what the account has of the remote account, a line each, or that it could not be
-    looked at.
+    """Return a line for each remaining role, profile, launch template and instance.
+
+    Return [] if nothing remains. If the credentials belong to another account or AWS refuses,
+    return one line that says so.
     """
     where = f"in the account {names.account}"
     try:

@@ -1,4 +1,4 @@
-"""The check of pools on AWS for a cluster in another cloud, as for a cluster on AWS."""
+"""The check of pools on AWS that belong to a cluster in another cloud."""
 
 from dataclasses import replace
 
@@ -14,7 +14,11 @@ from infra.findings import Finding
 def find_pool_findings(
     settings: Settings, cluster: ClusterConfig, clients: Clients
 ) -> list[Finding]:
-    """Return a finding for each fact that the pools depend on, none where there are no pools."""
+    """Return findings about types, quotas, images, disks and launches of pools on AWS.
+
+    The facts are read from AWS. Return [] without pools on AWS. Subjects that do not name a pool
+    name the account.
+    """
     if not any(aws_pools(cluster)):
         return []
     facts = read_pools(settings, cluster, clients)
@@ -27,7 +31,7 @@ def find_pool_findings(
         *check_disks(facts, "", remedy),
         *check_launch(cluster, facts),
     ]
-    # A pool's name says where it is; what else is said may be of either cloud.
+    # Without the account, a subject such as `disks` could belong to either cloud.
     return [
         finding
         if finding.subject.startswith("pool ")

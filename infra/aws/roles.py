@@ -1,4 +1,4 @@
-"""A role for each function, one for instances and one for the storage of trials."""
+"""The IAM roles of the functions, of instances and of trials."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,25 +16,28 @@ from infra.aws.settings import Settings
 
 @dataclass(frozen=True)
 class Roles:
-    """All roles. `granted`: the policy of each function's role, which must exist before the
-    function runs.
-    """
+    """The roles of a stack, as resources."""
 
     functions: Mapping[str, Any]
+    """The role of each function, by the function's name."""
     granted: Mapping[str, Any]
+    """The policy of each function's role, which must exist before the function runs."""
     storage: Any
+    """The role that the API assumes for trials' access to checkpoints."""
     instance: Any
     instance_profile: Any
     data: Any = None
-    """The role of trials' code, where there are buckets for it."""
+    """The role for trials' access to `data_buckets`, if set."""
     pull: Any = None
-    """The role that pulls images, where there are private repositories."""
+    """The role for pulling images of `image_repositories`, if set."""
 
 
 def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
-    """Make all roles of a stack. That of instances says who they are, and fetches their code; no
-    more, unless Systems Manager may open sessions, or their agents' journals go to
-    `journal_groups` of CloudWatch.
+    """Create and return all roles of a stack, with policies.
+
+    The role of instances identifies an instance and may fetch the agent's code. It may also use
+    `kms_key` for data in S3, open Systems Manager sessions and write to the CloudWatch groups
+    `journal_groups`, as far as these are set.
     """
     names, settings = scope.names, scope.settings
     documents = {
@@ -97,7 +100,7 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
 
 
 def _trial_roles(settings: Settings) -> list[str]:
-    """Return the roles that the API assumes for trials, besides that of their storage."""
+    """Return the ARNs of the roles that the API assumes for trials, except the storage role."""
     names = settings.names
     return [
         *([names.role_arn("data")] if settings.data_buckets else []),

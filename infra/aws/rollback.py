@@ -1,8 +1,8 @@
-"""Rollback to the deployment before: the aliases of the functions move to its versions.
+"""Rollback: the functions' aliases move to the versions of the previous deployment.
 
-The versions of a deployment have one description. All functions move or none begins to: versions of
-two deployments are not mixed for longer than it takes. The API moves last, so that a repetition
-of what broke off goes on with the same deployment.
+All versions of a deployment have the same description. No function moves unless every function has
+a version of the target, so that two deployments are mixed only while the aliases move. The API
+moves last: after an interruption, a repeated rollback finds the same target.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,26 @@ from infra.aws.names import FUNCTIONS, LIVE, Names
 from infra.stack_program import FunctionMove, Progress, RollbackFailed
 
 _UNPUBLISHED = "$LATEST"
-# By whose alias the present deployment is known.
+# The alias of this function decides which deployment counts as running.
 _LAST = "api"
 
 
 @dataclass(frozen=True)
 class FunctionVersions:
-    """The versions of a function, all, and the newest of each deployment that published some;
-    `live` is the one that is called, and `revision` its alias's.
-    """
+    """The published versions of a function."""
 
     live: int
+    """The version to which the alias LIVE points."""
     revision: str
+    """The revision of the alias, for conditional updates; empty if unknown."""
     published: tuple[int, ...]
+    """All versions, oldest first."""
     by_deployment: Mapping[str, int]
+    """The newest version of each deployment, by the deployment's description."""
 
     @property
     def deployment(self) -> str:
-        """The deployment whose version is called."""
+        """The deployment of the live version; empty if a newer version has the same description."""
         return next(
             (name for name, number in self.by_deployment.items() if number == self.live), ""
         )
@@ -42,11 +44,15 @@ class FunctionVersions:
 def move_functions(
     names: Names, clients: Clients, progress: Progress, *, forward: bool = False
 ) -> list[FunctionMove]:
-    """Move the functions' aliases to the deployment before the one that the API runs, or with
-    `forward` to the newest; returns the moves.
+    """Move all functions' aliases to the deployment before the API's, or the newest if `forward`.
+
+    Return one move for each function, the API's last. A function that already runs the target is
+    not changed, and its move has equal versions. Report each changed alias.
 
     Raises:
-        RollbackFailed: there is none, or AWS refused.
+        RollbackFailed: no earlier deployment exists, a function lacks a version of the target, a
+            function or alias is missing, or AWS refused. Only after a refusal can some functions
+            have moved.
     """
     try:
         found = {name: read_versions(names, clients, name) for name in FUNCTIONS}
@@ -59,10 +65,11 @@ def move_functions(
 
 
 def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions:
-    """Read the versions of a function.
+    """Return the published versions of the function `name`.
 
     Raises:
-        RollbackFailed: it has no alias, or is not there; what AWS refuses is raised as it is.
+        RollbackFailed: the function or its alias does not exist.
+        ClientError, BotoCoreError: AWS refused a call or could not be reached.
     """
     api, function = clients("lambda"), names.part(name)
     try:
@@ -91,7 +98,10 @@ def _newest(found: Mapping[str, FunctionVersions]) -> str:
 
 
 def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
-    """Return the deployment before the one that the API runs."""
+    """Return the newest deployment with an older API version than the live version.
+
+    Raise RollbackFailed if none exists.
+    """
     api = found[_LAST]
     earlier = {name: number for name, number in api.by_deployment.items() if number < api.live}
     if not earlier:
@@ -103,6 +113,7 @@ def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
 
 
 def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> None:
+    """Raise RollbackFailed if a function has no version of the deployment `target`."""
     lacking = sorted(
         name
         for name, function_versions in found.items()
@@ -123,11 +134,15 @@ def _move(
     target: str,
     progress: Progress,
 ) -> FunctionMove:
+    """Move a function's alias to the version of the deployment `target`; return the move.
+
+    Call nothing if the alias points there already.
+    """
     function, version = names.part(name), found.by_deployment[target]
     if version != found.live:
         request: dict[str, Any] = {"FunctionVersion": str(version)}
         if found.revision:
-            # A deployment meanwhile is not undone.
+            # AWS refuses the update if a deployment has moved the alias meanwhile.
             request["RevisionId"] = found.revision
         clients("lambda").update_alias(FunctionName=function, Name=LIVE, **request)
         progress(f"{function}: version {found.live} -> {version}")

@@ -1,4 +1,4 @@
-"""The scope of a stack, which every part is made in: the parent, names and tags."""
+"""The common context of a stack's resources: parent, names and tags."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,27 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 @dataclass(frozen=True)
 class Scope:
-    """The settings of a stack, and the component `parent` that its parts belong to."""
+    """The common context of a stack's resources."""
 
     settings: Settings
     parent: pulumi.Resource
+    """The Pulumi component that contains all resources of the stack."""
 
     @property
     def names(self) -> Names:
         return self.settings.names
 
     def tags(self, name: str = "") -> dict[str, str]:
-        """Return the settings' tags, the cluster's, and a part's name where it has no other."""
+        """Return the settings' tags and the cluster's tag; with `name`, also a tag Name.
+
+        Resources without a name of their own get the tag Name.
+        """
         name_tag = {"Name": self.names.part(name)} if name else {}
         return {**self.settings.tags, CLUSTER_TAG: self.names.cluster, **name_tag}
 
     def options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Return options for a resource that depends on others without using their outputs."""
+        """Return options that place a resource under the parent, created after `after`.
+
+        `after` is needed for dependencies whose outputs the resource does not use.
+        """
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after))

@@ -1,6 +1,6 @@
-"""The settings of a team's stack, each of them checked before anything is asked of AWS.
+"""The settings of a team's stack, checked without calling AWS.
 
-Settings come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
+Pulumi stores settings as texts; lists and maps are JSON.
 """
 
 import json
@@ -18,22 +18,25 @@ from infra.remote_settings import find_remote_problems, open_remote_accounts, pa
 from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
-# What CloudWatch takes as days.
+# The periods in days that CloudWatch accepts, up to two years.
 LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 ZONES_MAX: Final = 6
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
-# Regions of other partitions than `aws`.
+# Regions outside the partition `aws`.
 _OTHER_PARTITION: Final = re.compile(r"cn-|us-gov-|[a-z]{2}-iso[a-z]*-|eusc-")
 _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network for instances: `subnets` by their zones, and the `setting` that names it."""
+    """An existing network for instances."""
 
     subnets: Mapping[str, str]
+    """The id of a subnet for each zone."""
     security_group: str
+    """The id of the security group."""
     setting: str = "detcloud:network"
+    """The setting that names the network, for messages."""
 
 
 @dataclass(frozen=True)
@@ -42,72 +45,81 @@ class Settings:
 
     team: str
     account: str
-    """Another account's credentials are refused."""
+    """The account's id; a deployment refuses credentials of other accounts."""
     region: str
     cluster_config: str
-    """The file of the cluster configuration, with the resource pools."""
+    """The path of the cluster configuration, which contains the resource pools."""
     admin_sha256: str
     """The SHA-256 of the first administrator's token."""
     zones: tuple[str, ...] = ()
-    """Where the stack makes subnets; the region's a and b unless it is said."""
+    """The zones in which the stack creates subnets; `parse_settings` defaults to a and b."""
     network: Network | None = None
-    """Subnets that are there, instead of a network of the stack's own."""
+    """Existing subnets and security group; None if the stack creates its own network."""
     archive: str = ""
-    """The functions' archive; what `python -m infra.aws.bundle` made, if empty."""
+    """The path of the functions' archive; if empty, that of `python -m infra.aws.bundle`."""
     suggest_archive: str = ""
-    """The same of `suggest`, which has a package of its own."""
+    """The path of the archive of the function `suggest`; if empty, the bundle's."""
     architecture: str = "arm64"
+    """The functions' processor, one of ARCHITECTURES."""
     protect: bool = True
-    """Whether the table and buckets with something in them refuse to be removed."""
+    """Whether AWS refuses to delete the table, and buckets that are not empty."""
     log_days: int = 14
+    """The days for which logs are kept."""
     tracing: bool = False
     """Whether the functions are traced by X-Ray."""
     requests_per_second: int = 50
-    """More are refused by the gateway, which waiting clients see as a reason to wait longer."""
+    """The gateway refuses more requests, and refused clients wait before a retry."""
     requests_at_once: int = 100
+    """The largest burst of requests that the gateway accepts."""
     syncs_per_second: int = 200
-    """The same of agents' syncs, which users' requests thus cannot crowd out."""
+    """The separate limit for agents' syncs, which users' requests therefore cannot displace."""
     syncs_at_once: int = 400
+    """The largest burst of syncs that the gateway accepts."""
     api_concurrency: int = -1
-    """How many of the API are reserved; -1: it shares what the account has."""
+    """The concurrent runs reserved for the API; -1 reserves none and sets no limit."""
     tick_concurrency: int = 2
-    """Ticks at once; -1 where the account has no concurrency to reserve."""
+    """The concurrent runs reserved for the tick; -1 reserves none and sets no limit."""
     alarm_email: str = ""
+    """The address that receives the alarms; nobody if empty."""
     monthly_budget: int = 0
-    """Dollars that the team's tagged resources may cost before a notification; 0: no budget."""
+    """The budget in dollars for the team's tagged resources; 0 for no budget."""
     kms_key: str = ""
-    """The ARN of a key of one's own for table, buckets, logs and disks; AWS's own if empty."""
+    """The ARN of a customer-managed key for table, buckets, logs and disks; AWS's keys if empty."""
     permissions_boundary: str = ""
-    """The ARN of the policy that bounds every role of the stack."""
+    """The ARN of the policy that is the permissions boundary of every role; none if empty."""
     iam_path: str = "/"
+    """The IAM path of roles and of the instance profile."""
     iam_prefix: str = ""
-    """What the names of roles and of the instance profile begin with."""
+    """The start of the names of roles and of the instance profile."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of everything, instances included, besides the cluster's own."""
+    """Additional tags of all resources and instances."""
     private_subnets: bool = False
-    """Whether instances of the stack's own network have no public address."""
+    """Whether instances in the stack's own network have no public address."""
     endpoints: tuple[str, ...] = ()
-    """Services that private subnets reach by endpoints of their own."""
+    """The AWS services with an interface endpoint in the private subnets, such as `ecr.api`."""
     web_acl: str = ""
-    """The ARN of the web ACL of a CloudFront distribution in front of the API; none if empty."""
+    """The ARN of the web ACL of a CloudFront distribution in front of the API.
+
+    Without it, no distribution is created.
+    """
     origin_secret: str = field(default="", repr=False)
-    """What the distribution shows the API, which then takes calls of nobody else."""
+    """The secret that the distribution sends to the API, which refuses requests without it."""
     session_manager: bool = False
     """Whether Systems Manager may open sessions on instances."""
     domain: str = ""
-    """The API's own host name."""
+    """A custom host name of the API; none if empty."""
     certificate: str = ""
     """The ARN of the domain's certificate."""
     hosted_zone: str = ""
-    """The zone of Route 53 that gets the domain's record; the deployer makes it if empty."""
+    """The Route 53 zone that gets the domain's record; if empty, the deployer creates it."""
     data_buckets: tuple[DataBucket, ...] = ()
-    """Buckets that the code of trials may use."""
+    """The buckets that the code of trials may use."""
     task_roles: Mapping[str, str] = field(default_factory=dict)
-    """By pool, the ARN of the role of its trials' code, in place of `data_buckets`."""
+    """The ARN of the role of trials' code for each named pool, instead of `data_buckets`."""
     image_repositories: tuple[str, ...] = ()
-    """Private repositories of ECR that images of trials are pulled from."""
+    """The private ECR repositories from which images of trials are pulled."""
     other_clouds: Mapping[str, Any] = field(default_factory=dict)
-    """What the cluster has for pools in other clouds, by their names."""
+    """The description of the remote account in each other cloud, by the cloud's name."""
 
     @property
     def names(self) -> Names:
@@ -115,20 +127,23 @@ class Settings:
 
     @property
     def remote_accounts(self) -> dict[str, RemoteAccount]:
-        """The remote accounts of the cluster in other clouds."""
+        """The cluster's remote accounts in other clouds, by the cloud's name."""
         return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
 
 def launcher_of(names: Names) -> Launcher:
-    """Return the tick, which launches in other clouds too, by its role."""
+    """Return the tick as the launcher for other clouds, identified by the tick's role."""
     return Launcher("aws", names.account, names.team, names.role("tick"))
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
-    """Parse the settings of `team`, as Pulumi keeps them by their names in camel case.
+    """Return the settings of `team`; `texts` maps setting names in camel case to Pulumi's texts.
+
+    Missing zones become the region's a and b.
 
     Raises:
-        SettingsInvalid: with all that is wrong.
+        SettingsInvalid: the team's name or a setting is invalid, unknown or missing, or settings
+            contradict each other. Contradictions are reported only if each setting is valid alone.
     """
     problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     values: dict[str, Any] = {"team": team}
@@ -158,7 +173,10 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
 
 
 def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
-    """Return the problems of settings that are right by themselves and wrong together."""
+    """Return a line for each contradiction between individually valid settings.
+
+    `values` maps field names of Settings to parsed values.
+    """
     region, network = values["region"], values.get("network")
     found = []
     if network is not None and "zones" in values:
@@ -178,6 +196,8 @@ def _problem(place: str, value: object, expected: str) -> str:
 
 
 def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
+    """Return a parser that returns matching texts and raises ValueError(expected) for others."""
+
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(expected)
@@ -187,8 +207,8 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def parse_region(text: str) -> str:
-    """Parse the name of a region. Raises ValueError for anything else, and for other partitions."""
-    # Every ARN begins with `arn:aws:`, and identities are proved at amazonaws.com.
+    """Return `text` unchanged; raise ValueError unless it names a region of the partition `aws`."""
+    # Every ARN in this code begins with `arn:aws:`, and identities are verified at amazonaws.com.
     if _OTHER_PARTITION.match(text):
         raise ValueError(
             "a region of the partition aws, such as us-east-1: China, GovCloud, isolated and "
@@ -198,6 +218,8 @@ def parse_region(text: str) -> str:
 
 
 def _number_parser(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers within bounds, which raises ValueError for other texts."""
+
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
@@ -251,6 +273,7 @@ def _parse_network(text: str) -> Network:
 
 
 def _decode_json(text: str) -> Any:
+    """Return the decoded JSON, or None if the text is not valid JSON."""
     try:
         return json.loads(text)
     except ValueError:

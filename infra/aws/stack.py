@@ -1,4 +1,4 @@
-"""A team's whole cluster on AWS."""
+"""The Pulumi component of a team's whole cluster on AWS."""
 
 import hashlib
 from typing import Any
@@ -27,9 +27,10 @@ from lambdas.other_clouds import VARIABLE
 
 
 class TeamStack(pulumi.ComponentResource):
-    """The cluster that `settings` describe, with the pools of the text `cluster_config`.
+    """The Pulumi component of a team's cluster.
 
-    `outputs` are the values that people need to know.
+    `cluster_config` is the text of the cluster configuration. `outputs` are the stack's outputs for
+    users, such as `url`.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class TeamStack(pulumi.ComponentResource):
             "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
             "DETCLOUD_CONFIG_SHA256": _sha256(cluster_config),
             "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
-            # Who knows the API by the address that it had before goes on using it.
+            # Existing instances keep using the API's original address.
             **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if has_other_name else {}),
         }
         deployment = describe_deployment(settings, cluster_config)
@@ -75,7 +76,7 @@ class TeamStack(pulumi.ComponentResource):
             "checkpoints": buckets["checkpoints"].id,
             "deadLetters": dead_letters.url,
             "alarms": topic.arn,
-            # What a file system for instances is to be in.
+            # Users who create a file system for instances need the subnets and security group.
             "network": network,
             **({"domainTarget": domain} if domain is not None else {}),
             **describe_deployed(settings.other_clouds),
@@ -84,7 +85,7 @@ class TeamStack(pulumi.ComponentResource):
 
 
 def _journal_groups(cluster_config: str) -> list[str]:
-    """Return the groups of CloudWatch that pools name for the journals of their agents."""
+    """Return the sorted CloudWatch log groups that AWS pools name for agents' journals."""
     providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
     return sorted(
         {provider.log_group for provider in providers if isinstance(provider, AwsProvider)} - {""}
@@ -98,7 +99,7 @@ def _sha256(text: str) -> str:
 def _function_settings(
     scope: Scope, roles: Roles, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of single functions."""
+    """Return the additional environment variables of the API and of the tick, by function name."""
     secret = scope.settings.origin_secret
     return {
         "api": {
@@ -119,13 +120,16 @@ def _function_settings(
 
 
 def _other_clouds(settings: Settings) -> dict[str, str]:
-    """Return the variable of what the cluster has in other clouds."""
+    """Return the environment variable that describes the remote accounts; {} without any."""
     described = describe_remote_accounts(settings.remote_accounts)
     return {VARIABLE: described} if described else {}
 
 
 def _trial_grants(settings: Settings, roles: Roles) -> dict[str, Any]:
-    """Return the API's variable of what trials may use besides checkpoints."""
+    """Return the API's variable with the roles and repositories for trials, besides checkpoints.
+
+    Return {} if the settings name no buckets, roles or repositories.
+    """
     grants = {
         **({"data_role": roles.data.arn} if roles.data is not None else {}),
         **({"pool_roles": dict(settings.task_roles)} if settings.task_roles else {}),

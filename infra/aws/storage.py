@@ -14,7 +14,11 @@ INDEX = "due"
 
 
 def make_table(scope: Scope) -> Any:
-    """Make the state table, as described in control_plane.aws.state_table.definition."""
+    """Create and return the state table, with the layout of control_plane.aws.state_table.
+
+    The table has a stream of changed keys, point-in-time recovery, and the setting `protect` as its
+    deletion protection.
+    """
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return aws.dynamodb.Table(
         "table",
@@ -40,7 +44,11 @@ def make_table(scope: Scope) -> Any:
 
 
 def make_buckets(scope: Scope) -> Mapping[str, Any]:
-    """Make the buckets of objects and of checkpoints, which only the cluster's roles can open."""
+    """Create and return the private buckets `objects` and `checkpoints`.
+
+    The buckets block public access, require TLS, encrypt objects and abort unfinished multipart
+    uploads after a day.
+    """
     names = scope.names
     return {
         "objects": _make_bucket(scope, "objects", names.objects),
@@ -49,7 +57,7 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
 
 
 def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
-    """Put the cluster configuration where the functions find it."""
+    """Store the cluster configuration's text in the bucket, at CONFIG_KEY."""
     aws.s3.BucketObjectv2(
         "cluster-configuration",
         bucket=bucket.id,
@@ -92,7 +100,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
     aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
-        # Uploads in parts whose writer died take up room that no listing of objects shows.
+        # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
         rules=[
             {
                 "id": "unfinished-uploads",
@@ -107,7 +115,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
         name,
         bucket=bucket.id,
         policy=json.dumps(policies.tls_only(bucket_name)),
-        # S3 refuses two changes of who may do what at once.
+        # S3 refuses a bucket policy while the access block is changing.
         opts=scope.options([access_block]),
     )
     return bucket
@@ -116,13 +124,16 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
 def _encryption_rule(key: str) -> dict[str, Any]:
     if not key:
         return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
-    # With a key of the bucket, which lives for a while, KMS is not asked about each object.
+    # A bucket key, which S3 caches, saves a KMS call for each object.
     default = {"sse_algorithm": "aws:kms", "kms_master_key_id": key}
     return {"apply_server_side_encryption_by_default": default, "bucket_key_enabled": True}
 
 
 def grant_key_to_spot_market(scope: Scope) -> None:
-    """Grant EC2's spot market, which launches in its own name, the use of the settings' key."""
+    """Grant the service role of EC2's spot market the use of `kms_key`.
+
+    The spot market launches with this role. Create nothing without the setting `kms_key`.
+    """
     if scope.settings.kms_key:
         aws.kms.Grant(
             "spot",

@@ -1,4 +1,4 @@
-"""Terraform's provider of AWS, for exports of the stack."""
+"""Terraform's AWS provider, for exports of the stack."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from infra.terraform.provider import TerraformProvider
 PROVIDER = TerraformProvider(
     name="aws",
     source="hashicorp/aws",
-    # Names are of both: Pulumi refuses what 6 lacks, and Terraform itself looks at 5.100 in tests.
+    # The exported names exist in both versions: Pulumi's provider is version 6, and the tests
+    # validate exports with Terraform's 5.100.
     version=">= 5.100, < 7",
     schema_file=Path(__file__).with_name("terraform_schema.json"),
     types={"aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object"},

@@ -1,4 +1,4 @@
-"""Permissions of trials beside their checkpoints, as the settings name buckets and registries."""
+"""IAM policies for trials' access to the settings' data buckets and image repositories. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,10 @@ from infra.data_buckets import DataBucket
 
 
 def data_access(buckets: tuple[DataBucket, ...]) -> Document:
-    """Return what the code of trials may do in the buckets, in few statements: a role's policy has
-    a greatest length.
+    """Return the policy for trials' code in the data buckets.
+
+    The code may list and read, and in writable buckets also write and delete. The policy combines
+    buckets in few statements, because IAM limits its length.
     """
     writes = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
     statements = [
@@ -50,19 +52,25 @@ def _bucket_statement(
 
 
 def data_key_use(names: Names, key: str) -> list[Statement]:
-    """Return what that code needs for objects that the stack's key encrypts."""
+    """Return the statement that lets a role use S3 objects encrypted with the key.
+
+    `key` is the ARN of the stack's key.
+    """
     through = {"StringEquals": {"kms:ViaService": f"s3.{names.region}.amazonaws.com"}}
     return [make_statement("Key", ["kms:Decrypt", "kms:GenerateDataKey"], [key], through)]
 
 
 def pulls(repositories: tuple[str, ...]) -> Document:
-    """Return what pulling from the repositories needs."""
+    """Return the policy for pulling images from ECR repositories.
+
+    Names that are not ECR repositories are skipped.
+    """
     found = [ecr_repository(name) for name in repositories]
     arns = [repository.arn for repository in found if repository is not None]
     return {
         "Version": VERSION,
         "Statement": [
-            # A login is about no repository.
+            # GetAuthorizationToken accepts no resource in a policy.
             make_statement("LogIn", ["ecr:GetAuthorizationToken"], ["*"]),
             make_statement("Pull", PULL_ACTIONS, arns),
         ],
@@ -70,7 +78,10 @@ def pulls(repositories: tuple[str, ...]) -> Document:
 
 
 def with_sessions(document: Document, roles: list[str]) -> Document:
-    """Return the API's permissions with those to assume the roles of trials."""
+    """Return the API's policy with a statement that lets the API assume trials' roles.
+
+    `roles` are ARNs. Return `document` itself if `roles` is empty.
+    """
     if not roles:
         return document
     return add_statements(document, [make_statement("GrantTrials", ["sts:AssumeRole"], roles)])

@@ -1,5 +1,7 @@
-"""The settings of what trials may use that is not the cluster's own: buckets with data, roles for
-their code, and private registries with their images.
+"""Settings about resources that trials use outside the cluster.
+
+These are data buckets, roles for trials' code and private image repositories. Each parser of
+PARSERS returns a value, or raises ValueError with a text of what was expected.
 """
 
 import json
@@ -19,7 +21,10 @@ _REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,255}\*?|\*")
 
 
 def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
-    """Return the problems of settings that are right by themselves and wrong together."""
+    """Return a line for each data bucket or task role that is the cluster's own.
+
+    `values` maps field names of Settings to parsed values.
+    """
     found = find_own_buckets(values.get("data_buckets", ()), (names.objects, names.checkpoints))
     for pool, role in values.get("task_roles", {}).items():
         if role.startswith(f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}"):
@@ -60,6 +65,7 @@ def _parse_repositories(text: str) -> tuple[str, ...]:
 
 
 def _decode_json(text: str) -> Any:
+    """Return the decoded JSON, or None if the text is not valid JSON."""
     try:
         return json.loads(text)
     except ValueError:

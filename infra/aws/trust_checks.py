@@ -1,5 +1,6 @@
-"""The check of a cluster's remote account on AWS, with the deployer's credentials, which may lack
-the permissions to read it.
+"""The check of a cluster's remote account on AWS, with the deployer's credentials.
+
+The credentials may lack the permissions to read the account's roles.
 """
 
 import json
@@ -25,7 +26,12 @@ Problems = Callable[[], Iterator[str]]
 
 
 def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
-    """Return a finding for each resource of the remote account: whether it is as it should be."""
+    """Return findings about the credentials, the launcher, the instances and the network.
+
+    A correct part is a FINE finding. If the credentials cannot be checked or belong to another
+    account, return only that warning. A part that AWS refuses to read is a warning, too; a missing
+    or different resource is an error.
+    """
     names = roles.names
     checks: dict[str, Problems] = {
         "credentials": lambda: _caller_problems(roles, clients),
@@ -54,6 +60,7 @@ def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
 
 
 def _missing(roles: RemoteRoles, subject: str, problem: str) -> Finding:
+    """Return the finding about a problem; the subject decides the level and the remedy."""
     team, cloud = roles.launcher.team, roles.launcher.cloud
     remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
     level = Level.ERROR
@@ -121,7 +128,10 @@ def _describe_subnet(ec2: Any, subnet: str) -> Any:
 
 
 def _find(read: Callable[[], Any]) -> Any:
-    """Return what `read` returns, or None if the resource does not exist."""
+    """Return the result of `read`, or None if AWS answers that the resource does not exist.
+
+    Raise the SDK's other errors.
+    """
     try:
         return read()
     except sdk.ClientError as error:
@@ -131,5 +141,5 @@ def _find(read: Callable[[], Any]) -> Any:
 
 
 def _generalize(trust: object) -> Any:
-    """Return a trust with SUBJECT in the place of the number of a service account."""
+    """Return a copy of the trust policy with SUBJECT in place of the service account's number."""
     return json.loads(re.sub(r'"[0-9]{15,30}"', f'"{SUBJECT}"', json.dumps(trust)))

@@ -1,9 +1,9 @@
-"""The script of commands that make a cluster's remote account on AWS, whose functions run in
-another cloud: a role for what launches, which trusts one service account of Google's, and one for
-instances.
+"""Shell scripts that create and remove a remote account on AWS of a cluster in another cloud.
 
-An administrator of the account's roles runs it once, and again after a release that needs more:
-what is there gets the present policies, unless it is another cluster's. A second script removes it.
+The first script creates a role for the launcher, which trusts one Google service account, and a
+role for instances. An administrator of the account's roles runs the script once, and again after a
+release with new permissions: existing roles get the new policies, unless they belong to another
+cluster. The second script removes the roles.
 """
 
 import json
@@ -20,56 +20,62 @@ from infra.remote_accounts import Launcher
 from provisioner.clouds.aws.federation import federation_audience
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# The tag of a remote account's roles that says where its cluster runs: two of one name share no
-# account.
+# The tag of the roles that names the cluster's home, because clusters with equal names cannot
+# share a remote account.
 HOME_TAG = "detcloud-home"
-# In the place of the service account's number, which Google alone knows.
+# The placeholder for the service account's number, which only Google knows.
 SUBJECT = "SUBJECT"
 
 
 @dataclass(frozen=True)
 class RemoteRoles:
-    """The roles of a remote account, whose instances are in a network; `launcher` launches them."""
+    """The roles of a remote account."""
 
     names: Names
     network: Network
+    """The network of the account's instances."""
     launcher: Launcher
+    """The function in the other cloud that launches the instances."""
     journal_groups: tuple[str, ...] = ()
-    """The groups of CloudWatch that agents of pools there write their journals to."""
+    """The CloudWatch log groups to which the account's agents write their journals."""
 
     @property
     def home(self) -> str:
-        """The place where the cluster runs, as roles are tagged with it."""
+        """The cloud and account in which the cluster runs, like `gcp/PROJECT`; the roles' tag."""
         return f"{self.launcher.cloud}/{self.launcher.account}"
 
     @property
     def role_names(self) -> tuple[str, str]:
-        """The names of the launcher's and the instances' role."""
+        """The names of the launcher's role and of the instances' role, in this order."""
         return self.names.role("launcher"), self.names.role("instance")
 
     @property
     def trust(self) -> Document:
-        """The trust of the role that launches, with SUBJECT in it."""
+        """The trust policy of the launcher's role, with the placeholder SUBJECT."""
         return policies.google_trust(SUBJECT, federation_audience(self.names.cluster))
 
     @property
     def policy(self) -> Document:
-        """The permissions of that role."""
+        """The permissions of the launcher's role."""
         return policies.launcher(self.names, self.network)
 
     @property
     def instance_trust(self) -> Document:
-        """The trust of the instances' role, which shows who they are."""
+        """The trust policy of the instances' role, by which instances identify themselves."""
         return policies.service_trust("ec2.amazonaws.com")
 
     @property
     def instance_policy(self) -> Document | None:
-        """The permissions of instances, None for none at all."""
+        """The permissions of the instances' role, or None without journals to write."""
         return policies.journals(self.names, self.journal_groups) if self.journal_groups else None
 
 
 def render_script(roles: RemoteRoles) -> str:
-    """Return the script."""
+    """Return the bash script that creates or updates the roles and the instance profile.
+
+    The script takes the service account's number as its argument. It stops with an error if the
+    credentials or the roles belong to another account or cluster.
+    """
     names, email = roles.names, roles.launcher.role
     launcher, instance = roles.role_names
     ask = f"gcloud iam service-accounts describe {email} --format='value(uniqueId)'"
@@ -103,7 +109,11 @@ def render_script(roles: RemoteRoles) -> str:
 
 
 def render_removal(roles: RemoteRoles) -> str:
-    """Return the script that removes what the other one made, once no instance is left."""
+    """Return the bash script that deletes the launch templates, the instance profile and the roles.
+
+    The script stops with an error while instances of the cluster exist, or if the credentials or
+    the roles belong to another account or cluster.
+    """
     names = roles.names
     ready = f"{names.account} has nothing any more of the cluster {names.cluster}"
     return "\n".join(
@@ -163,7 +173,7 @@ def _profile_removal(name: str) -> Iterator[str]:
         _run("iam", f"{word}-instance-profile", *profile) for word in ("get", "delete")
     )
     empty = _run("iam", "remove-role-from-instance-profile", *profile, "--role-name", name)
-    # After an interruption it is empty.
+    # An interrupted removal may have emptied the profile already.
     emptied = f"{empty} 2> /dev/null || true"
     yield f"if {there} > /dev/null 2>&1; then {emptied}; {delete}; fi"
 
@@ -197,7 +207,11 @@ def _check_own_cluster(names: Names) -> Iterator[str]:
 
 
 def _check_home(roles: RemoteRoles) -> Iterator[str]:
-    """Yield the lines that leave a role alone whose cluster runs elsewhere."""
+    """Yield script lines that stop the script if a role belongs to another cluster.
+
+    A role without the tag HOME_TAG belongs to another cluster. A missing role does not stop the
+    script.
+    """
     query = f"Role.Tags[?Key=='{HOME_TAG}'].Value|[0]"
     asked = (*("--query", query), *("--output", "text"))
     names = roles.names
@@ -234,7 +248,10 @@ def _policy_line(names: Names, role: str, document: Document) -> str:
 
 
 def _profile_lines(name: str) -> Iterator[str]:
-    """Yield the commands that make an instance profile with the role of its name in it."""
+    """Yield the script line that creates an instance profile with the equally named role.
+
+    An existing profile stays as it is.
+    """
     profile = ("--instance-profile-name", name)
     there, create = (
         _run("iam", f"{verb}-instance-profile", *profile) for verb in ("get", "create")

@@ -1,4 +1,4 @@
-"""Zones for the instances of a cluster's pools: those that offer one of the pools' types."""
+"""Chooses zones that offer the instance types of a cluster's pools."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -11,14 +11,16 @@ PAGE_SIZE = 1000
 
 
 def find_zones(api: Any, region: str, types: Collection[str]) -> tuple[str, ...]:
-    """Find the zones of the region that offer most of the types, at most ZONES_MAX, by name.
+    """Return the zones of the region that offer at least one of the types, sorted by name.
 
-    `api` is a client of EC2. Raises the SDK's errors.
+    Of more than ZONES_MAX zones, keep those with the largest number of offered types. Local and
+    other special zones are left out. Return () if no zone offers a type. `api` is an EC2 client.
+    Raise the SDK's errors.
     """
     counts: dict[str, int] = {}
     for offering in _read_offerings(api, types):
         zone = str(offering["Location"])
-        # Zones of other kinds, such as local ones, have names of another form.
+        # The names of local and other special zones have another form.
         if zone[:-1] == region and zone[-1].isalpha():
             counts[zone] = counts.get(zone, 0) + 1
     best = sorted(counts, key=lambda zone: (-counts[zone], zone))[:ZONES_MAX]
@@ -26,8 +28,10 @@ def find_zones(api: Any, region: str, types: Collection[str]) -> tuple[str, ...]
 
 
 def default_zones(region: str, types: Collection[str]) -> tuple[tuple[str, ...], str]:
-    """The zones if the settings name none, and why there are none of them, "" if they are known or
-    nobody could ask.
+    """Return the zones that offer the types, and a text of why the zones are unknown.
+
+    The text is "" if zones were found, and also without types or credentials. If EC2 refuses, or
+    no zone offers a type, the zones are () and the text says why.
     """
     if not types:
         return (), ""

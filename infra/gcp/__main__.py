@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Pulumi runs this file by its path; what it imports lies two folders above.
+# Pulumi runs this file by path, so the folder of the imported packages is not on sys.path yet.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from infra.gcp.program import run

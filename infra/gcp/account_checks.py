@@ -1,5 +1,6 @@
-"""Pure checks of a project's facts: whether the stack and its pools can run there. Each fact gives
-a finding, with what to do.
+"""Checks whether a stack and the stack's pools can run in a Google Cloud project. Pure.
+
+Each check turns a fact about the project into findings with a text and a remedy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,11 @@ ARM: Final = "ARM64"
 
 
 def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
-    """Return the findings about the facts, in the order in which they should be read."""
+    """Return findings about project, billing, services, permissions, pools and policies.
+
+    If Google accepts no credentials, return only an error about the credentials. Any other Unknown
+    fact becomes a warning.
+    """
     if isinstance(facts.project, Unknown) and facts.project.is_login:
         text = f"Google accepts no credentials: {facts.project.why}"
         remedy = "`gcloud auth application-default login` makes some"
@@ -58,7 +63,10 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts)
 def _policies(
     settings: Settings, cluster: ClusterConfig, policies: Mapping[str, Policy | Unknown]
 ) -> Iterator[Finding]:
-    """Yield a finding for each policy, or one where Google tells of none."""
+    """Yield the findings about each policy of the organization.
+
+    If all policies are Unknown for the same reason, yield a single warning instead.
+    """
     reasons = {item.why for item in policies.values() if isinstance(item, Unknown)}
     is_silent = all(isinstance(item, Unknown) for item in policies.values())
     if is_silent and len(reasons) == 1 < len(policies):
@@ -76,7 +84,7 @@ def _policies(
 
 
 def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
-    """Return the findings of the pools: their types and quotas."""
+    """Return a finding about the machine type of each purchase, and findings about quotas."""
     types = [
         type_finding for purchase in purchases for type_finding in _type_findings(purchase, facts)
     ]
@@ -147,7 +155,7 @@ def _host_permissions(
         f"--member user:DEPLOYER; instances need {HOST_ROLE} for "
         f"{settings.names.member('tick')}, which the deployment gives"
     )
-    # A deployment gives the use to the tick, and uses the subnetwork for nothing itself.
+    # The deployer only grants the use to the tick, and does not use the subnetwork.
     level = Level.WARNING if denied == (USE_SUBNETWORK,) else Level.ERROR
     yield Finding(level, subject, text, remedy)
 
@@ -181,7 +189,11 @@ def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
 
 
 def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
-    """Return what is wrong with what the cluster knows of a type, None if nothing is."""
+    """Return an error if the pool's facts or machine image do not fit the machine type.
+
+    The facts are the number of built-in GPUs. The default image does not fit ARM processors. Return
+    None if both fit.
+    """
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     own = purchase.gpus - purchase.attached
     if own and own != kind.gpus:

@@ -1,4 +1,4 @@
-"""The facts of a project that a deployment depends on, as `account_reader` reads them."""
+"""Facts about a project that a deployment depends on. `account_reader` reads them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,81 +8,79 @@ from infra.findings import Unknown
 
 @dataclass(frozen=True)
 class Project:
-    """A project as Resource Manager has it."""
+    """A project of Google Cloud."""
 
     number: str
     is_active: bool
+    """Whether the project is not scheduled for deletion."""
 
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """A machine type as Compute Engine describes it, and the zones of a region that offer it.
-    `gpus` and `accelerator` are those that it has itself; `architecture` is X86_64 or ARM64, or ""
-    where nobody says.
-    """
+    """Compute Engine's description of a machine type in a region."""
 
     vcpus: int
     memory_mb: int
     zones: frozenset[str]
+    """The zones of the region that offer the type."""
     gpus: int = 0
+    """The number of built-in GPUs, without attached ones."""
     accelerator: str = ""
+    """The name of the built-in GPUs; empty without any."""
     architecture: str = ""
+    """`X86_64` or `ARM64`; empty if Compute Engine reports no architecture."""
 
 
 @dataclass(frozen=True)
 class AcceleratorFacts:
-    """The zones that offer an accelerator, and how many an instance there takes."""
+    """A type of GPU that can be attached to instances."""
 
     zones: frozenset[str]
+    """The zones that offer the accelerator."""
     number_max: int
+    """The maximum number for an instance, over all zones."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy of the organization as it is in effect: whether it is enforced, and the values that
-    it denies, or allows and no others; `denies_all` where it allows none.
-    """
+    """An organization policy in effect for a project; without rules, everything is allowed."""
 
     is_enforced: bool = False
+    """Whether the constraint is enforced, if the constraint has no values."""
     denies_all: bool = False
+    """Whether no value is allowed."""
     allowed: frozenset[str] = frozenset()
+    """The only allowed values, if there are any."""
     denied: frozenset[str] = frozenset()
+    """The denied values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolFacts:
-    """The facts of a project that its pools depend on, each of which may be Unknown.
-
-    Attributes:
-        quotas: by region, and "" for those of all regions together, limits by their metric.
-        types: the machine types of the pools, by (region, type), of all regions that have them.
-        accelerators: the accelerators of the pools, by their names.
-        names: of each region that lacks a type of a pool, the names of the types that it has.
-    """
+    """Facts about a project that pools depend on; Unknown if a read failed."""
 
     quotas: Mapping[str, Mapping[str, float] | Unknown]
+    """The limit of each metric, by region; the region "" has the limits over all regions."""
     types: Mapping[tuple[str, str], TypeFacts] | Unknown
+    """The pools' machine types, by (region, name), in all regions that offer them."""
     accelerators: Mapping[str, AcceleratorFacts] | Unknown
+    """The pools' accelerators, by name; accelerators that no zone offers are left out."""
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The names of all machine types in each region that lacks a pool's type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectFacts(PoolFacts):
-    """The facts of a project that a stack depends on, each of which may be Unknown.
-
-    Attributes:
-        project: itself.
-        is_billed: whether a billing account pays for it.
-        disabled_services: of the interfaces that the stack needs, those that are not enabled.
-        denied: of the deployer's role, the permissions that the caller has not.
-        denied_at: of what a deployment does at subnetworks of other projects, the permissions that
-            the caller has not, by the path of the subnetwork.
-        policies: of the organization, by the name of the constraint.
-    """
+    """Facts about a project that a stack depends on; Unknown if a read failed."""
 
     project: Project | Unknown
     is_billed: bool | Unknown
+    """Whether a billing account pays for the project."""
     disabled_services: tuple[str, ...] | Unknown
+    """The Google APIs that the stack needs and the project has not enabled."""
     denied: tuple[str, ...] | Unknown
+    """The permissions of the deployer's role that the caller lacks."""
     policies: Mapping[str, Policy | Unknown]
+    """The organization's policies, by the constraint's name."""
     denied_at: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict)
+    """The permissions that the caller lacks at subnetworks of other projects, by their path."""

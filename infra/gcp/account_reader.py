@@ -1,5 +1,6 @@
-"""The facts of a project, asked of Google with the deployer's credentials. Nothing that is
-asked costs or changes anything.
+"""Reads the facts about a project from Google, with the deployer's credentials.
+
+The calls cost nothing and change nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from infra.gcp.settings import Settings
 
 T = TypeVar("T")
 
-# The interfaces that a stack and its functions call.
+# The Google APIs that a stack and the functions call.
 SERVICES: Final = (
     "artifactregistry",
     "cloudbilling",
@@ -38,7 +39,7 @@ SERVICES: Final = (
     "storage",
     "sts",
 )
-# Constraints of organizations that may refuse what a stack does.
+# Constraints of organization policies that may prevent a stack.
 CONSTRAINTS: Final = (
     "cloudbuild.allowedWorkerPools",
     "compute.requireShieldedVm",
@@ -62,7 +63,7 @@ MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 def read_project(
     settings: Settings, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
 ) -> ProjectFacts:
-    """Read all facts that the settings and the pools depend on."""
+    """Return all facts that the settings and the pools depend on; Unknown for a failed read."""
     project = settings.project
     pools = read_pools(project, settings.region, cluster, api, catalog)
     wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
@@ -83,7 +84,10 @@ def read_project(
 def read_pools(
     project: str, region: str, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
 ) -> PoolFacts:
-    """Read the facts that the pools depend on; `region` is the default of pools without one."""
+    """Return the facts that the pools depend on; Unknown for a failed read.
+
+    `region` is the region of pools that name none.
+    """
     purchases = list_purchases(region, cluster, gives_addresses=False)
     regions = sorted({purchase.region for purchase in purchases} | {region})
     names = {purchase.machine_type for purchase in purchases}
@@ -107,7 +111,10 @@ def _names_instead(
     types: Mapping[tuple[str, str], TypeFacts] | Unknown,
     catalog: MachineCatalog,
 ) -> Mapping[str, frozenset[str]]:
-    """Return the names of the types that regions have which lack a pool's."""
+    """Return the names of all machine types in each region that lacks a pool's type.
+
+    Return {} if the types are Unknown or a call fails.
+    """
     if isinstance(types, Unknown):
         return {}
     lacking = {
@@ -118,12 +125,12 @@ def _names_instead(
     try:
         return {region: catalog.list_names(region) for region in sorted(lacking)}
     except GoogleError:
-        # A type that is missing is told without them.
+        # The names only help to suggest another type.
         return {}
 
 
 def read_billing(project: str, api: GoogleApi) -> bool | Unknown:
-    """Return whether a billing account pays for a project."""
+    """Return whether a billing account pays for a project; Unknown if the read failed."""
     url = f"https://cloudbilling.googleapis.com/v1/projects/{project}/billingInfo"
     return _ask(
         "resourcemanager.projects.get", lambda: bool(api.call("GET", url).get("billingEnabled"))
@@ -131,7 +138,10 @@ def read_billing(project: str, api: GoogleApi) -> bool | Unknown:
 
 
 def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
-    """Return a fact, or that Google gave no answer and why."""
+    """Return the result of `read`, or Unknown with the reason if `read` raises GoogleError.
+
+    `needs` names the permissions of the read.
+    """
     try:
         return read()
     except GoogleError as error:
@@ -139,7 +149,7 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
 
 
 def read_state(project: str, api: GoogleApi) -> Project | Unknown:
-    """Return a project's number and state."""
+    """Return a project's number and state; Unknown if the read failed."""
 
     def read() -> Project:
         found = api.call("GET", f"{MANAGER}/{project}")
@@ -149,7 +159,11 @@ def read_state(project: str, api: GoogleApi) -> Project | Unknown:
 
 
 def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[str, ...] | Unknown:
-    """Return the Google APIs among these that are not enabled in the project of this number."""
+    """Return the Google APIs among `wanted` that the project has not enabled.
+
+    `number` is the project's number, and the names are like `compute`. Return Unknown if the read
+    failed.
+    """
     parent = f"projects/{number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
 
@@ -169,7 +183,10 @@ def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[s
 
 
 def _list_denied(api: GoogleApi, project: str) -> tuple[str, ...]:
-    """Return the permissions of the deployer's role that the caller has not."""
+    """Return the sorted permissions of the deployer's role that the caller lacks.
+
+    Raise GoogleError if a call fails.
+    """
     url = f"{MANAGER}/{project}"
     wanted = sorted(permissions_needed())
     held: set[str] = set()
@@ -180,7 +197,10 @@ def _list_denied(api: GoogleApi, project: str) -> tuple[str, ...]:
 
 
 def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknown:
-    """Return the permissions at a subnetwork that the caller has not."""
+    """Return the permissions of HOST_PERMISSIONS that the caller lacks at a subnetwork.
+
+    `subnetwork` is a path. Return Unknown if the read failed.
+    """
     url = f"{COMPUTE}/{subnetwork}/testIamPermissions"
 
     def read() -> tuple[str, ...]:
@@ -203,7 +223,11 @@ def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
 
 
 def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:
-    """Return a policy of the organization as it is in effect for a project."""
+    """Return the organization policy for a constraint, in effect for a project.
+
+    Rules with a condition are ignored. Return a policy without restrictions if none exists, and
+    Unknown if the read failed.
+    """
     place = f"projects/{project}/policies/{constraint}"
     url = f"https://orgpolicy.googleapis.com/v2/{place}:getEffectivePolicy"
 
@@ -219,7 +243,7 @@ def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unkno
 
 
 def _effective(policy: Mapping[str, Any]) -> Policy:
-    """Return what the rules say that hold without a condition."""
+    """Return the union of the policy's rules, without rules that have a condition."""
     rules = [rule for rule in policy.get("spec", {}).get("rules", ()) if "condition" not in rule]
     values = [rule.get("values", {}) for rule in rules]
     return Policy(

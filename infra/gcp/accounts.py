@@ -1,6 +1,4 @@
-"""A service account for each function, one for instances, one for the storage of trials, and the
-roles that they are given.
-"""
+"""The service accounts of functions, instances and trials, and grants of roles to accounts."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -28,21 +26,26 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Accounts:
-    """Service accounts by their names, and roles by theirs. `given`: what an account has been
-    given, which must be there before it works.
-    """
+    """The service accounts and custom roles of a stack, as resources."""
 
     accounts: Mapping[str, Any]
+    """The service accounts by name, such as `tick`."""
     roles: Mapping[str, Any]
+    """The custom roles by name."""
     given: dict[str, list[pulumi.Resource]] = field(default_factory=dict)
+    """The grants to each account, which must exist before anything uses the account."""
 
     def email(self, name: str) -> Any:
-        """Return the e-mail address of an account, as an output of the account."""
+        """Return the e-mail address of the named account, as a Pulumi output."""
         return self.accounts[name].email
 
 
 def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
-    """Make the accounts, and those roles that are given to any."""
+    """Create the service accounts and the custom roles that `grants` use.
+
+    Accounts of TRIAL_ACCOUNTS are created only if a grant is made on them. The roles are not
+    granted yet; `give_roles` grants them.
+    """
     places = {grant.place.name for grant in grants if grant.place.kind == "account"}
     trials = [name for name in TRIAL_ACCOUNTS if name in places]
     names = (*FUNCTIONS, *OTHER_ACCOUNTS, *trials)
@@ -78,20 +81,25 @@ def _make_role(scope: Scope, role: str) -> Any:
 
 @dataclass(frozen=True)
 class Places:
-    """The places that roles are given at: buckets, subnetworks by their regions, services by their
-    functions, and the repository.
-    """
+    """The resources on which roles are granted."""
 
     buckets: Mapping[str, Any] = field(default_factory=dict)
+    """The buckets by name, as in grants."""
     subnetworks: Mapping[str, Any] = field(default_factory=dict)
+    """The subnetworks by region."""
     services: Mapping[str, Any] = field(default_factory=dict)
+    """The Cloud Run services by function."""
     repository: Any = None
+    """The repository of the functions' images."""
 
 
 def give_roles(
     scope: Scope, accounts: Accounts, grants: list[Grant], kinds: Collection[str], places: Places
 ) -> None:
-    """Grant the accounts their roles on resources of these kinds, which must exist by now."""
+    """Create the grants on places of the given kinds, and record each in `accounts.given`.
+
+    Other grants are skipped. `places` must contain the resources of these kinds.
+    """
     for grant in grants:
         if grant.place.kind in kinds:
             made = _give_role(scope, accounts, grant, places)
@@ -99,10 +107,11 @@ def give_roles(
 
 
 def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -> pulumi.Resource:
+    """Create and return the IAM member for a grant, on the resource of the grant's place."""
     place = grant.place
     name = "-".join(filter(None, (grant.account, grant.role, place.name.replace("/", "-"))))
     if grant.account == "data":
-        # One for each place of data, which its condition has.
+        # Several grants of one bucket differ only in the condition's folder.
         name += f"-{hashlib.sha256(grant.condition.encode()).hexdigest()[:8]}"
     title = f"{grant.account} {grant.role}"
     condition = {"title": title, "expression": grant.condition}
@@ -126,7 +135,7 @@ def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -
         case "subnetwork":
             subnetwork = places.subnetworks[place.name]
             if subnetwork in scope.settings.host_subnetworks:
-                # A project's own role holds in that project alone.
+                # A custom role of this project cannot be granted in the host project.
                 project = subnetwork_project(subnetwork, project)
                 common["role"] = HOST_ROLE
             made = compute.SubnetworkIAMMember(

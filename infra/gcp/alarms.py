@@ -1,5 +1,6 @@
-"""Alarms and their recipients. Each has one condition, because conditions are billed by the
-month.
+"""The stack's alarms and the recipients.
+
+Each alarm has a single condition, because conditions are billed by the month.
 """
 
 from typing import Any, Final
@@ -16,7 +17,10 @@ MAIL_SECONDS_MAX: Final = 60
 
 
 def make_alarms(scope: Scope) -> None:
-    """Make the alarms, their recipients, and the budget."""
+    """Create the alarms about errors in logs and about delayed messages.
+
+    With the setting `alarm_email`, notify that address. With `monthly_budget`, create a budget.
+    """
     settings = scope.settings
     channels = [_make_channel(scope).name] if settings.alarm_email else []
     _make_alarm(scope, "errors", _errors(scope), channels, rate_limit=HOUR)
@@ -38,8 +42,9 @@ def _make_channel(scope: Scope) -> Any:
 
 
 def _errors(scope: Scope) -> dict[str, Any]:
-    """Return the condition on lines that a function writes of an error, and Cloud Run of one that
-    had no time or memory left.
+    """Return the condition that matches error lines in the functions' logs.
+
+    The lines come from functions, and from Cloud Run about timeouts and lack of memory.
     """
     services = " OR ".join(f'"{scope.names.part(name)}"' for name in FUNCTIONS)
     lines = f"resource.labels.service_name=({services}) AND severity>=ERROR"
@@ -47,8 +52,10 @@ def _errors(scope: Scope) -> dict[str, Any]:
 
 
 def _lag(scope: Scope) -> dict[str, Any]:
-    """Return the condition on mail that waits for `advance`: the oldest in the subscription that
-    Eventarc has made for the trigger, and named after it.
+    """Return the condition that messages wait longer than MAIL_SECONDS_MAX for `advance`.
+
+    The delay must last for five minutes. The messages wait in the Pub/Sub subscription that
+    Eventarc created for the trigger `mail`. The subscription's name contains the trigger's name.
     """
     stem = f"eventarc-{scope.settings.region}-{scope.names.part('mail')}-"
     return {
@@ -73,7 +80,7 @@ def _make_alarm(
     channels: list[Any],
     rate_limit: str = "",
 ) -> None:
-    # A condition on the log has to say how often it tells.
+    # A condition on the log requires a limit on notifications.
     limit = {"notification_rate_limit": {"period": rate_limit}} if rate_limit else {}
     monitoring.AlertPolicy(
         name,
@@ -89,8 +96,9 @@ def _make_alarm(
 
 
 def _make_budget(scope: Scope, channels: list[Any]) -> None:
-    """Make a budget of what has the cluster's label, which warns at 80 % and when all is to be
-    spent.
+    """Create the monthly budget for resources with the cluster's label.
+
+    The budget notifies the channels when costs exceed 80 %, and when the forecast exceeds 100 %.
     """
     settings = scope.settings
     billing.Budget(

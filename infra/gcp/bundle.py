@@ -1,7 +1,7 @@
-"""`python -m infra.gcp.bundle`: the sources that the images of functions are built from.
+"""`python -m infra.gcp.bundle`: builds archives of the sources for images of functions.
 
-An archive holds what `infra.function_image` fills a build's folder with. The same sources and
-packages give the same bytes, by whose digest an image is found again.
+An archive contains the build folder of `infra.function_image`. The same sources and packages
+result in the same bytes, and the digest of these bytes is the image's tag.
 """
 
 import argparse
@@ -17,7 +17,11 @@ from infra.sources import REPOSITORY
 
 
 def build_archive(folder: Path, kind: str = "functions") -> Path:
-    """Build the archive of a kind in `folder`, and return it."""
+    """Build an archive in `folder` and return the archive's path.
+
+    `kind` is a key of EXTRAS. Create the folder, and replace an existing archive. Raise
+    PackageNotFoundError if a required package is not installed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / archive_name(kind)
     with tempfile.TemporaryDirectory() as scratch:
@@ -28,7 +32,7 @@ def build_archive(folder: Path, kind: str = "functions") -> Path:
 
 
 def archive_name(kind: str) -> str:
-    """Return an archive's name."""
+    """Return the file name of an archive; `kind` is a key of EXTRAS."""
     return f"{kind}-image.tar.gz"
 
 
@@ -47,7 +51,7 @@ def _write_archive(content: Path, archive: Path) -> None:
 
 
 def main() -> int:
-    """Build all archives."""
+    """Build the archives of all kinds, print the paths and sizes, and return 0."""
     parser = argparse.ArgumentParser(prog="python -m infra.gcp.bundle", description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
     folder = parser.parse_args().output

@@ -1,6 +1,8 @@
-"""The time that a delivery of an event may take. Eventarc makes a subscription of Pub/Sub for each
-trigger, which sends an event again 10 s after it was sent, while the function may be at it; no
-setting of the trigger changes that, so it is changed once the stack is made.
+"""Extends the time that a delivery of an event may take.
+
+Eventarc creates a Pub/Sub subscription for each trigger. The subscription delivers an event again
+after 10 s, even if the function still processes the event. No setting of the trigger changes the
+deadline, so it is changed after each deployment.
 """
 
 from typing import Final
@@ -10,17 +12,17 @@ from infra.gcp.google_api import GoogleApi, GoogleError
 from infra.gcp.names import Names
 from infra.stack_program import Progress
 
-# The most that Pub/Sub allows, and more than any function takes that an event calls.
+# Pub/Sub's maximum, longer than the timeout of any function that events call.
 DELIVERY_SECONDS: Final = 600
 EVENTARC: Final = "https://eventarc.googleapis.com/v1"
 PUBSUB: Final = "https://pubsub.googleapis.com/v1"
 
 
 def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Extend the deadline of deliveries to DELIVERY_SECONDS.
+    """Set the delivery deadline of all triggers' subscriptions to DELIVERY_SECONDS.
 
-    If Google refuses, events may arrive twice, which the cluster tolerates. The refusal is printed,
-    and the next deployment tries again.
+    Report each changed subscription. If Google refuses, report a warning and continue: events may
+    then arrive twice, which the cluster tolerates, and the next deployment tries again.
     """
     for trigger in TRIGGERS:
         part = names.part(trigger)
@@ -39,6 +41,7 @@ def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
 
 
 def _extend(subscription: str, api: GoogleApi, progress: Progress) -> None:
+    """Set a subscription's deadline to DELIVERY_SECONDS, and report a change."""
     url = f"{PUBSUB}/{subscription}"
     if api.call("GET", url).get("ackDeadlineSeconds") == DELIVERY_SECONDS:
         return

@@ -1,9 +1,9 @@
-"""The minimal permissions for deploying a team's stack, as a role: what each type of resource in a
-stack needs to be made, looked at, changed and removed, and what `check`, `destroy` and `rollback`
-ask.
+"""The custom role with the minimal permissions for deploying a team's stack.
 
-`infra/gcp/deployer_role.yaml` is that role, for `gcloud iam roles create --file`; `detcloud deploy
-policy gcp` prints it. `python -m infra.gcp.deployer` writes the file again.
+The role covers creating, reading, changing and deleting each type of resource in a stack, and the
+calls of `check`, `destroy` and `rollback`. `infra/gcp/deployer_role.yaml` is the role for `gcloud
+iam roles create --file`; `python -m infra.gcp.deployer` regenerates the file. `detcloud deploy
+policy gcp` prints the role.
 """
 
 import sys
@@ -18,7 +18,7 @@ from infra.gcp.settings import Settings
 
 ROLE_FILE: Final = Path(__file__).with_name("deployer_role.yaml")
 
-# What types of resources need, as SERVICE.COLLECTION: VERB VERB.
+# The permissions that each type of resource needs, as SERVICE.COLLECTION: VERB VERB.
 _CRUD: Final = "create delete get update"
 _PROJECT_POLICY: Final = "resourcemanager.projects: get getIamPolicy setIamPolicy"
 _NETWORK_OPERATIONS: Final = (
@@ -30,13 +30,13 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": (
         "artifactregistry.repositories: getIamPolicy setIamPolicy",
     ),
-    # On the billing account, where a project's role says nothing.
+    # Needed on the billing account, so the project's role omits these permissions.
     "gcp:billing/budget:Budget": (f"billing.budgets: {_CRUD}",),
     "gcp:cloudrunv2/service:Service": (
         f"run.services: {_CRUD}",
         "run.operations: get",
         "iam.serviceAccounts: actAs",
-        # Cloud Run looks whether the deployer may pull the image.
+        # Cloud Run checks that the deployer may pull the image.
         "artifactregistry.repositories: downloadArtifacts get",
     ),
     "gcp:cloudrunv2/serviceIamMember:ServiceIamMember": (
@@ -85,7 +85,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gcp:monitoring/alertPolicy:AlertPolicy": (
         f"monitoring.alertPolicies: {_CRUD}",
-        # Of a condition on lines of the log.
+        # For alarms with a condition on log lines.
         f"logging.notificationRules: {_CRUD} list",
     ),
     "gcp:monitoring/notificationChannel:NotificationChannel": (
@@ -97,7 +97,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "gcp:serviceaccount/iAMMember:IAMMember": ("iam.serviceAccounts: getIamPolicy setIamPolicy",),
     "gcp:storage/bucket:Bucket": (
         f"storage.buckets: {_CRUD}",
-        # A removal empties it first.
+        # Deleting a bucket deletes the objects first.
         "storage.objects: delete list",
     ),
     "gcp:storage/bucketIAMMember:BucketIAMMember": (
@@ -117,7 +117,7 @@ CHECK_NEEDS: Final = (
     "compute.regions: get",
     "orgpolicy.policy: get",
     "resourcemanager.projects: get",
-    # To use: calls count against the project.
+    # `use` allows calls that count against the project's quotas.
     "serviceusage.services: get list use",
 )
 DESTROY_NEEDS: Final = (
@@ -126,8 +126,8 @@ DESTROY_NEEDS: Final = (
     "compute.instances: delete list",
     "run.services: update",
 )
-# At subnetworks of another project, where this role says nothing: to use them, and to let the
-# cluster's tick use them.
+# Needed on subnetworks of another project, which this role does not cover: to use a subnetwork, and
+# to grant the use to the cluster's tick.
 USE_SUBNETWORK: Final = "compute.subnetworks.use"
 HOST_PERMISSIONS: Final = (
     USE_SUBNETWORK,
@@ -146,14 +146,17 @@ def split_permissions(needs: Iterable[str]) -> Iterator[str]:
 
 
 def permissions_needed() -> frozenset[str]:
-    """Return all that a deployment, its check and its end may have to do in the project."""
+    """Return all permissions that deploy, check, rollback and destroy need in the project.
+
+    Permissions on the billing account are left out.
+    """
     texts = [text for kind, needs in NEEDS.items() for text in needs if "billing" not in kind]
     others = (*BUILD_NEEDS, *CHECK_NEEDS, *DELIVERY_NEEDS, *DESTROY_NEEDS, *ROLLBACK_NEEDS)
     return frozenset(split_permissions((*texts, *others)))
 
 
 def render_role() -> str:
-    """Return the role as the text of a file of gcloud's."""
+    """Return the deployer's role as YAML for `gcloud iam roles create --file`."""
     role = {
         "title": "detcloud deployer",
         "description": "The least that a deployer of detcloud clusters needs",
@@ -164,7 +167,10 @@ def render_role() -> str:
 
 
 def render_key_binding(settings: Settings) -> str:
-    """Return the binding that the policy of a key needs before the stack can use it."""
+    """Return the IAM binding, as YAML, that a key needs before the stack can use the key.
+
+    Comments in the text list commands that create the binding's members first.
+    """
     binding = {"role": KEY_ROLE, "members": key_members(settings.names)}
     project = f"--project={settings.project}"
     return "\n".join(
@@ -178,7 +184,7 @@ def render_key_binding(settings: Settings) -> str:
 
 
 def main() -> int:
-    """Write the role again."""
+    """Write the deployer's role to ROLE_FILE, and return 0."""
     ROLE_FILE.write_text(render_role(), encoding="utf-8")
     return 0
 

@@ -1,9 +1,9 @@
-"""The machine types that a cluster configuration names, and what Compute Engine says of them: it is
-asked during a deployment, and what it said is deployed with the pools, so that nobody has to ask it
-when instances are launched.
+"""Descriptions of the machine types that a cluster configuration names, from Compute Engine.
 
-The configuration is a tree that nobody has checked yet: without what is found here a type that the
-cluster does not know would be refused. What has another form than expected is left to that check.
+A deployment reads the descriptions and deploys them with the pools, so that launches need no
+further calls. The functions here work on a configuration that is not checked yet, because the check
+refuses machine types without a description. Malformed parts are ignored here, and refused by the
+later check.
 """
 
 import difflib
@@ -24,19 +24,20 @@ _FIELD: Final = "machine_types"
 
 
 class NamedType(NamedTuple):
-    """A machine type that a pool names; `needs_facts` where nobody but Compute Engine can tell how
-    many slots it has.
-    """
+    """A machine type that a pool names."""
 
     pool: str
     region: str
+    """The region of the pool's instances."""
     name: str
     needs_facts: bool
+    """Whether only Compute Engine's description decides how many slots the type has."""
 
 
 def find_named_types(tree: Tree, own_region: str) -> list[NamedType]:
-    """Return the machine types of the pools on Google Cloud; `own_region` is that of pools without
-    one.
+    """Return the machine types of the pools on Google Cloud, in the pools' order.
+
+    `own_region` is the region of pools that name neither a region nor a zone. Types can repeat.
     """
     found = []
     for pool, provider in _providers(tree):
@@ -49,8 +50,11 @@ def find_named_types(tree: Tree, own_region: str) -> list[NamedType]:
 
 
 def add_described_types(tree: Tree, described: DescribedTypes) -> Tree:
-    """Return the configuration, each pool with what is known of the types that it names; what a
-    pool says itself takes precedence.
+    """Return a copy of the configuration with descriptions added to pools on Google Cloud.
+
+    A pool gets the descriptions of the machine types that the pool names. The pool's own
+    descriptions take precedence, and malformed ones stay unchanged. Return `tree` itself without
+    descriptions or without pools on Google Cloud.
     """
     if not described:
         return tree
@@ -74,8 +78,11 @@ def add_described_types(tree: Tree, described: DescribedTypes) -> Tree:
 def read_described_types(
     named: Collection[NamedType], catalog: MachineCatalog
 ) -> tuple[dict[str, MachineTypeConfig], list[str]]:
-    """Ask Compute Engine for machine types; returns what it says of those that it has, and a line
-    for each type that a pool cannot do without and its region has not. Raises GoogleError.
+    """Read the named machine types; return (descriptions by name, problems).
+
+    Types that no region offers have no description. The problems have a line for each type that
+    needs a description but that the pool's region does not offer. Raise GoogleError if a call
+    fails.
     """
     facts = catalog.read_types({named_type.name for named_type in named})
     described = {name: _describe(fact) for (_, name), fact in facts.items()}
@@ -92,8 +99,10 @@ def read_described_types(
 def describe_missing(
     name: str, region: str, zones: Collection[str], names: Collection[str]
 ) -> tuple[str, str]:
-    """Return what to say of a machine type that a region has not, and what to do: `zones` are those
-    that have it, and `names` the types that the region has.
+    """Return (text, remedy) about a machine type that a region does not offer.
+
+    `zones` are the zones elsewhere that offer the type; the text lists up to ZONES_MAX. `names` are
+    the types that the region offers; the remedy suggests up to NAMES_MAX similar names.
     """
     text = f"{region} does not offer this type"
     if zones:
@@ -114,11 +123,13 @@ def _describe(facts: TypeFacts) -> MachineTypeConfig:
 
 
 def _providers(tree: Tree) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (pool name, provider section) of each pool on Google Cloud."""
     for place, provider in _providers_by_place(tree):
         yield _text(tree["resource_pools"][place], "pool_name"), provider
 
 
 def _providers_by_place(tree: Tree) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield (index in `resource_pools`, provider section) of each pool on Google Cloud."""
     pools = tree.get("resource_pools")
     for place, pool in enumerate(pools if isinstance(pools, list | tuple) else ()):
         provider = _map(pool, "provider") if isinstance(pool, Mapping) else {}
@@ -127,7 +138,13 @@ def _providers_by_place(tree: Tree) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _named_types(provider: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yield the machine types of a pool, and the slots that it says of each, None for none."""
+    """Yield each machine type of a pool with the configured number of slots.
+
+    The number is None without configured slots; attached GPUs count as configured.
+
+    Without offerings, yield the type of `instance_type`, or the default type. Malformed names are
+    skipped.
+    """
     offerings = provider.get("offerings")
     offered: list[tuple[object, object]] = [
         (offering.get("instance_type"), offering.get("slots"))
@@ -144,10 +161,12 @@ def _named_types(provider: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _map(holder: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """Return the value of a field, or {} if the value is missing or no map."""
     found = holder.get(field)
     return found if isinstance(found, Mapping) else {}
 
 
 def _text(holder: Mapping[str, Any], field: str) -> str:
+    """Return the value of a field, or "" if the value is missing or no text."""
     found = holder.get(field)
     return found if isinstance(found, str) else ""

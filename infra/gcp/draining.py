@@ -1,7 +1,9 @@
-"""The end of a cluster's instances before its stack is removed: what launches is stopped first,
-so that nothing starts again.
+"""Terminates a cluster's instances before the stack is removed.
+
+The tick is stopped first, so that nothing launches again.
 """
 
+from detcloud.shared.plurals import count_text
 from infra.drain_clock import Clock
 from infra.gcp.functions import SIZES
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none
@@ -14,10 +16,14 @@ from lambdas.gcp.function_names import FUNCTIONS
 def drain(
     names: Names, api: GoogleApi, progress: Progress, clock: Clock | None = None
 ) -> DrainReport:
-    """End the cluster's instances; its tick is stopped, and stays so. It can be repeated.
+    """Stop the tick until the next deployment, and terminate the cluster's instances.
+
+    Wait until no instance is left and no running tick can still launch one. The report counts the
+    terminated instances, and no templates. A repeated call finds less to do.
 
     Raises:
-        DrainFailed: the database is protected still, instances do not end, or Google refused.
+        DrainFailed: the database is still protected (nothing was changed), instances did not end
+            within END_SECONDS_MAX, or Google refused a call.
     """
     clock = clock or Clock()
     try:
@@ -26,12 +32,16 @@ def drain(
         instances = end_until_quiet(names, api, progress, clock, quiet_at)
     except GoogleError as error:
         raise DrainFailed(f"Google did not accept it, try again: {error}") from None
-    progress(f"{instances} instances ended")
+    progress(f"{count_text(instances, 'instance')} ended")
     return DrainReport(instances, 0)
 
 
 def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Enable the tick again if `drain` stopped it, unknown to Pulumi. Raises DrainFailed."""
+    """Let the tick scale automatically again if `drain` stopped the tick; report that.
+
+    Pulumi does not notice the stop. Do nothing if the tick does not exist. Raise DrainFailed if
+    Google refuses.
+    """
     url = _tick_url(names)
     try:
         scaling = (read_or_none(api, url) or {}).get("scaling", {})
@@ -47,8 +57,10 @@ def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
 
 
 def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
-    """Return what Google still has of the cluster, by its names and its label. Raises
-    GoogleError.
+    """Return a line for each remaining resource of the cluster; [] if nothing remains.
+
+    Search the database, the buckets, services, service accounts and the repository by name, and
+    instances and disks by the cluster's label. Raise GoogleError if a call fails.
     """
     project, region = names.project, names.region
     run = f"https://run.googleapis.com/v2/projects/{project}/locations/{region}/services"
@@ -93,6 +105,7 @@ def _tick_url(names: Names) -> str:
 
 
 def _refuse_protected(names: Names, api: GoogleApi) -> None:
+    """Raise DrainFailed if the database is protected from deletion. Ignore a missing database."""
     database = read_or_none(api, _database_url(names))
     if database and database.get("deleteProtectionState") == "DELETE_PROTECTION_ENABLED":
         raise DrainFailed(
@@ -102,9 +115,13 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 
 
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
-    """Prevent further ticks; return for how many seconds a running one may still launch."""
+    """Scale the tick's service to zero instances, so that no tick starts any more.
+
+    Return for how many seconds a running tick may still launch instances that then become
+    visible; 0.0 if the service does not exist. Raise GoogleError.
+    """
     tick = names.part("tick")
-    # No instance of a service answers its requests with an error, and costs nothing.
+    # Without instances, the service refuses all requests and costs nothing.
     scaling = {"scalingMode": "MANUAL", "manualInstanceCount": 0}
     try:
         api.call("PATCH", f"{_tick_url(names)}?updateMask=scaling", {"scaling": scaling})

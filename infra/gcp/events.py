@@ -1,7 +1,8 @@
-"""The events that call the functions: documents that are created in the database, and each minute.
+"""The events that call the functions: new documents in the database, and a timer each minute.
 
-A trigger delivers an event until it is answered with success, for 24 hours at most. It tells
-documents apart by the parts of their paths, in which `row_documents` names the function to call.
+A trigger repeats the delivery of an event until the function succeeds, for at most 24 hours.
+Triggers select documents by patterns of paths; `row_documents` puts the function to call into the
+path.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from control_plane.gcp.row_documents import CREATED, TRIGGER_PATTERNS
 from infra.gcp.accounts import Accounts
 from infra.gcp.scope import Scope
 
-# By a trigger's name, the function that it calls.
+# The function that each trigger calls.
 TRIGGERS: Final[Mapping[str, str]] = {"mail": "advance", "intents": "tick"}
 MINUTE_SECONDS_MAX: Final = 60
 
@@ -22,7 +23,11 @@ MINUTE_SECONDS_MAX: Final = 60
 def connect_events(
     scope: Scope, accounts: Accounts, functions: Mapping[str, Any], database: Any
 ) -> None:
-    """Connect the functions with the events that call them."""
+    """Create the triggers of new documents, and the job that calls the tick each minute.
+
+    `functions` maps names to Cloud Run services. The grants to the account `events` must have been
+    made before.
+    """
     given = accounts.given["events"]
     for name, function in TRIGGERS.items():
         _make_trigger(
@@ -44,7 +49,7 @@ def _make_trigger(
     eventarc.Trigger(
         name,
         project=scope.settings.project,
-        # Where the database is.
+        # A trigger must be in the database's location.
         location=region,
         name=scope.names.part(name),
         matching_criterias=[
@@ -58,7 +63,7 @@ def _make_trigger(
         },
         service_account=accounts.email("events"),
         labels=scope.labels,
-        # Google looks whether the account may call the function.
+        # Google checks at creation that the account may call the function.
         opts=scope.options(given),
     )
 
@@ -73,7 +78,7 @@ def _make_minute(scope: Scope, tick: Any, accounts: Accounts, given: list[pulumi
         schedule="* * * * *",
         time_zone="Etc/UTC",
         attempt_deadline=f"{MINUTE_SECONDS_MAX}s",
-        # The next minute does whatever was not done.
+        # The next minute's tick does the rest.
         retry_config={"retry_count": 0},
         http_target={
             "http_method": "POST",

@@ -1,8 +1,8 @@
-"""The functions: a service of Cloud Run for each, which scales to nothing. All are of one image but
-`suggest`, whose model takes more room than all the others need.
+"""The functions: a Cloud Run service for each, which scales to zero.
 
-Each deployment makes a revision of every service, all with one label, by which those of a
-deployment are found again; see rollback.py.
+All functions share an image, except `suggest`, because its model's packages are larger than all
+others together. Each deployment creates a revision of every service. All revisions of a deployment
+have the same label, by which rollback.py finds them.
 """
 
 import hashlib
@@ -25,29 +25,33 @@ DIGEST_CHARACTERS: Final = 12
 
 @dataclass(frozen=True)
 class Size:
-    """The time, memory and concurrent requests of an instance of a function, and how many there may
-    be.
-    """
+    """The limits of a function."""
 
     seconds_max: int
+    """The timeout of a request."""
     memory: str
+    """The memory of an instance, like `512Mi`."""
     concurrency: int
+    """The concurrent requests of an instance."""
     instances_max: int
 
 
 SIZES: Final[Mapping[str, Size]] = {
     "advance": Size(60, "512Mi", 8, 20),
-    # What wakes it at once shares a pass.
+    # Concurrent calls of the tick share a pass.
     "tick": Size(60, "512Mi", 32, 2),
-    # Two collectors, or two suggesters, would do the same work: one is at it, and the second
-    # request is told so.
+    # Two concurrent runs would do the same work: the first request runs, and the second request
+    # learns that a run is in progress.
     "checkpoint_gc": Size(900, "512Mi", 2, 1),
     "suggest": Size(300, "2Gi", 2, 1),
 }
 
 
 def size_of(settings: Settings, name: str) -> Size:
-    """Return the size of a function; the API's is the settings'."""
+    """Return the limits of a function.
+
+    The API's concurrency and number of instances are settings. Raise KeyError for an unknown name.
+    """
     if name == "api":
         return Size(60, "1Gi", settings.api_concurrency, settings.api_instances)
     return SIZES[name]
@@ -61,8 +65,11 @@ def make_functions(
     extra: Mapping[str, Mapping[str, Any]],
     deployment: str,
 ) -> Mapping[str, Any]:
-    """Make every function; returns them by name. `images` are by their kinds, `environment` is that
-    of all, `extra` of single ones; `deployment` is the label of the revisions.
+    """Create all functions as Cloud Run services, and return the services by name.
+
+    `images` maps the kinds `functions` and `suggest` to images. Every function gets the environment
+    variables `environment`; a function named in `extra` also gets these variables. `deployment`
+    becomes the label of the revisions.
     """
     return {
         name: _make_function(
@@ -78,11 +85,15 @@ def make_functions(
 
 
 def describe_deployment(settings: Settings, cluster_config: str) -> str:
-    """Return the label of a deployment's revisions: a digest of all that makes it another one."""
+    """Return the label of a deployment's revisions, a short digest.
+
+    The digest covers the text `cluster_config`, all settings except file paths, and without the
+    setting `image` the content of both archives. Raise OSError if an archive cannot be read.
+    """
     digest = hashlib.sha256(cluster_config.encode())
     for archive in () if settings.image else (settings.archive, settings.suggest_archive):
         digest.update(hashlib.sha256(Path(str(archive)).read_bytes()).digest())
-    # Where the files lie is nobody's business.
+    # The paths of files do not distinguish deployments.
     said = settings.model_dump_json(exclude={"archive", "suggest_archive", "cluster_config"})
     digest.update(said.encode())
     return digest.hexdigest()[:DIGEST_CHARACTERS]
@@ -97,11 +108,11 @@ def _make_function(
     deployment: str,
 ) -> Any:
     names, settings, size = scope.names, scope.settings, size_of(scope.settings, name)
-    # What the tick starts is called over the internet, by a caller that Cloud Run knows.
+    # The tick calls STARTED_BY_TICK over the internet, and Cloud Run authenticates the caller.
     is_inside = name not in ("api", *STARTED_BY_TICK)
     variables = {
         **environment,
-        # Which function a container serves, and when it stops by itself.
+        # The function to serve, and the time limit that a call may use.
         "DETCLOUD_FUNCTION": name,
         "DETCLOUD_TIMEOUT_SECONDS": str(size.seconds_max),
     }
@@ -110,8 +121,8 @@ def _make_function(
         "envs": [{"name": name, "value": value} for name, value in variables.items()],
         "resources": {
             "limits": {"cpu": "1", "memory": size.memory},
-            # It is paid for while it answers, and starts with twice the processor. For what the
-            # tick starts nobody waits: that is paid for as long as its instance is there.
+            # Most functions have a processor, and cost money, only while answering. The tick does
+            # not wait for the functions in STARTED_BY_TICK, so they keep the processor.
             "cpu_idle": name not in STARTED_BY_TICK,
             "startup_cpu_boost": True,
         },
@@ -123,9 +134,9 @@ def _make_function(
         name=names.part(name),
         description=f"{names.cluster}: {name}",
         ingress=f"INGRESS_TRAFFIC_{'INTERNAL_ONLY' if is_inside else 'ALL'}",
-        # The API knows its callers by their tokens; callers of the others are let in by IAM.
+        # The API checks tokens itself; IAM authorizes the callers of all other functions.
         invoker_iam_disabled=name == "api",
-        # What protects a cluster are its stores.
+        # Only the stores hold data that needs protection.
         deletion_protection=False,
         labels=scope.labels,
         scaling={"min_instance_count": 0},
@@ -139,8 +150,8 @@ def _make_function(
             "containers": [container],
             **({"encryption_key": settings.kms_key} if settings.kms_key else {}),
         },
-        # After a rollback, the next deployment is what is called again.
+        # After a rollback, the next deployment moves the traffic to the latest revision again.
         traffics=[{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}],
-        # Without its roles, a function would fail as it starts.
+        # A function that starts before the roles are granted would fail.
         opts=scope.options(accounts.given.get(name, [])),
     )

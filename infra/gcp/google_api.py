@@ -1,4 +1,4 @@
-"""Calls of Google's interfaces over REST, with the deployer's credentials."""
+"""Calls of Google's REST APIs with the deployer's credentials."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import urllib3
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
-# Somebody waits, and where there is no way to Google each call would wait for minutes.
+# A person waits for each call; with the default timeouts, a call without network takes minutes.
 SECONDS_MAX: Final = 20.0
 UNAUTHORIZED: Final = 401
 NOT_FOUND: Final = 404
@@ -16,7 +16,10 @@ JsonObject = Mapping[str, Any]
 
 
 class GoogleError(Exception):
-    """Google refused a call, or gave no answer: then `status` is 0."""
+    """A refused or unanswered call.
+
+    `status` is the HTTP status, or 0 if no answer arrived.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -24,17 +27,22 @@ class GoogleError(Exception):
 
 
 class GoogleApi(Protocol):
-    """Calls of Google's interfaces, by whole addresses."""
+    """A client of Google's REST APIs."""
 
     def call(self, method: str, url: str, body: JsonObject | None = None) -> JsonObject:
-        """Make a call. Raises GoogleError."""
+        """Send a request to a full URL and return the JSON answer; {} for an empty answer.
+
+        Raise GoogleError if Google refuses the call, no answer arrives or credentials are missing.
+        """
         ...
 
 
 class RestApi:
-    """Google's interfaces, with the environment's credentials, which are looked for at the first
-    call unless some are given. Calls with those of people count against `project`, unless they name
-    one.
+    """A GoogleApi over HTTP.
+
+    Without `credentials`, the environment's credentials are searched at the first call. Calls with
+    a person's credentials count against the quotas of `project`, unless the credentials name
+    another project.
     """
 
     def __init__(self, project: str = "", credentials: Any = None) -> None:
@@ -43,7 +51,7 @@ class RestApi:
         self._credentials = credentials
 
     def call(self, method: str, url: str, body: JsonObject | None = None) -> JsonObject:
-        """Make a call. Raises GoogleError."""
+        """Send a request, as described in GoogleApi. Retry failed connections twice."""
         headers = {"Content-Type": "application/json"}
         self._authorize(method, url, headers)
         content = None if body is None else json.dumps(body).encode()
@@ -58,7 +66,10 @@ class RestApi:
         return found
 
     def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
-        """Add the token to the headers, and the project that the call counts against."""
+        """Add the token, and the project that the call counts against, to `headers`.
+
+        Raise GoogleError if credentials are missing or not accepted.
+        """
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.urllib3 import Request
 
@@ -70,8 +81,10 @@ class RestApi:
 
 
 def find_credentials(project: str, credentials: Any = None) -> Any:
-    """Return the credentials, those of the environment for None, whose calls count against
-    `project` where they are a person's and name no other. Raises GoogleError.
+    """Return `credentials` if given, or the environment's credentials.
+
+    If the credentials belong to a person and name no project, their calls count against the quotas
+    of `project`. Raise GoogleError if credentials are missing or invalid.
     """
     from google.auth import default
     from google.auth.exceptions import GoogleAuthError
@@ -79,7 +92,7 @@ def find_credentials(project: str, credentials: Any = None) -> Any:
     try:
         if credentials is None:
             credentials, _ = default(scopes=(SCOPE,))
-        # Those of people have no project of their own.
+        # Unlike service accounts, people belong to no project.
         is_account = getattr(credentials, "service_account_email", None)
         if project and not is_account and not credentials.quota_project_id:
             credentials = credentials.with_quota_project(project)
@@ -89,13 +102,16 @@ def find_credentials(project: str, credentials: Any = None) -> Any:
 
 
 def no_credentials(error: Exception) -> GoogleError:
-    """The GoogleError of credentials that are not there, or not accepted."""
+    """Return the GoogleError with status UNAUTHORIZED for an error about credentials."""
     text = str(error.args[0] if error.args else error)
     return GoogleError(UNAUTHORIZED, f"no credentials: {text}")
 
 
 def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
-    """Read the resource at a URL; returns None if it does not exist. Raises GoogleError."""
+    """Return the resource at a URL.
+
+    Return None if the resource does not exist. Raise GoogleError for other failures.
+    """
     try:
         return api.call("GET", url)
     except GoogleError as error:
@@ -105,7 +121,10 @@ def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
 
 
 def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
-    """Yield the pages of a list. Raises GoogleError."""
+    """Yield all pages of the list at a URL; call Google for each page when needed.
+
+    Raise GoogleError if a call fails.
+    """
     token = ""
     while True:
         mark = "&" if "?" in url else "?"
@@ -117,7 +136,7 @@ def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
 
 
 def describe_refusal(content: bytes) -> str:
-    """Return what an answer says went wrong, "" where it says nothing."""
+    """Return the error message of an answer's body, at most 500 characters; "" without any."""
     try:
         error = json.loads(content)["error"]
         return str(error["message"])[:500]

@@ -1,8 +1,8 @@
-"""The images of the functions, which Cloud Build makes of their sources while the stack is made
-(decision 0059): no container engine is needed where somebody deploys.
+"""The images of the functions, which Cloud Build builds during a deployment (decision 0059).
 
-An image is called by the digest of its sources, and the repository lets no name be given twice: so
-a deployment without changes builds nothing, and one that broke off goes on when it is repeated.
+The deployer therefore needs no container engine. An image's tag is the digest of the sources, and
+the repository never moves a tag to another image. A deployment without changes builds nothing, and
+a repeated deployment continues after an interruption.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from infra.gcp.policies import SOURCES
 from infra.gcp.scope import Scope
 
 TAG_CHARACTERS: Final = 32
-# Of which a rollback can go back to one.
+# Rollbacks may need several earlier images.
 IMAGES_KEPT: Final = 10
 BUILD_SECONDS_MAX: Final = 1200
 LOOK_SECONDS: Final = 5.0
@@ -36,34 +36,38 @@ _ENDED: Final = frozenset(
 
 
 class BuildFailed(Exception):
-    """The image was not built; the message is for users."""
+    """An image could not be built; the message is for users."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """The build of an image: its sources, its name and its tag."""
+    """The build of an image."""
 
     names: Names
     package: str
+    """The image's name in the repository."""
     source: str
-    """The object of the sources, in the bucket of objects."""
+    """The key of the sources' archive in the bucket of objects."""
     tag: str
+    """The start of the archive's SHA-256 digest."""
 
     @property
     def image(self) -> str:
-        """The image's whole name."""
+        """The image's full name with host, repository and tag."""
         return f"{self.names.repository}/{self.package}:{self.tag}"
 
 
 ImageBuilder = Callable[[Build], None]
-"""Builds an image if there is none yet. Raises BuildFailed."""
+"""Function that builds an image unless the repository has it. Raises BuildFailed."""
 
 
 def make_image(
     scope: Scope, accounts: Accounts, bucket: Any, builder: ImageBuilder, kind: str, archive: str
 ) -> Any:
-    """Make the image of a kind of an archive; return its name, which is known when it can be
-    pulled.
+    """Upload the archive to the bucket and build the image; return the image's full name.
+
+    `kind` becomes the image's name in the repository. The returned output resolves after `builder`
+    has built the image. A preview builds nothing.
     """
     digest = hashlib.sha256(Path(archive).read_bytes()).hexdigest()
     build = Build(scope.names, kind, f"{SOURCES}{digest}.tar.gz", digest[:TAG_CHARACTERS])
@@ -90,7 +94,10 @@ def make_image(
 
 
 def make_repository(scope: Scope) -> Any:
-    """Make the repository of images, which keeps the newest."""
+    """Create and return the repository of the functions' images.
+
+    The repository keeps the newest IMAGES_KEPT images, and deletes others after 30 days.
+    """
     settings = scope.settings
     return artifactregistry.Repository(
         "images",
@@ -120,7 +127,10 @@ def build_image(
     api: GoogleApi | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Build an image with Cloud Build if there is none yet, and wait for it. Raises BuildFailed."""
+    """Build an image with Cloud Build and wait for the end, unless the repository has the image.
+
+    Raise BuildFailed if the build fails, takes longer than BUILD_SECONDS_MAX or Google refuses.
+    """
     api = api or RestApi(build.names.project)
     try:
         if _has_image(api, build):
@@ -128,7 +138,7 @@ def build_image(
         url, begun = _begin(api, build)
         pulumi.log.info(f"Cloud Build makes the image {build.package}: {begun.get('logUrl', '')}")
         found = _wait(api, f"{url}/{begun['id']}", sleep)
-        # Another deployment may have been first: a tag is given once.
+        # A failed build is fine if a concurrent deployment has pushed the tag first.
         is_there = found["status"] == "SUCCESS" or _has_image(api, build)
     except GoogleError as error:
         raise BuildFailed(
@@ -144,8 +154,10 @@ def build_image(
 
 
 def _begin(api: GoogleApi, build: Build) -> tuple[str, Mapping[str, Any]]:
-    """Begin a build in the stack's region, or anywhere where the project may build nothing there;
-    return the address of such builds, and the build.
+    """Start a build; return the URL of builds and Cloud Build's description of the build.
+
+    Build in the stack's region, or in the location `global` if the project may not build there.
+    Raise GoogleError if Google refuses.
     """
     project, request = build.names.project, build_request(build)
     for place in (build.names.region, "global"):
@@ -159,18 +171,21 @@ def _begin(api: GoogleApi, build: Build) -> tuple[str, Mapping[str, Any]]:
 
 
 def _is_refused_in_region(error: GoogleError) -> bool:
-    """Whether the project may only build in some regions, and not in this one."""
+    """Return whether the error says that the project may not build in this region."""
     return error.status == BAD_REQUEST and "builds in this region" in str(error)
 
 
 def _wait(api: GoogleApi, url: str, sleep: Callable[[float], None]) -> Mapping[str, Any]:
-    """Return a build when it has ended, or as it is when there is no more waiting for it."""
+    """Return the build at `url` after it has ended, or the last known state after the time limit.
+
+    Ignore unanswered polls and server errors. Raise GoogleError for other refusals.
+    """
     found: Mapping[str, Any] = {"status": "UNKNOWN"}
     for _ in range(int((BUILD_SECONDS_MAX + 60) / LOOK_SECONDS)):
         try:
             found = api.call("GET", url)
         except GoogleError as error:
-            # A look that failed says nothing of the build.
+            # A failed poll says nothing about the build.
             if 0 < error.status < SERVER_ERROR:
                 raise
         if found["status"] in _ENDED:
@@ -180,7 +195,7 @@ def _wait(api: GoogleApi, url: str, sleep: Callable[[float], None]) -> Mapping[s
 
 
 def build_request(build: Build) -> dict[str, Any]:
-    """Return the request of a build, as Cloud Build has it."""
+    """Return the body of the request that starts a build with Cloud Build."""
     names = build.names
     account = f"projects/{names.project}/serviceAccounts/{names.email('build')}"
     return {

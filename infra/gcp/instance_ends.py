@@ -1,4 +1,7 @@
-"""The end of a cluster's instances on Google Cloud, whose launcher is stopped."""
+"""Termination of a cluster's instances on Google Cloud.
+
+The cluster's tick must be stopped already, or launches would continue.
+"""
 
 from typing import Final
 
@@ -8,7 +11,7 @@ from infra.gcp.names import Names
 from infra.stack_program import DrainFailed, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# Compute Engine may show an instance later than it answers with its operation.
+# Compute Engine may list an instance only some seconds after the launch returned.
 VISIBLE_SECONDS: Final = 15.0
 LOOK_SECONDS: Final = 5.0
 END_SECONDS_MAX: Final = 900.0
@@ -19,11 +22,13 @@ _ENDED: Final = frozenset({"TERMINATED", "STOPPED"})
 def end_instances(
     names: Names, api: GoogleApi, progress: Progress, clock: Clock | None = None
 ) -> int:
-    """End the instances of a cluster whose tick, in another cloud, is stopped; return how many.
+    """Terminate the instances of a cluster in another cloud; return the number of instances.
+
+    The cluster's tick in that cloud must be stopped.
 
     Raises:
-        DrainFailed: instances do not end.
-        GoogleError: Google refused.
+        DrainFailed: instances did not end within END_SECONDS_MAX.
+        GoogleError: Google refused a call.
     """
     clock = clock or Clock()
     quiet_at = clock.seconds() + VISIBLE_SECONDS
@@ -33,16 +38,17 @@ def end_instances(
 def end_until_quiet(
     names: Names, api: GoogleApi, progress: Progress, clock: Clock, quiet_at: float
 ) -> int:
-    """Terminate all instances, including those of launches that end before `quiet_at`.
+    """Delete the cluster's instances until all are gone, and at least until `quiet_at`.
 
-    Returns their number. Raises DrainFailed, GoogleError.
+    `quiet_at` is a time of the clock, in seconds, after which no new instance can appear. Return
+    the number of deleted instances. Raise DrainFailed after END_SECONDS_MAX, and GoogleError.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX
     while True:
         living = list_parts(names, api, "instance")
         fresh = {place: status for place, status in living.items() if status != "STOPPING"}
-        # A deletion that is under way is not asked for again.
+        # Do not repeat a deletion that is in progress.
         fresh = {
             place: status
             for place, status in fresh.items()
@@ -66,8 +72,9 @@ def end_until_quiet(
 
 
 def list_parts(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
-    """Return the status of the cluster's instances or disks by their paths: those with its label,
-    in all zones. Raises GoogleError.
+    """Return the status of each resource with the cluster's label in all zones, by path.
+
+    `kind` is `instance` or `disk`. Raise GoogleError if a call fails.
     """
     url = f"{COMPUTE}/projects/{names.project}/aggregated/{kind}s"
     url += f"?filter=labels.{CLUSTER_TAG}%3D{names.cluster}"

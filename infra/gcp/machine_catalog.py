@@ -1,7 +1,7 @@
 """Compute Engine's catalogue of machine types and accelerators, read with Google's own clients.
 
-The clients take one to six seconds to import, which only a deployment and its check wait for.
-`DETCLOUD_COMPUTE_ENDPOINT` names another address than Google's, which gets no credentials.
+Importing the clients takes one to six seconds, so functions import them only when called. The
+variable `DETCLOUD_COMPUTE_ENDPOINT` replaces Google's address; calls there carry no credentials.
 """
 
 import os
@@ -26,21 +26,27 @@ _ZONES: Final = "zones/"
 
 
 class MachineCatalog(Protocol):
-    """The types that Compute Engine has. Every method raises GoogleError."""
+    """A catalogue of Compute Engine's types. Every method raises GoogleError if a call fails."""
 
     def read_types(self, names: Collection[str]) -> dict[tuple[str, str], TypeFacts]:
-        """Return the machine types of these names that there are, by (region, name)."""
+        """Return the named machine types in all regions, by (region, name).
+
+        Types that a region does not offer are left out.
+        """
 
     def read_accelerators(self, names: Collection[str]) -> dict[str, AcceleratorFacts]:
-        """Return the accelerators of these names that there are."""
+        """Return the named accelerators by name, without accelerators that no zone offers."""
 
     def list_names(self, region: str) -> frozenset[str]:
-        """Return the names of all machine types of a region."""
+        """Return the names of all machine types that a region offers."""
 
 
 class GoogleCatalog:
-    """The catalogue as a project sees it, with the credentials or else those of the environment,
-    which are looked for at the first call.
+    """A MachineCatalog that reads a project's view of Compute Engine.
+
+    Without `credentials`, the environment's credentials are searched at the first call. A given
+    `endpoint` replaces Google's address, and is called without credentials by default. Every method
+    raises GoogleError if a call fails, takes too long or credentials are missing.
     """
 
     def __init__(self, project: str, credentials: Any = None, endpoint: str = "") -> None:
@@ -49,9 +55,10 @@ class GoogleCatalog:
         self._endpoint = endpoint or os.environ.get("DETCLOUD_COMPUTE_ENDPOINT", "")
 
     def read_types(self, names: Collection[str]) -> dict[tuple[str, str], TypeFacts]:
-        """Return the machine types of these names that there are, by (region, name).
+        """Return the named machine types in all regions, by (region, name).
 
-        No list has custom types: they are where the ordinary types of their series are.
+        Compute Engine lists no custom types. They are assumed to exist where an ordinary type of
+        the same series exists.
         """
         siblings = {name: sibling for name in names if (sibling := custom_sibling(name))}
         found: dict[tuple[str, str], TypeFacts] = {}
@@ -73,7 +80,7 @@ class GoogleCatalog:
         }
 
     def read_accelerators(self, names: Collection[str]) -> dict[str, AcceleratorFacts]:
-        """Return the accelerators of these names that there are."""
+        """Return the named accelerators by name, without accelerators that no zone offers."""
         found: dict[str, AcceleratorFacts] = {}
         for zone, scoped in self._list_everywhere("AcceleratorTypesClient", names):
             for accelerator_type in scoped.accelerator_types:
@@ -83,7 +90,7 @@ class GoogleCatalog:
         return found
 
     def list_names(self, region: str) -> frozenset[str]:
-        """Return the names of all machine types of a region."""
+        """Return the names of all machine types in the region's zones; call Google per zone."""
         with _google_errors():
             place = self._client("RegionsClient").get(
                 project=self._project, region=region, **_call_options()
@@ -99,7 +106,10 @@ class GoogleCatalog:
         return frozenset(names)
 
     def _list_everywhere(self, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Yield each zone, with what it has of these names."""
+        """Yield each zone with a list of the named types; yield nothing without names.
+
+        `kind` is the name of Google's client class.
+        """
         wanted = " OR ".join(f"(name = {name})" for name in sorted(names))
         if not wanted:
             return
@@ -127,7 +137,7 @@ class GoogleCatalog:
 
 
 def _call_options() -> Mapping[str, Any]:
-    """Return how long a call may take; Google's client asks again where that may help."""
+    """Return the arguments that limit a call, including retries, to SECONDS_MAX."""
     from google.api_core.retry import Retry
 
     return {"timeout": SECONDS_MAX, "retry": Retry(timeout=SECONDS_MAX)}
@@ -135,7 +145,10 @@ def _call_options() -> Mapping[str, Any]:
 
 @contextmanager
 def _google_errors() -> Iterator[None]:
-    """Raise GoogleError for what Google's clients raise."""
+    """Convert errors of Google's clients in the block, and malformed answers, to GoogleError.
+
+    The status is the HTTP status of a refusal, UNAUTHORIZED without credentials, and otherwise 0.
+    """
     from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
     from google.protobuf.json_format import ParseError
@@ -155,7 +168,7 @@ def _google_errors() -> Iterator[None]:
 
 
 def _type_facts(described: Any, zones: frozenset[str]) -> TypeFacts:
-    """Return the facts of a machine type, as a message of Google's describes it."""
+    """Return the facts of a machine type from Google's description."""
     facts = TypeFacts(
         described.guest_cpus, described.memory_mb, zones, architecture=described.architecture
     )
@@ -167,7 +180,10 @@ def _type_facts(described: Any, zones: frozenset[str]) -> TypeFacts:
 
 
 def _custom_facts(name: str, sibling: TypeFacts) -> TypeFacts:
-    """Return the facts of a custom type, whose zones and architecture are those of a sibling."""
+    """Return the facts of a custom type: size from the name, other facts from the sibling.
+
+    The sibling is an ordinary type of the same series.
+    """
     machine = find_machine_type(name)
     assert machine is not None
     return replace(sibling, vcpus=machine.vcpus, memory_mb=int(machine.memory_gb * 1024))

@@ -1,19 +1,20 @@
-"""The names of a team's stack: all begin with the cluster's name, so that two teams share nothing,
-also where names are a project's or the world's.
+"""The names of the resources in a team's stack.
+
+All names contain the team's name, so that the stacks of two teams in one project never collide.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-# Functions that the tick starts when there is something for them to do.
+# Functions that the tick starts on demand.
 STARTED_BY_TICK: Final = ("checkpoint_gc", "suggest")
-# Service accounts besides those of the functions: of instances, of trials' storage, of what calls
-# the functions, and of the build of their image.
+# Service accounts besides the functions' accounts: of instances, of trials' storage, of the events
+# that call functions, and of the build of images.
 OTHER_ACCOUNTS: Final = ("instance", "storage", "events", "build")
-# Those that trials use besides their storage, where settings name data or private images.
+# Service accounts for trials' data and private images, if the settings name any.
 TRIAL_ACCOUNTS: Final = ("data", "pull")
-# An account's id has at most 30 characters, of which 30 - len("dc-" + 20 + "-") = 6 tell which it
-# is.
+# An account's id has at most 30 characters, which leaves 30 - len("dc-" + 20 + "-") = 6 characters
+# for the ending.
 _ACCOUNT_ENDINGS: Final = {
     "api": "api",
     "advance": "adv",
@@ -26,85 +27,97 @@ _ACCOUNT_ENDINGS: Final = {
     "build": "build",
     "data": "data",
     "pull": "pull",
-    # Of a cluster whose functions run in another cloud: the account that launches here.
+    # The account that launches here for a cluster in another cloud.
     "launcher": "launch",
 }
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a team, which are known before there is anything that has them."""
+    """Names of a team's resources, known before the resources exist."""
 
     team: str
     project: str
+    """The project's id."""
     project_number: str
     region: str
+    """The region of functions, state and buckets."""
 
     @property
     def cluster(self) -> str:
-        """The cluster's id, which is also the value of the label on all of its resources."""
+        """The cluster's id, which is also the value of the label on all the cluster's resources."""
         return f"detcloud-{self.team}"
 
     @property
     def database(self) -> str:
-        """The database of the state, one of several that a project has."""
+        """The name of the Firestore database with the cluster's state."""
         return self.cluster
 
     @property
     def objects(self) -> str:
-        """The bucket of model code, logs and journals. A bucket's name is the world's."""
+        """The name of the bucket of model code, logs and journals; includes the project's number.
+
+        Names of buckets must be unique worldwide.
+        """
         return f"{self.cluster}-objects-{self.project_number}"
 
     @property
     def checkpoints(self) -> str:
-        """The bucket of checkpoints."""
+        """The name of the bucket of checkpoints."""
         return f"{self.cluster}-checkpoints-{self.project_number}"
 
     @property
     def repository(self) -> str:
-        """The repository of the functions' images, as an image's name begins."""
+        """The address of the repository of images, with which full names of images begin."""
         return f"{self.region}-docker.pkg.dev/{self.project}/{self.cluster}"
 
     @property
     def instance_prefix(self) -> str:
-        """The beginning of the names of instances. No team's name has two hyphens in a row, so
-        that no other team's begin so, too.
+        """The start of the names of the cluster's instances.
+
+        The double hyphen keeps it unique, because no team's name contains two hyphens in a row.
         """
         return f"{self.cluster}--vm"
 
     def part(self, name: str) -> str:
-        """Return the name of a part: a service, a trigger, a network."""
+        """Return the name of a service, trigger, network or other part: cluster, hyphen, name.
+
+        Underscores of `name` become hyphens.
+        """
         return f"{self.cluster}-{name.replace('_', '-')}"
 
     @property
     def network_path(self) -> str:
-        """The path of the network, where one is made for the cluster."""
+        """The path of the network that is created for the cluster, unless one is given."""
         return f"projects/{self.project}/global/networks/{self.part('network')}"
 
     def subnetwork_path(self, region: str) -> str:
-        """Return the path of the subnetwork in a region, where one is made for the cluster."""
+        """Return the path of the region's subnetwork that is created, unless a network is given."""
         return f"projects/{self.project}/regions/{region}/subnetworks/{self.part(region)}"
 
     def url(self, function: str) -> str:
-        """Return the address of a function, which Cloud Run makes of its name."""
+        """Return the URL that Cloud Run assigns to a function, derived from the names."""
         return f"https://{self.part(function)}-{self.project_number}.{self.region}.run.app"
 
     def account_id(self, name: str) -> str:
-        """Return the id of a service account: a function's, or one of OTHER_ACCOUNTS."""
+        """Return the id of the service account `name`, a key of _ACCOUNT_ENDINGS.
+
+        Raise KeyError for any other name.
+        """
         return f"dc-{self.team}-{_ACCOUNT_ENDINGS[name]}"
 
     def email(self, name: str) -> str:
-        """Return the address of a service account."""
+        """Return the e-mail address of the service account `name`."""
         return f"{self.account_id(name)}@{self.project}.iam.gserviceaccount.com"
 
     def member(self, name: str) -> str:
-        """Return a service account as policies name it."""
+        """Return the service account `name` in the form of IAM policies, serviceAccount:EMAIL."""
         return f"serviceAccount:{self.email(name)}"
 
     def role_id(self, role: str) -> str:
-        """Return the id of a role of the stack's own."""
+        """Return the id of the team's custom role `role`."""
         return f"detcloud_{self.team.replace('-', '_')}_{role}"
 
     def role(self, role: str) -> str:
-        """Return the whole name of a role of the stack's own."""
+        """Return the full name of the team's custom role `role`, projects/PROJECT/roles/ID."""
         return f"projects/{self.project}/roles/{self.role_id(role)}"

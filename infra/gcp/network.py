@@ -1,6 +1,7 @@
-"""The network of instances: a subnetwork in each region, and firewall rules that let nobody from
-outside open a connection. With private subnetworks instances have no public address, and go out by
-Cloud NAT, which costs something as long as it is there.
+"""The network of instances: a subnetwork in each region, without connections from outside.
+
+With the setting `private_subnets`, instances have no public address and connect through Cloud NAT,
+which costs money all the time.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,11 @@ from infra.gcp.scope import Scope
 
 
 def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
-    """Make the network, or take the given one; returns its name and the subnetworks by region."""
+    """Create the network, or use the setting `network`; return (network, subnetworks by region).
+
+    With `private_subnets`, also create Cloud NAT in each region. The firewall allows connections
+    among instances only.
+    """
     given = scope.settings.network
     if given is not None:
         return given.network, dict(given.subnetworks)
@@ -25,7 +30,7 @@ def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
         description=scope.names.cluster,
         auto_create_subnetworks=False,
         routing_mode="REGIONAL",
-        # Google's largest, for gangs.
+        # Google's maximum, for traffic between the instances of a trial.
         mtu=8896,
         opts=scope.options(),
     )
@@ -42,7 +47,11 @@ def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
 def describe_network(
     scope: Scope, network: Any, subnetworks: Mapping[str, Any], account: Any
 ) -> pulumi.Output[str]:
-    """Return DETCLOUD_NETWORK: the subnetworks, and what every instance has."""
+    """Return the JSON of the tick's variable DETCLOUD_NETWORK.
+
+    The JSON contains network, subnetworks and the defaults of every instance: firewall tags, the
+    service account `account`, labels, name prefix and disk key.
+    """
     settings, given = scope.settings, scope.settings.network
     description = {
         "network": network,
@@ -51,7 +60,7 @@ def describe_network(
         **({} if given else {"public_ip": not settings.private_subnets}),
         "service_account": account,
         "labels": scope.labels,
-        # What the tick may do goes by names of instances.
+        # The tick's permissions depend on the names of instances.
         "name_prefix": scope.names.instance_prefix,
         **({"kms_key": settings.kms_key} if settings.kms_key else {}),
     }
@@ -67,7 +76,7 @@ def _make_subnetwork(scope: Scope, network: Any, region: str, block: str) -> Any
         network=network.id,
         region=region,
         ip_cidr_range=block,
-        # Checkpoints go to Cloud Storage without a public address, and for nothing.
+        # Instances reach Cloud Storage free of charge, without a public address.
         private_ip_google_access=True,
         opts=scope.options(),
     )
@@ -95,7 +104,10 @@ def _make_way_out(scope: Scope, network: Any, region: str) -> None:
 
 
 def _make_firewall(scope: Scope, network: Any) -> None:
-    """Make the rule. Without one, a network lets nothing in and everything out."""
+    """Create the rule that allows connections among instances with the cluster's tag.
+
+    Without any rule, a network refuses incoming connections and allows outgoing ones.
+    """
     tag = scope.names.cluster
     compute.Firewall(
         "within",

@@ -1,8 +1,8 @@
-"""Permissions of the stack's service accounts: plain data from plain names.
+"""The custom roles of the stack, and the grants of roles to service accounts. Pure.
 
-A role is a set of permissions of the stack's own, and a grant gives one to an account at one place.
-Google knows no condition on labels of instances, so what the tick may do with instances goes by
-their names, which begin with the cluster's.
+A role is a set of permissions. A grant gives an account a role on a resource. Google supports no
+conditions on labels of instances, so the tick's permissions depend on the names of instances, which
+begin with the cluster's name.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from typing import Final
 
 from infra.gcp.names import STARTED_BY_TICK, Names
 
-# What stands for `use_subnetworks` at a subnetwork of another project.
+# The role that replaces `use_subnetworks` on subnetworks of another project.
 HOST_ROLE: Final = "roles/compute.networkUser"
-# The roles of the stack, each with its permissions and no other.
+# The permissions of each custom role.
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "rows": (
         "datastore.entities.create",
@@ -23,7 +23,7 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "datastore.entities.update",
     ),
     "write_objects": ("storage.objects.create", "storage.objects.get", "storage.objects.list"),
-    # Nothing is overwritten, for which Cloud Storage would ask for the right to delete.
+    # Overwriting an object would require the permission to delete.
     "add_objects": ("storage.objects.create", "storage.objects.get"),
     "delete_objects": ("storage.objects.delete", "storage.objects.get", "storage.objects.list"),
     "erase_objects": ("storage.objects.delete", "storage.objects.list"),
@@ -71,11 +71,11 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "artifactregistry.tags.update",
     ),
 }
-# Of these, what only those stacks have whose settings let trials use more than their checkpoints.
+# Roles that are created only if the settings name data buckets or image repositories.
 TRIAL_ROLES: Final = ("read_data", "write_data", "pull_images")
 PROJECT: Final = "project"
 REPOSITORY: Final = "repository"
-# What is below these in the bucket of objects is the agent's code, and sources of images.
+# The folders in the bucket of objects.
 AGENT_CODE: Final = "agent-code/"
 CONFIGURATION: Final = "config/"
 SOURCES: Final = "function-sources/"
@@ -83,13 +83,15 @@ SOURCES: Final = "function-sources/"
 
 @dataclass(frozen=True)
 class Place:
-    """A place that a role is given at: `kind` is project, repository, or what `name` is one of:
-    bucket, account, service, subnetwork, by its region, or image_repository, by its location and
-    name.
-    """
+    """A resource on which a role is granted."""
 
     kind: str
+    """A kind: project, repository, bucket, account, service, subnetwork or image_repository."""
     name: str = ""
+    """The resource's name within the stack; the region of a subnetwork.
+
+    An image_repository is LOCATION/NAME. The name is empty for project and repository.
+    """
 
 
 OBJECTS: Final = Place("bucket", "objects")
@@ -98,12 +100,15 @@ CHECKPOINTS: Final = Place("bucket", "checkpoints")
 
 @dataclass(frozen=True)
 class Grant:
-    """A role that an account is given at a place, where `condition` holds if it is not empty."""
+    """The grant of a role to a service account on a resource."""
 
     account: str
+    """The name of the service account, like `tick`."""
     role: str
+    """A key of ROLES."""
     place: Place
     condition: str = ""
+    """An IAM condition that must hold; empty for none."""
 
     @property
     def permissions(self) -> tuple[str, ...]:
@@ -111,8 +116,10 @@ class Grant:
 
 
 def list_grants(names: Names, regions: tuple[str, ...], *, logs_instances: bool) -> list[Grant]:
-    """Return all grants of a stack whose instances are in `regions`. With `logs_instances` agents
-    write their journals to Cloud Logging.
+    """Return all grants of a stack, except grants for trials' data and images.
+
+    `regions` are the regions with subnetworks for instances. With `logs_instances`, instances may
+    write to Cloud Logging.
     """
     return [
         *(_rows(names, name) for name in ("api", "advance", "tick", "checkpoint_gc", "suggest")),
@@ -132,9 +139,10 @@ def _rows(names: Names, account: str) -> Grant:
 
 
 def _api() -> list[Grant]:
-    """Return the API's grants: model code and logs, checkpoints, which users upload too, signing
-    URLs of both as itself, and tokens of the account of trials' storage, which it narrows for each
-    trial.
+    """Return the API's grants, without the grant on the database.
+
+    The API may read and add model code, logs and checkpoints, sign URLs as itself, and issue tokens
+    of the account of trials' storage. The API restricts each token to one trial.
     """
     return [
         Grant("api", "write_objects", OBJECTS),
@@ -145,8 +153,10 @@ def _api() -> list[Grant]:
 
 
 def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
-    """Return the tick's grants: instances of this cluster with their account and subnetworks, the
-    agents' code, and the functions that it starts.
+    """Return the tick's grants, without the grant on the database.
+
+    The tick may launch and delete the cluster's instances, read the configuration, store agents'
+    code and call the functions of STARTED_BY_TICK.
     """
     return [
         *list_launch_grants("tick", names, regions),
@@ -157,8 +167,9 @@ def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
 
 
 def list_launch_grants(account: str, names: Names, regions: tuple[str, ...]) -> list[Grant]:
-    """Return the grants of an account that launches: instances of this cluster, with their account
-    and subnetworks.
+    """Return the grants for launching and deleting the cluster's instances to `account`.
+
+    Instances run as the account `instance`, in the subnetworks of the regions.
     """
     return [
         Grant(account, "instances", Place(PROJECT), instance_condition(names)),
@@ -168,8 +179,9 @@ def list_launch_grants(account: str, names: Names, regions: tuple[str, ...]) -> 
 
 
 def instance_condition(names: Names) -> str:
-    """Return the condition that instances and disks, where a permission is about one, are the
-    cluster's by their names.
+    """Return the IAM condition that instances and disks have names of the cluster.
+
+    The condition holds for all other types of resources.
     """
     prefix = f"{names.instance_prefix}-"
     return " && ".join(
@@ -180,8 +192,9 @@ def instance_condition(names: Names) -> str:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: deleting what is stored, and reading the manifests of
-    checkpoints.
+    """Return the grants of `checkpoint_gc`: delete in both buckets, and read checkpoints.
+
+    The grant on the database is not included.
     """
     return [
         Grant("checkpoint_gc", "erase_objects", OBJECTS),
@@ -190,19 +203,22 @@ def _checkpoint_gc() -> list[Grant]:
 
 
 def _storage() -> list[Grant]:
-    """Return all that a trial may be allowed: to read and write checkpoints, never to delete."""
+    """Return the upper bound of a trial's permissions: read and write checkpoints, never delete."""
     return [Grant("storage", "write_objects", CHECKPOINTS)]
 
 
 def _instance(names: Names, *, logs_instances: bool) -> list[Grant]:
-    """Return the grants of instances: fetching the agent's code. All else they ask of the API."""
+    """Return the grants of instances: fetch the agent's code, and write logs if `logs_instances`.
+
+    Agents use the API for everything else.
+    """
     code = Grant("instance", "get_objects", OBJECTS, _folder_condition(names, AGENT_CODE))
     logs = [Grant("instance", "write_logs", Place(PROJECT))] if logs_instances else []
     return [code, *logs]
 
 
 def _events() -> list[Grant]:
-    """Return the grants of what calls `advance` and `tick`: triggers and the scheduler."""
+    """Return the grants of the account by which triggers and the scheduler call functions."""
     return [
         Grant("events", "receive_events", Place(PROJECT)),
         *(
@@ -213,7 +229,10 @@ def _events() -> list[Grant]:
 
 
 def _build(names: Names) -> list[Grant]:
-    """Return the grants of the build of the functions' image."""
+    """Return the grants of the builds of the functions' images.
+
+    A build may read sources, push images to the repository and write logs.
+    """
     return [
         Grant("build", "get_objects", OBJECTS, _folder_condition(names, SOURCES)),
         Grant("build", "push_images", Place(REPOSITORY)),
@@ -222,8 +241,9 @@ def _build(names: Names) -> list[Grant]:
 
 
 def key_members(names: Names) -> list[str]:
-    """Return who encrypts with a key of one's own: the agents of the services, which do it in their
-    own name.
+    """Return the service agents that encrypt with the key of the setting `kmsKey`.
+
+    Google's services use the key as these agents, not as their callers.
     """
     agents = (
         "gcp-sa-firestore",
@@ -240,6 +260,6 @@ KEY_ROLE: Final = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
 def _folder_condition(names: Names, folder: str) -> str:
-    """Return the condition that an object is in a folder of the bucket of objects."""
+    """Return the IAM condition that an object is in `folder` of the bucket of objects."""
     objects = f"projects/_/buckets/{names.objects}/objects/{folder}"
     return f'resource.name.startsWith("{objects}")'

@@ -1,4 +1,4 @@
-"""Checks of organization policies: what they refuse of a stack and its instances."""
+"""Checks of organization policies that prevent a stack or the stack's instances. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -11,10 +11,10 @@ from infra.gcp.pool_checks import gcp_pools
 from infra.gcp.settings import Settings
 from provisioner.clouds.gcp.launch_request import IMAGE_DEFAULT
 
-# Those that may refuse the instances of pools, wherever the cluster's functions run.
+# Constraints on instances, which also matter for pools of clusters in other clouds.
 IMAGES: Final = "compute.trustedImageProjects"
 SHIELDED: Final = "compute.requireShieldedVm"
-# How long the stack's buckets keep what is deleted, as the policy names it.
+# The time for which the stack's buckets keep deleted objects, in the policy's form.
 _SOFT_DELETE_SECONDS: Final = "0"
 _SHIELDED: Final = ("enableSecureBoot", "enableVtpm", "enableIntegrityMonitoring")
 _EXCEPTION: Final = "ask who manages the organization's policies for an exception"
@@ -23,7 +23,10 @@ _EXCEPTION: Final = "ask who manages the organization's policies for an exceptio
 def check_policy(
     settings: Settings, cluster: ClusterConfig, name: str, policy: Policy
 ) -> Iterator[Finding]:
-    """Yield the finding of a policy for a stack and its pools."""
+    """Yield a finding about the policy with the constraint `name`.
+
+    The finding is an error if the policy refuses a part of the stack or the pools' instances.
+    """
     problem, remedy = _policy_problem(settings, name, policy)
     if not problem:
         problem, remedy = find_instance_problem(settings.project, cluster, name, policy)
@@ -37,7 +40,11 @@ def check_policy(
 def find_instance_problem(
     project: str, cluster: ClusterConfig, name: str, policy: Policy
 ) -> tuple[str, str]:
-    """Return what a policy refuses of the instances of pools and what to do, "" for nothing."""
+    """Return (problem, remedy) about a policy that refuses the pools' instances.
+
+    The problem is "" if the policy refuses nothing. Only the constraints IMAGES and SHIELDED are
+    checked. `project` is the project of the instances.
+    """
     if name == IMAGES:
         refused = _refused_images(project, cluster, policy)
         remedy = "set provider.boot_disk_source_image to an image of a project that it allows"
@@ -52,6 +59,10 @@ def find_instance_problem(
 
 
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
+    """Return (problem, remedy) about a policy that refuses a part of the stack.
+
+    The problem is "" if the policy refuses nothing. An empty remedy stands for _EXCEPTION.
+    """
     if name in _WHERE_ENFORCED and policy.is_enforced:
         return _WHERE_ENFORCED[name], ""
     find_problem = _PROBLEM_FINDERS.get(name)
@@ -95,14 +106,15 @@ def _soft_delete_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
 
 
 def _is_refused(value: str, policy: Policy) -> bool:
+    """Return whether a policy denies the value, or allows only other values."""
     is_listed = not policy.allowed or value in policy.allowed
     return policy.denies_all or value in policy.denied or not is_listed
 
 
 def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> list[str]:
-    """Return the projects of pools' images that a policy refuses by name.
+    """Return the sorted projects of pools' images that a policy refuses, as projects/ID.
 
-    Whether a policy for folders or organizations refuses them cannot be determined here.
+    Return [] if the policy allows folders or organizations, because their projects are unknown.
     """
     if any(name.startswith("under:") for name in policy.allowed):
         return []
@@ -114,7 +126,7 @@ def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> lis
 
 
 def _image_project(project: str, image: str) -> str:
-    """Return projects/ID of the project that an image is in; a path without one is in `project`."""
+    """Return projects/ID for the project of an image; without a project in the path, `project`."""
     _, found, path = image.partition("projects/")
     return f"projects/{path.partition('/')[0] if found else project}"
 
@@ -127,7 +139,10 @@ def _is_shielded(provider: object) -> bool:
 
 
 def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return the regions that a policy of locations refuses by name."""
+    """Return (problem, remedy) about a policy that refuses regions of the stack.
+
+    The problem is "" if the policy refuses none of the regions.
+    """
     remedy = "use a region that it allows"
     used = {settings.region, *settings.subnetwork_regions}
     denied = sorted(
@@ -136,13 +151,14 @@ def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
     if denied:
         return f"{', '.join(denied)} are not allowed", remedy
     allowed = {name.removeprefix("in:").removesuffix("-locations") for name in policy.allowed}
-    # Groups such as `us` or `europe` have the regions whose names begin so.
+    # A group like `us` or `europe` contains the regions with names that begin with the group.
     refused = sorted(name for name in used if not any(_is_within(name, group) for group in allowed))
     problem = f"{', '.join(refused)} are not allowed" if allowed and refused else ""
     return problem, remedy
 
 
 def _is_within(region: str, group: str) -> bool:
+    """Return whether a region is the location `group`, or belongs to a group like `eu`."""
     continents = {"eu": "europe", "us": "us", "asia": "asia"}
     return region == group or region.startswith(f"{continents.get(group, group)}-")
 
@@ -153,6 +169,7 @@ _WHERE_ENFORCED: Final = {
         "the API, which knows its callers by their own tokens, would be unreachable"
     ),
 }
+# Functions that return (problem, remedy), like `_policy_problem`.
 _PROBLEM_FINDERS: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
     "cloudbuild.allowedWorkerPools": _build_problem,
     "compute.vmExternalIpAccess": _address_problem,

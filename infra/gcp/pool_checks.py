@@ -1,6 +1,4 @@
-"""Checks of the resource pools against the stack that their instances are to run in, which need
-nobody's answer.
-"""
+"""Checks of resource pools against the settings of the stack. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
 
 def gcp_pools(cluster: ClusterConfig) -> Iterator[tuple[str, GcpProvider]]:
-    """Yield the name and the provider of each pool whose instances are Compute Engine's."""
+    """Yield the name and the provider of each pool that runs on Compute Engine."""
     for pool in cluster.resource_pools:
         if isinstance(pool.provider, GcpProvider):
             yield pool.pool_name, pool.provider
@@ -23,18 +21,24 @@ def gcp_pools(cluster: ClusterConfig) -> Iterator[tuple[str, GcpProvider]]:
 
 @dataclass(frozen=True)
 class PoolPlace:
-    """The place of pools: the `names` of the cluster in its project, the `regions` that have
-    subnetworks, the setting that says the project, and the one that adds a region.
-    """
+    """The project and regions in which pools must run."""
 
     names: Names
+    """The cluster's names in the project."""
     regions: tuple[str, ...]
+    """The regions with subnetworks."""
     project_setting: str
+    """The setting that names the project, for messages."""
     region_setting: str
+    """The setting that adds regions, for messages."""
 
 
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
-    """Return what pools say that cannot run in the stack, a line each."""
+    """Return a line for each problem of the cluster's pools; [] if all can run in the stack.
+
+    Check the types of providers, the pools on Google Cloud, the pools in remote accounts, and the
+    names in `task_accounts`.
+    """
     where = "detcloud:network" if settings.network else "detcloud:regions"
     place = PoolPlace(settings.names, settings.subnetwork_regions, "detcloud:project", where)
     others = find_other_types(cluster, {"gcp", *settings.other_clouds}, OTHER_TYPE_REMEDY)
@@ -59,12 +63,15 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
 
 
 def pool_region(own_region: str, provider: GcpProvider) -> str:
-    """Return the region of a pool's instances; `own_region` is the default."""
+    """Return the region of the pool or the pool's zone, or `own_region` without either."""
     return provider.region or region_of(provider.zone) or own_region
 
 
 def find_place_problems(place: PoolPlace, provider: GcpProvider) -> Iterator[str]:
-    """Yield what a pool says that cannot be at its place."""
+    """Yield a line for each part of a pool's provider that conflicts with the place.
+
+    Check project, name prefix, service account, region and the offerings' zones.
+    """
     names = place.names
     if provider.project not in ("", names.project):
         yield (

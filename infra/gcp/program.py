@@ -1,4 +1,4 @@
-"""The program of a team's stack: its settings and its cluster configuration in, the stack out."""
+"""The program of a team's stack on Google Cloud, and the commands for that stack."""
 
 import json
 from collections.abc import Mapping
@@ -54,9 +54,9 @@ from infra.stack_program import (
     StackProgram,
 )
 
-# By the setting that names an archive, the kind of it.
+# The kind of archive that each setting names.
 ARCHIVE_KINDS: Final = {"archive": "functions", "suggestArchive": "suggest"}
-# That of Cloud Run, which has no other.
+# Cloud Run supports only this processor.
 ARCHITECTURE: Final = "x86_64"
 _NO_IMAGE: Final = (
     f"{PROJECT}:image is missing: Terraform builds none; `gcloud builds submit` builds one of each "
@@ -65,29 +65,33 @@ _NO_IMAGE: Final = (
 
 
 def run() -> None:
-    """Make the stack that Pulumi's present one is named after.
+    """Declare the resources and outputs of the team that Pulumi's selected stack is named after.
 
     Raises:
-        RunError: the configuration is wrong, which Pulumi tells without a traceback.
+        RunError: the configuration is invalid. Pulumi shows this error without a traceback.
     """
     make_stack(build_image)
 
 
 def run_export() -> None:
-    """Make the stack for Terraform, which builds no images. Raises RunError."""
+    """Declare the stack for an export to Terraform, which builds no images.
+
+    Raise RunError if the configuration is invalid or names no image.
+    """
     make_stack(None)
 
 
 def make_stack(builder: ImageBuilder | None) -> None:
-    """Make the stack, with images of the functions that `builder` builds where none are named.
-    Raises RunError.
+    """Declare the resources and outputs of the team's stack.
+
+    If the settings name no image, `builder` builds the functions' images. Raise RunError if the
+    configuration is invalid, or if neither `builder` nor an image is given.
     """
     settings, text = read_present_stack(read_stack_config)
     if builder is None and not settings.image:
         raise pulumi.RunError(_NO_IMAGE)
-    # Every resource names its project, so that no other project's credentials choose it.
-    # Calls with credentials of people count against it as well: the interface of budgets takes no
-    # others.
+    # Every resource names the project explicitly, so that credentials cannot select another.
+    # Calls with a person's credentials count against the project, as the budgets' API requires.
     provider = gcp.Provider(
         "gcp",
         project=settings.project,
@@ -101,11 +105,14 @@ def make_stack(builder: ImageBuilder | None) -> None:
 
 
 def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Settings, str]:
-    """Return the team's settings of a stack's configuration, and the cluster configuration that
-    they name.
+    """Return the team's settings, with archive paths filled in, and the cluster configuration.
+
+    The configuration is a text with the descriptions of machine types. With the setting `image`,
+    archive paths stay as they are. `stack_config` maps names like `detcloud:region` to values.
 
     Raises:
-        SettingsInvalid: they are wrong, or what they name is not there or wrong.
+        SettingsInvalid: the settings are invalid, or the cluster configuration or an archive is
+            missing or invalid.
     """
     settings = _read_settings(team, stack_config)
     text = _read_cluster(settings)
@@ -119,7 +126,11 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 
 
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
-    """Check the configuration of a team's stack. Raises SettingsInvalid."""
+    """Check a stack's configuration without calling Google; return a report with warnings.
+
+    The warnings are about pools without any image. Raise SettingsInvalid if the settings, the
+    cluster configuration or a pool is invalid, or an archive is missing.
+    """
     settings, text = read_stack_config(team, stack_config)
     cluster = check_pools(text, partial(find_pool_problems, settings))
     place, field = settings.cluster_config, "boot_disk_source_image"
@@ -128,7 +139,11 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
-    """Check whether a team's stack can run in its project. Raises SettingsInvalid."""
+    """Return findings on whether a team's stack can run in the project and remote accounts.
+
+    Google is called with the deployer's credentials. Raise SettingsInvalid if the settings, the
+    cluster configuration or a pool is invalid.
+    """
     settings = _read_settings(team, stack_config)
     cluster = check_pools(_read_cluster(settings), partial(find_pool_problems, settings))
     api, catalog = RestApi(settings.project), GoogleCatalog(settings.project)
@@ -140,8 +155,12 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Describe the machine types of the pools, unless the settings do, as Compute Engine does.
-    Raises SettingsInvalid for types that nobody knows and the pools' regions have not.
+    """Add Compute Engine's descriptions of the pools' machine types to `stack_config`.
+
+    Change nothing if `machineTypes` is set or no pool runs on Google Cloud. Return a warning if
+    Compute Engine does not answer. Missing credentials are a warning only if a type needs a
+    description. Raise SettingsInvalid if the settings or the cluster configuration are invalid, or
+    if a pool's region lacks a type that needs a description.
     """
     settings, setting = _read_settings(team, stack_config), f"{PROJECT}:machineTypes"
     path = Path(settings.cluster_config)
@@ -157,7 +176,8 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     try:
         described, problems = read_described_types(named, GoogleCatalog(settings.project))
     except GoogleError as error:
-        # That nothing can be deployed without credentials the check says, if it gets so far.
+        # The check of the account reports missing credentials, but the configuration's check fails
+        # earlier if a type needs a description.
         is_told = error.status == UNAUTHORIZED and not any(
             named_type.needs_facts for named_type in named
         )
@@ -172,23 +192,30 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the role of the deployer, or the binding that `kmsKey` needs. Raises
-    SettingsInvalid.
+    """Return the deployer's role as YAML, or with `of_key` the IAM binding that `kmsKey` needs.
+
+    Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return deployer.render_key_binding(settings) if of_key else deployer.render_role()
 
 
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
-    """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
+    """Stop the tick and terminate the team's instances, then drain the remote accounts.
+
+    Return the sum of all. Raise SettingsInvalid, and DrainFailed if the database is protected,
+    instances do not end or Google refuses.
+    """
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, RestApi(settings.project), progress)
     return drain_remote_accounts(settings.remote_accounts, report, progress)
 
 
 def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
-    """Do to a team's stack what none of its resources does: undo what `drain` did to the functions,
-    and give deliveries their time. Raises DrainFailed, SettingsInvalid.
+    """Complete a deployment: restart a tick that `drain` stopped, and extend delivery deadlines.
+
+    Raise DrainFailed if the tick cannot be restarted, and SettingsInvalid. Report refused deadlines
+    as warnings.
     """
     names = _read_settings(team, stack_config).names
     api = RestApi(names.project)
@@ -197,7 +224,10 @@ def finish(team: str, stack_config: Mapping[str, object], progress: Progress) ->
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
-    """Return what Google still has of a cluster. Raises SettingsInvalid."""
+    """Return a line for each remaining resource of the cluster in the stack's project.
+
+    If Google refuses, return one line that says so. Raise SettingsInvalid.
+    """
     try:
         names = _read_settings(team, stack_config).names
         return draining.find_leftovers(names, RestApi(names.project))
@@ -208,13 +238,20 @@ def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
 def rollback(
     team: str, stack_config: Mapping[str, object], forward: bool, progress: Progress
 ) -> list[FunctionMove]:
-    """Move the functions to the deployment before. Raises RollbackFailed, SettingsInvalid."""
+    """Move the functions to the previous deployment, or to the newest with `forward`.
+
+    Return a move for each function. Raise RollbackFailed if the deployment is missing or
+    incomplete or Google refuses, and SettingsInvalid.
+    """
     names = _read_settings(team, stack_config).names
     return move_functions(names, RestApi(names.project), progress, forward=forward)
 
 
 def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> int:
-    """Remove revisions that no rollback needs. Raises PruneFailed, SettingsInvalid."""
+    """Delete the revisions that no rollback needs; return the number of revisions.
+
+    Raise PruneFailed if Google refuses or a service is missing, and SettingsInvalid.
+    """
     names = _read_settings(team, stack_config).names
     return prune_revisions(names, RestApi(names.project), progress)
 
@@ -224,7 +261,10 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
 
 
 def _read_cluster(settings: Settings) -> str:
-    """Return the cluster configuration, with what the settings say of its machine types."""
+    """Return the cluster configuration's text with the settings' descriptions of machine types.
+
+    Raise SettingsInvalid if the file is missing or invalid.
+    """
     complete = partial(add_described_types, described=settings.machine_types)
     return read_cluster_config(Path(settings.cluster_config), complete)
 

@@ -1,5 +1,6 @@
-"""Pruning of the functions' revisions: those that no rollback needs any more are removed. Their
-images go by the repository's own rule.
+"""Deletes revisions of functions that no rollback needs any more.
+
+The repository's own cleanup policy deletes images.
 """
 
 from typing import Final
@@ -10,18 +11,21 @@ from infra.gcp.rollback import FunctionRevisions, read_revisions, service_url
 from infra.stack_program import Progress, PruneFailed, RollbackFailed
 from lambdas.gcp.function_names import FUNCTIONS
 
-# A rollback goes back by one at a time; who has to go further deploys that release.
+# A rollback moves back by a single deployment; users who need an older release deploy that release.
 DEPLOYMENTS_KEPT: Final = 5
-# By whose revisions deployments are ordered.
+# Deployments are ordered by the revisions of this function.
 _FIRST: Final = "api"
 
 
 def prune_revisions(names: Names, api: GoogleApi, progress: Progress) -> int:
-    """Remove the revisions of the functions that belong to none of the last deployments, of the one
-    that runs, and of the one before that; returns how many.
+    """Delete the functions' old revisions, and return the number of deleted revisions.
+
+    Keep the revisions of the newest DEPLOYMENTS_KEPT deployments, of the running deployment and of
+    the deployment before the running one. Report the number if any revision was deleted.
 
     Raises:
-        PruneFailed: Google refused; what is left goes the next time.
+        PruneFailed: a service is missing or Google refused. Some revisions may be deleted; call
+            again for the rest.
     """
     removed = 0
     try:
@@ -41,6 +45,7 @@ def prune_revisions(names: Names, api: GoogleApi, progress: Progress) -> int:
 
 
 def _deployments_to_keep(api: FunctionRevisions) -> frozenset[str]:
+    """Return the labels of the deployments to keep, judged by the API's revisions."""
     before: list[str] = []
     if api.deployment:
         before = api.deployments[: api.deployments.index(api.deployment)][-1:]
@@ -48,8 +53,10 @@ def _deployments_to_keep(api: FunctionRevisions) -> frozenset[str]:
 
 
 def _revisions_to_remove(found: FunctionRevisions, kept: frozenset[str]) -> list[str]:
-    """Return the revisions of a function that go: neither the one that is called, nor one that is
-    newer than all that stay, since a deployment may be under way.
+    """Return the function's revisions to delete, oldest first.
+
+    `kept` names the deployments to keep. Also keep the live revision, and revisions newer than all
+    kept ones, because a deployment may be in progress.
     """
     stay = {revision for name, revision in found.by_deployment.items() if name in kept} | {
         found.live

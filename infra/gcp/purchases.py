@@ -1,4 +1,4 @@
-"""The ways in which pools get instances, each with what Compute Engine counts it as."""
+"""The offerings of pools on Google Cloud, with the facts that quotas and policies depend on."""
 
 from typing import NamedTuple
 
@@ -15,22 +15,26 @@ from infra.gcp.pool_checks import gcp_pools, pool_region
 
 
 class Purchase(NamedTuple):
-    """One way in which a pool gets instances, at most `instances_max` of them."""
+    """An offering of a pool."""
 
     pool: str
     region: str
     zone: str
+    """Empty for any zone of the region."""
     machine_type: str
     accelerator: str
-    """The name of the accelerators of an instance, "" where it has none."""
+    """The name of an instance's GPUs; empty without GPUs."""
     gpus: int
+    """The number of an instance's GPUs, built in and attached."""
     attached: int
-    """How many of them are attached to the machine type, 0 where they are its own."""
+    """The number of GPUs attached to the machine type; 0 for built-in GPUs."""
     market: Market
     instances_max: int
+    """The maximum number of instances of the whole pool."""
     metric: str
-    """The quota of the region that counts its accelerators, "" where there is none."""
+    """The region's quota that counts the GPUs; empty if none does."""
     disk_type: str
+    """The type of the boot disk."""
     disk_gb: int
     """The size of the boot disk."""
     has_own_image: bool
@@ -42,8 +46,11 @@ class Purchase(NamedTuple):
 def list_purchases(
     own_region: str, cluster: ClusterConfig, gives_addresses: bool
 ) -> list[Purchase]:
-    """Return the ways of all pools on Google Cloud; `own_region` is that of pools without one, and
-    `gives_addresses` says whether instances get public addresses where a pool names no network.
+    """Return the offerings of all pools on Google Cloud.
+
+    A pool without offerings has a single offering of the pool's default type. `own_region` is the
+    region of pools that name none. With `gives_addresses`, instances of pools without a network of
+    their own get public addresses.
     """
     found = []
     for pool, provider in gcp_pools(cluster):

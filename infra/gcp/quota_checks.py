@@ -1,6 +1,4 @@
-"""Checks of a project's quotas against what its pools may launch: GPUs, vCPUs, boot disks and
-public addresses.
-"""
+"""Checks of a project's quotas of GPUs, vCPUs, boot disks and public addresses. Pure."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -16,7 +14,7 @@ from infra.gcp.purchases import Purchase
 
 ADDRESSES: Final = "IN_USE_ADDRESSES"
 VCPUS: Final = "vCPUs"
-# By the kind of disk. Those of other kinds are in no list of a region.
+# The quota of each type of disk. A region lists no quotas of other types.
 _DISK_QUOTAS: Final = {
     "pd-standard": "DISKS_TOTAL_GB",
     "pd-balanced": "SSD_TOTAL_GB",
@@ -25,31 +23,40 @@ _DISK_QUOTAS: Final = {
 
 
 class Demand(NamedTuple):
-    """The demand of a pool on a quota: `amount` of `unit` for each instance. `standard`: the quota
-    of instances on demand that counts in the place of one of spot instances.
-    """
+    """The demand of a pool's offering on a quota."""
 
     pool: str
     machine_type: str
     amount: int
+    """The demand of an instance, in `unit`."""
     instances_max: int
+    """The maximum number of instances of the pool."""
     unit: str
+    """The counted thing in plural, like `GPUs`."""
     standard: str = ""
+    """The on-demand quota that can count spot instances instead; empty for none."""
 
 
 def check_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
-    """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
+    """Yield a finding for each quota that the purchases count against.
+
+    A quota below the smallest instance is an error, or for vCPUs a warning. A quota below the
+    pools' maximum, an unlisted or an Unknown quota is a warning.
+    """
     for (region, metric), those in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")
         limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
         if metric == ALL_REGIONS_CPUS and not isinstance(limits, Unknown) and metric not in limits:
-            # Not every project has this one.
+            # Not every project has a quota of vCPUs over all regions.
             continue
         yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
 
 
 def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str], list[Demand]]:
-    """Return the demands by the region and the metric of their quota, GPUs first."""
+    """Return the demands on each quota, by (region, metric), GPUs first.
+
+    The region is "" for quotas over all regions. Unknown vCPUs cause no demand.
+    """
     gpus: dict[tuple[str, str], list[Demand]] = {}
     others: dict[tuple[str, str], list[Demand]] = {}
     for purchase in purchases:
@@ -92,7 +99,10 @@ def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str
 
 
 def _vcpus(purchase: Purchase, facts: PoolFacts) -> int:
-    """The vCPUs of an instance, 0 where nobody tells: then its type is a finding."""
+    """Return the vCPUs of an instance, or 0 if neither Compute Engine nor the name tells.
+
+    Another check reports unknown types.
+    """
     if not isinstance(facts.types, Unknown):
         found = facts.types.get((purchase.region, purchase.machine_type))
         if found is not None:
@@ -111,7 +121,8 @@ def _quota(
     limit = limits.get(metric)
     instead = _standards(those, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
     if instead:
-        # Google does not tell whether any was ever asked for, which would end this.
+        # Google does not report whether the project ever requested a spot quota. After a request,
+        # spot instances no longer count against the on-demand quota.
         text = (
             f"0 {those[0].unit}, so that spot instances count against {' and '.join(instead)}; "
             f"where any of {metric} was requested before, there are none"
@@ -123,8 +134,10 @@ def _quota(
 
 
 def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
-    """Describe the quotas that count in the place of one of spot instances, those that are enough
-    for one instance or may be, as no list has them.
+    """Return a text for each on-demand quota that can count the demands' spot instances instead.
+
+    A quota must be large enough for one instance. Quotas of FAMILY_CPUS are included without a
+    limit, because no list has it.
     """
     found = {}
     for demand in those:
@@ -154,8 +167,8 @@ def _compare(project: str, subject: str, those: list[Demand], limit: float | Non
     known = f"{limit:g} {smallest.unit}"
     if limit < smallest.amount:
         text = f"{known}, and one {smallest.machine_type} has {smallest.amount}"
-        # Which quota counts the vCPUs of a series no document of Google says for all of them, and a
-        # wrong guess may not stop a deployment.
+        # Google does not document for all series which quota counts the vCPUs. A wrong guess must
+        # not prevent a deployment.
         level = Level.WARNING if smallest.unit == VCPUS else Level.ERROR
         return Finding(level, subject, text, remedy)
     too_large = sorted({demand.machine_type for demand in those if demand.amount > limit})

@@ -1,4 +1,4 @@
-"""The ranges of addresses of a network that is made for a cluster."""
+"""The address ranges of the network that is created for a cluster."""
 
 import ipaddress
 from typing import Final
@@ -8,5 +8,5 @@ SUBNETWORK_BITS: Final = 16
 
 
 def subnetwork_ranges() -> list[str]:
-    """Return the ranges of a network's subnetworks, in the order of its regions."""
+    """Return sixteen address ranges (CIDR) for subnetworks, in the order of the regions."""
     return [str(block) for block in RANGE.subnets(new_prefix=SUBNETWORK_BITS)]

@@ -1,4 +1,4 @@
-"""The remote account on Google Cloud of a cluster whose functions run in another cloud."""
+"""The remote account on Google Cloud of a cluster that runs in another cloud."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,22 +37,26 @@ EXPECTED: Final = (
 
 
 class GoogleRemoteSettings(RemoteSettings):
-    """The setting that describes a remote account on Google Cloud."""
+    """The value of `otherClouds.gcp`, which describes a remote account on Google Cloud."""
 
     project: ProjectId
     project_number: ProjectNumber
     region: Region
-    """That of pools that name none."""
+    """The region of pools that name no region."""
     regions: Annotated[
         tuple[Region, ...],
         Field(max_length=REGIONS_MAX),
         AfterValidator(check_different),
     ] = ()
-    """The regions in which it has subnetworks, besides."""
+    """Further regions with subnetworks."""
 
 
 class GoogleRemoteAccount:
-    """A cluster's remote account on Google Cloud. `api` and `catalog` call as the deployer."""
+    """A cluster's remote account on Google Cloud, a RemoteAccount.
+
+    `api` and `catalog` call Google with the deployer's credentials; by default, with the
+    environment's credentials.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,11 @@ class GoogleRemoteAccount:
         self._catalog = catalog or GoogleCatalog(project)
 
     def variables(self) -> Mapping[str, Any]:
-        """Return what `lambdas.gcp.other_pools` opens the remote account by."""
+        """Return the JSON from which `lambdas.gcp.other_pools` opens the remote account.
+
+        The keys are `project`, `region`, `provider` (of workload identities), `launcher` and
+        `instance` (e-mail addresses) and `network`.
+        """
         names = self._names
         subnetworks = {region: names.subnetwork_path(region) for region in self._regions}
         return {
@@ -84,26 +92,29 @@ class GoogleRemoteAccount:
                 "tags": [names.cluster],
                 "public_ip": True,
                 "labels": {CLUSTER_TAG: names.cluster},
-                # What the launcher may do goes by names of instances.
+                # The launcher's permissions depend on the names of instances.
                 "name_prefix": names.instance_prefix,
             },
         }
 
     @property
     def place(self) -> str:
-        """The project that it is in."""
+        """The words `the project` and the project's id, for messages."""
         return f"the project {self._names.project}"
 
     def commands(self, cluster: ClusterConfig) -> str:
-        """Return the script of gcloud's commands that make the remote account."""
+        """Return a shell script with gcloud that creates or completes the remote account.
+
+        Instances may write to Cloud Logging only if a pool in `cluster` uses it.
+        """
         return render_script(self._trust, self._regions, logs_instances=_has_logging_pools(cluster))
 
     def removal_commands(self) -> str:
-        """Return the script of gcloud's commands that remove the remote account."""
+        """Return a shell script with gcloud that removes the remote account."""
         return render_removal(self._trust, self._regions)
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
-        """Return what pools on Google Cloud say that cannot run in the remote account."""
+        """Return a line for each problem of Google Cloud pools with this project; [] if all fit."""
         place = PoolPlace(
             self._names, self._regions, "detcloud:otherClouds", "`regions` of gcp there"
         )
@@ -114,7 +125,10 @@ class GoogleRemoteAccount:
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check that the remote account is set up, and that pools can run in it."""
+        """Return findings about the set-up of the remote account and about pools on Google Cloud.
+
+        Without valid credentials, return only a warning about the credentials.
+        """
         logs = _has_logging_pools(cluster)
         found = find_remote_findings(self._trust, self._regions, self._api, logs_instances=logs)
         if found[0].subject.startswith("credentials"):
@@ -122,22 +136,33 @@ class GoogleRemoteAccount:
         return [*found, *find_pool_findings(self._trust, cluster, self._api, self._catalog)]
 
     def drain(self, progress: Progress) -> DrainReport:
-        """End the cluster's instances there. Raises DrainFailed."""
+        """Terminate the cluster's instances in the project; the report counts no templates.
+
+        The cluster's tick must be stopped. Raise DrainFailed if instances do not end or Google
+        refuses.
+        """
         with self._explain_refusals():
             return DrainReport(end_instances(self._names, self._api, progress), 0)
 
     def list_instances(self) -> list[str]:
-        """Return the cluster's instances there that have not ended. Raises DrainFailed."""
+        """Return the sorted names of the cluster's instances in the project.
+
+        Stopped instances are included. Raise DrainFailed if Google refuses.
+        """
         with self._explain_refusals():
             found = list_parts(self._names, self._api, "instance")
             return sorted(name.rpartition("/")[2] for name in found)
 
     def find_leftovers(self) -> list[str]:
-        """Return the cluster's remaining resources there, a line each."""
+        """Return a line for each remaining resource of the cluster in the project; [] if clean.
+
+        If the project could not be read, return one line that says so.
+        """
         return find_remote_leftovers(self._trust, self._regions, self._api)
 
     @contextmanager
     def _explain_refusals(self) -> Iterator[None]:
+        """Convert GoogleErrors in the block to DrainFailed."""
         try:
             yield
         except GoogleError as error:
@@ -149,8 +174,10 @@ class GoogleRemoteAccount:
 
 
 def open_remote_account(value: object, launcher: Launcher) -> GoogleRemoteAccount:
-    """Return the remote account that a setting's value describes. Raises ValueError with what was
-    expected.
+    """Return the remote account that the value of `otherClouds.gcp` describes, without a call.
+
+    `launcher` is the function that launches instances. Raise ValueError with a text of what was
+    expected if the value is invalid.
     """
     return GoogleRemoteAccount(
         parse_remote_settings(GoogleRemoteSettings, value, EXPECTED), launcher

@@ -1,4 +1,4 @@
-"""The remains on Google Cloud of a cluster whose functions run in another cloud."""
+"""Finds remaining resources on Google Cloud of a cluster that runs in another cloud."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,8 +13,10 @@ _UNAUTHORIZED: Final = 401
 
 
 def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> list[str]:
-    """Return what the project has of the remote account, a line each, or that it could not be
-    looked at.
+    """Return a line for each remaining resource of the remote account in the project.
+
+    `regions` are the regions with subnetworks. Return [] if nothing remains. If Google refuses,
+    return one line that says so.
     """
     where = f"in the project {trust.names.project}"
     try:
@@ -57,5 +59,5 @@ def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[s
 
 
 def _is_deleted(found: Mapping[str, Any]) -> bool:
-    """Return whether Google only shows it for some days longer."""
+    """Return whether a resource is deleted, although Google still lists it for some days."""
     return bool(found.get("deleted")) or found.get("state") == "DELETED"

@@ -1,6 +1,4 @@
-"""The check of pools on Google Cloud for a cluster in another cloud: as for the pools of a cluster
-on Google Cloud, and what the project and its organization refuse.
-"""
+"""The check of pools on Google Cloud that belong to a cluster in another cloud."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +23,7 @@ from infra.gcp.purchases import list_purchases
 from infra.gcp.trust_policies import Trust
 from infra.gcp.trust_script import SERVICES
 
-# By the constraint of an organization, what it refuses where it allows less than all.
+# The problem for each constraint of an organization policy.
 REFUSALS: Final = {
     "compute.vmExternalIpAccess": "instances get no public address",
     "iam.workloadIdentityPoolAwsAccounts": "the cluster's account of AWS may not be trusted",
@@ -38,7 +36,11 @@ _AWS: Final = "https://sts.amazonaws.com"
 def find_pool_findings(
     trust: Trust, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
 ) -> list[Finding]:
-    """Return a finding for each fact that the pools depend on, none where there are no pools."""
+    """Return findings about project, billing, services, types, quotas and policies for the pools.
+
+    The facts are read from Google. Return [] without pools on Google Cloud. Subjects that do not
+    name a pool name the project.
+    """
     names, purchases = (
         trust.names,
         list_purchases(trust.names.region, cluster, gives_addresses=True),
@@ -63,7 +65,7 @@ def find_pool_findings(
         policy = read_policy(names.project, constraint, api)
         look = partial(_instance_policy, names.project, cluster, constraint)
         found += read_fact(policy, f"policy {constraint}", look)
-    # A pool's name says where it is; what else is said may be of either cloud.
+    # Without the project, a subject such as `billing` could belong to either cloud.
     return [
         finding
         if finding.subject.startswith("pool ")

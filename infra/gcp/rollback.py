@@ -1,9 +1,9 @@
-"""Rollback to the deployment before: the services' requests go to its revisions.
+"""Rollback: the requests to the functions go to the revisions of the previous deployment.
 
-The revisions of a deployment have one label. All functions move or none begins to: revisions of two
-deployments are not mixed for longer than it takes. A function has moved when Google says that its
-requests go there, not when it takes the order. The API moves once all others have, so that
-a repetition of what broke off goes on with the same deployment.
+All revisions of a deployment have the same label. No function moves unless every function has a
+revision of the target, so that two deployments are mixed only while the requests move. A function
+counts as moved after Google has finished the operation. The API moves after all others: after an
+interruption, a repeated rollback finds the same target.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from infra.stack_program import FunctionMove, Progress, RollbackFailed
 from lambdas.gcp.function_names import FUNCTIONS
 
 RUN: Final = "https://run.googleapis.com/v2"
-# By whose revision the present deployment is known.
+# The live revision of this function decides which deployment counts as running.
 _LAST: Final = "api"
 MOVE_SECONDS_MAX: Final = 300.0
 LOOK_SECONDS: Final = 2.0
@@ -27,24 +27,28 @@ _TO_REVISION: Final = "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION"
 
 @dataclass(frozen=True)
 class FunctionRevisions:
-    """The revisions of a function, the oldest first, by the deployment that made them, the newest
-    of each; `live` is the one that is called, `etag` its service's, and `made` are all revisions,
-    the oldest first.
-    """
+    """The revisions of a function."""
 
     live: str
+    """The revision that receives all requests."""
     etag: str
+    """The etag of the service, for conditional updates; empty if unknown."""
     by_deployment: Mapping[str, str]
+    """The newest revision of each deployment, by the deployment's label, oldest first."""
     made: tuple[str, ...] = ()
+    """All revisions, oldest first."""
 
     @property
     def deployments(self) -> list[str]:
-        """The deployments, the oldest first."""
+        """The labels of the deployments, oldest first."""
         return list(self.by_deployment)
 
     @property
     def deployment(self) -> str:
-        """The deployment whose revision is called."""
+        """The label of the live revision's deployment.
+
+        Empty if the live revision is not the newest revision of a deployment.
+        """
         return next(
             (name for name, revision in self.by_deployment.items() if revision == self.live), ""
         )
@@ -58,11 +62,15 @@ def move_functions(
     forward: bool = False,
     clock: Clock | None = None,
 ) -> list[FunctionMove]:
-    """Move the requests of the functions to the deployment before the one that the API runs, or
-    with `forward` to the newest; returns the moves.
+    """Move all functions' requests to the deployment before the API's, or the newest if `forward`.
+
+    Return one move for each function, the API's last. A function that already runs the target is
+    not changed, and its move has equal revisions. Report each changed function.
 
     Raises:
-        RollbackFailed: there is none, or Google refused; it tells which functions moved.
+        RollbackFailed: no earlier deployment exists, a function lacks a revision of the target, a
+            service is missing, or Google refused. After a refusal, the message names the functions
+            that have moved.
     """
     try:
         found = {name: read_revisions(names, api, name) for name in FUNCTIONS}
@@ -84,13 +92,17 @@ def move_functions(
 
 
 def service_url(names: Names, name: str) -> str:
-    """Return the address of a function's service, as Cloud Run's interface has it."""
+    """Return the URL of a function's service in Cloud Run's API."""
     place = f"projects/{names.project}/locations/{names.region}"
     return f"{RUN}/{place}/services/{names.part(name)}"
 
 
 def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions:
-    """Return the revisions of a function. Raises GoogleError, RollbackFailed."""
+    """Return the revisions of the function `name`.
+
+    Raise RollbackFailed if the service does not exist or no revision belongs to a deployment. Raise
+    GoogleError for other refusals.
+    """
     url = service_url(names, name)
     try:
         service = api.call("GET", url)
@@ -105,7 +117,7 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
     for revision in revisions:
         deployment = revision.get("labels", {}).get(DEPLOYMENT_LABEL)
         if deployment:
-            # One that was deployed again is as new as its newest revision.
+            # A repeated deployment counts as new as the newest revision.
             by_deployment.pop(deployment, None)
             by_deployment[deployment] = _short(revision["name"])
     if not by_deployment:
@@ -117,7 +129,11 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
 
 
 def _live_revision(service: Mapping[str, Any]) -> str:
-    """Return the revision that all requests go to, which may not be the one that was ordered."""
+    """Return the revision that receives all requests at present.
+
+    A move in progress does not count. If no revision receives all requests, return the latest ready
+    revision, or "" without any.
+    """
     for target in service.get("trafficStatuses") or service.get("traffic", ()):
         if target.get("revision") and target.get("percent") == 100:
             return _short(target["revision"])
@@ -129,8 +145,10 @@ def _short(name: str) -> str:
 
 
 def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
-    """Return the deployment before the one that the API runs; or that one, where other functions
-    run a newer one, for then it is them that have to go back.
+    """Return the target of a rollback: the deployment before the API's.
+
+    Return the API's deployment itself if another function runs a newer deployment, which then has
+    to move back. Raise RollbackFailed if no earlier deployment exists.
     """
     api = found[_LAST]
     at = api.deployments.index(api.deployment) if api.deployment else 0
@@ -149,6 +167,7 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
 
 
 def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> None:
+    """Raise RollbackFailed if a function has no revision of the deployment `target`."""
     lacking = sorted(
         name
         for name, function_revisions in found.items()
@@ -162,7 +181,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
 
 
 class _AliasMoves:
-    """Moves of functions to the deployment `target`."""
+    """Moves of functions to the deployment `target`; `found` has the revisions by function."""
 
     def __init__(
         self,
@@ -181,7 +200,10 @@ class _AliasMoves:
     def move(
         self, functions: Sequence[str], progress: Progress
     ) -> tuple[list[FunctionMove], dict[str, str]]:
-        """Move the functions; return the moves that were made, and why others were not."""
+        """Move the functions; return (completed moves, reasons of failed functions by name).
+
+        Start all moves first, then wait for all together. Report each changed function.
+        """
         operations: dict[str, str] = {}
         refused: dict[str, str] = {}
         for name in functions:
@@ -207,20 +229,26 @@ class _AliasMoves:
         return self._found[name].by_deployment[self._target]
 
     def _order(self, name: str) -> str:
-        """Order a move, and return the operation that makes it; "" where there is nothing to do."""
+        """Start the move of a function, and return the name of Google's operation.
+
+        Return "" if the function already runs the target. Raise GoogleError.
+        """
         found, revision = self._found[name], self._revision(name)
         if revision == found.live:
             return ""
         traffic = [{"type": _TO_REVISION, "revision": revision, "percent": 100}]
         body: dict[str, Any] = {"traffic": traffic}
         if found.etag:
-            # A deployment meanwhile is not undone.
+            # Google refuses the update if a deployment has changed the service meanwhile.
             body["etag"] = found.etag
         url = f"{service_url(self._names, name)}?updateMask=traffic"
         return str(self._api.call("PATCH", url, body)["name"])
 
     def _wait(self, operation: str, until: float) -> None:
-        """Wait for the end of an operation. Raises GoogleError where it failed or has none."""
+        """Wait until an operation has ended; return at once for "".
+
+        Raise GoogleError if the operation failed, or has not ended at the clock's time `until`.
+        """
         while operation:
             found = self._api.call("GET", f"{RUN}/{operation}")
             if found.get("done"):
@@ -236,7 +264,7 @@ class _AliasMoves:
 def _describe_rest(
     names: Names, moved: Sequence[FunctionMove], refused: Mapping[str, str], target: str
 ) -> str:
-    """Say which functions run which deployment after a rollback that broke off."""
+    """Return the message about an interrupted rollback: moved, refused and untouched functions."""
     there = {move.function for move in moved}
     lines = [f"{names.part(name)} did not move: {why}" for name, why in refused.items()]
     lines += [

@@ -1,4 +1,4 @@
-"""The scope of a stack, which every part is made in: the parent, names and labels."""
+"""The common context of a stack's resources: parent, names and labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 @dataclass(frozen=True)
 class Scope:
-    """The settings of a stack, and the component `parent` that its parts belong to."""
+    """The common context of a stack's resources."""
 
     settings: Settings
     parent: pulumi.Resource
+    """The Pulumi component that contains all resources of the stack."""
 
     @property
     def names(self) -> Names:
@@ -23,9 +24,12 @@ class Scope:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The settings' labels and the cluster's."""
+        """The settings' labels and the cluster's label."""
         return {**self.settings.labels, CLUSTER_TAG: self.names.cluster}
 
     def options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Return options for a resource that depends on others without using their outputs."""
+        """Return options that place a resource under the parent, created after `after`.
+
+        `after` is needed for dependencies whose outputs the resource does not use.
+        """
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after))

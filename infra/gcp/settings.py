@@ -1,6 +1,6 @@
-"""The settings of a team's stack, each of them checked before anything is asked of Google.
+"""The settings of a team's stack, checked without calling Google.
 
-Settings come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
+Pulumi stores settings as texts; lists, maps, numbers and booleans are JSON.
 """
 
 import json
@@ -38,7 +38,7 @@ from infra.remote_settings import find_remote_problems, open_remote_accounts, pa
 from infra.stack_program import SettingsInvalid
 
 REGIONS_MAX: Final = 16
-# Compute Engine and Cloud Run take 64 labels; the cluster and a pool add theirs.
+# Compute Engine and Cloud Run allow 64 labels; the cluster and a pool add labels, too.
 LABELS_MAX: Final = 20
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
 _TEAM_EXPECTED: Final = (
@@ -62,7 +62,7 @@ Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
 
 
 def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values. Raises ValueError where two are the same."""
+    """Return `values` unchanged. Raise ValueError if two values are equal."""
     if len(set(values)) != len(values):
         raise ValueError("they are not different")
     return values
@@ -79,20 +79,26 @@ def _check_keys(labels: dict[str, str]) -> dict[str, str]:
 
 
 class Network(BaseModel):
-    """An existing network: its subnetworks by region, and the tags of its firewall rules."""
+    """An existing network for instances."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     network: Annotated[str, StringConstraints(pattern=_NETWORK)]
+    """The name or path of the network."""
     subnetworks: Annotated[
         dict[Region, Annotated[str, StringConstraints(pattern=_SUBNETWORK)]],
         Field(min_length=1, max_length=REGIONS_MAX),
     ]
+    """The name or path of a subnetwork for each region."""
     tags: tuple[Annotated[str, StringConstraints(pattern=f"^{_RESOURCE_NAME}$")], ...] = ()
+    """The tags of instances that the network's firewall rules refer to."""
 
 
 class Settings(BaseModel):
-    """The settings of a team's stack. A field's description is what a message expects of it."""
+    """The settings of a team's stack.
+
+    A field's `description` is the text of what was expected, for messages about invalid values.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
@@ -102,15 +108,15 @@ class Settings(BaseModel):
     project: ProjectId = Field(
         description="the id of a project: 6 to 30 lowercase letters, digits and hyphens"
     )
-    """Another project is not touched, whosever the credentials are."""
+    """The project's id. Every resource names the project, so credentials cannot select another."""
     project_number: ProjectNumber = Field(
         description="the project's number, which `gcloud projects describe PROJECT` shows"
     )
-    """Addresses of functions and names of buckets are made of it."""
+    """The project's number, a part of functions' URLs and buckets' names."""
     region: Region = Field(description="a region such as us-central1")
-    """The region of the functions, of the state and of the buckets."""
+    """The region of functions, state and buckets."""
     cluster_config: Path = Field(description="the path of a file")
-    """The file of the cluster configuration, with the resource pools."""
+    """The path of the cluster configuration, which contains the resource pools."""
     admin_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = Field(
         alias="adminSha256", description="64 hexadecimal digits, the SHA-256 of a token"
     )
@@ -120,47 +126,52 @@ class Settings(BaseModel):
         Field(min_length=1, max_length=REGIONS_MAX),
         AfterValidator(check_different),
     ] = Field(default=(), description=f"a list of 1 to {REGIONS_MAX} different regions")
-    """The regions in which the stack makes subnetworks; its own unless it is said."""
+    """The regions in which the stack creates subnetworks; if empty, only `region`."""
     network: Network | None = Field(
         default=None,
         description='{"network": NAME, "subnetworks": {REGION: NAME}, "tags": [TAG]}',
     )
-    """Subnetworks that are there, instead of a network of the stack's own."""
+    """An existing network. Without this setting, the stack creates a network."""
     archive: Path | None = Field(default=None, description="the path of a file")
-    """What the functions' image is built from; what `python -m infra.gcp.bundle` made if absent."""
+    """The path of the archive for the functions' image.
+
+    Defaults to the archive of `python -m infra.gcp.bundle`.
+    """
     suggest_archive: Path | None = Field(default=None, description="the path of a file")
-    """The same of `suggest`, which has an image of its own."""
+    """The path of the archive for the image of the function `suggest`, with a similar default."""
     image: Annotated[str, StringConstraints(pattern=_IMAGE)] = Field(
         default="", description="an image by its digest, HOST/PATH@sha256:..."
     )
-    """The functions' image, where one is there that need not be built."""
+    """An existing image of the functions; if empty, the deployment builds the image."""
     suggest_image: Annotated[str, StringConstraints(pattern=_IMAGE)] = Field(
         default="", description="an image by its digest, HOST/PATH@sha256:..."
     )
-    """The same of `suggest`."""
+    """An existing image of the function `suggest`; set together with `image`."""
     protect: StrictBool = Field(default=True, description="true or false")
-    """Whether the database and buckets with something in them refuse to be removed."""
+    """Whether Google refuses to delete the database, and buckets that are not empty."""
     api_instances: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
         default=20, description="a whole number from 1 to 1000"
     )
-    """How many instances of the API there may be."""
+    """The maximum number of the API's instances."""
     api_concurrency: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
         default=40, description="a whole number from 1 to 1000"
     )
-    """How many requests each of them answers at once."""
+    """The maximum number of concurrent requests of an instance of the API."""
     alarm_email: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] = Field(
         default="", description="an e-mail address"
     )
+    """The address that receives the alarms; nobody if empty."""
     monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a whole number from 1 to 10000000"
     )
-    """Units of the billing account's currency that what has the cluster's label may cost before
-    somebody is told.
+    """The budget for resources with the cluster's label; None for no budget.
+
+    The unit is the currency of the billing account.
     """
     billing_account: Annotated[
         str, StringConstraints(pattern="^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$")
     ] = Field(default="", description="the id of a billing account, such as 01AB23-45CD67-89EF01")
-    """Where the budget is."""
+    """The billing account of the budget; set together with `monthly_budget`."""
     kms_key: Annotated[
         str,
         StringConstraints(pattern=_KEY),
@@ -168,7 +179,10 @@ class Settings(BaseModel):
         default="",
         description="a key, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
     )
-    """A key of one's own for database, buckets, images, functions and disks; Google's if empty."""
+    """The customer-managed key for database, buckets, images, functions and disks.
+
+    Google's own keys if empty.
+    """
     labels: Annotated[
         dict[
             Annotated[str, StringConstraints(pattern=_LABEL_KEY)],
@@ -183,40 +197,36 @@ class Settings(BaseModel):
             "that begin with a letter and not with detcloud-"
         ),
     )
-    """Labels of everything, instances included, besides the cluster's own."""
+    """Additional labels of all resources and instances."""
     private_subnets: StrictBool = Field(default=False, description="true or false")
-    """Whether instances of the stack's own network have no public address, and go out by Cloud
-    NAT.
-    """
+    """Whether instances in the stack's own network have no public address, and use Cloud NAT."""
     machine_types: DescribedTypes = Field(
         default={},
         description='a map of {"vcpus": N, "memory_gb": N, "gpus": N, "accelerator": NAME}',
     )
-    """What Compute Engine says of the machine types of the pools, by their names; it is asked where
-    this is absent.
-    """
+    """Descriptions of the pools' machine types, by name; if unset, a deployment asks Google."""
     other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
         default={}, description="a map of what there is in aws"
     )
-    """What the cluster has for pools in other clouds, by their names."""
+    """The description of the remote account in each other cloud, by the cloud's name."""
 
     data_buckets: DataBuckets = Field(default=(), description=expected_buckets(BUCKETS_MAX))
-    """Buckets, or folders in them, that the code of trials may read or also write."""
+    """The buckets and folders of buckets that the code of trials may read, or read and write."""
     task_accounts: TaskAccounts = Field(
         default={}, description='a map like {"POOL": "NAME@PROJECT.iam.gserviceaccount.com"}'
     )
-    """By pool, the service account of its trials' code, in place of `data_buckets`."""
+    """The service account of trials' code for each named pool, instead of `data_buckets`."""
     image_repositories: Repositories = Field(
         default=(),
         description=(
             f"a list of at most {REPOSITORIES_MAX} like LOCATION-docker.pkg.dev/PROJECT/REPOSITORY"
         ),
     )
-    """Private repositories of Artifact Registry with images of trials."""
+    """The private Artifact Registry repositories with images of trials."""
 
     @property
     def trial_access(self) -> TrialAccess:
-        """The access of trials to what is not the cluster's own."""
+        """The access of trials to resources outside the cluster."""
         pools = tuple(self.task_accounts.items())
         return TrialAccess(self.data_buckets, pools, self.image_repositories)
 
@@ -226,7 +236,7 @@ class Settings(BaseModel):
 
     @property
     def remote_accounts(self) -> dict[str, RemoteAccount]:
-        """The remote accounts of the cluster in other clouds."""
+        """The cluster's remote accounts in other clouds, by the cloud's name."""
         return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
     @property
@@ -236,7 +246,7 @@ class Settings(BaseModel):
 
     @property
     def host_subnetworks(self) -> tuple[str, ...]:
-        """The paths of given subnetworks that are another project's (a host of a shared VPC)."""
+        """The paths of subnetworks of `network` in other projects (hosts of a shared VPC)."""
         given = self.network.subnetworks.values() if self.network else ()
         return tuple(
             path for path in given if subnetwork_project(path, self.project) != self.project
@@ -244,12 +254,12 @@ class Settings(BaseModel):
 
     @property
     def subnetwork_regions(self) -> tuple[str, ...]:
-        """The regions in which instances can be."""
+        """The regions with subnetworks for instances."""
         return tuple(self.network.subnetworks) if self.network else self.regions or (self.region,)
 
 
 def launcher_of(names: Names) -> Launcher:
-    """Return the tick, which launches in other clouds too, by its service account."""
+    """Return the tick as the launcher for other clouds, identified by the service account."""
     return Launcher("gcp", names.project, names.team, names.email("tick"))
 
 
@@ -259,10 +269,11 @@ def subnetwork_project(path: str, project: str) -> str:
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
-    """Parse the settings of `team`, as Pulumi keeps them by their names in camel case.
+    """Return the settings of `team`; `texts` maps setting names in camel case to Pulumi's texts.
 
     Raises:
-        SettingsInvalid: with all that is wrong.
+        SettingsInvalid: the team's name or a setting is invalid, unknown or missing, or settings
+            contradict each other. Contradictions are reported only if each setting is valid alone.
     """
     problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     unknown = sorted(set(texts) - set(_FIELDS))
@@ -285,7 +296,10 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
 
 
 def _decode(name: str, text: str) -> Any:
-    """Return the value of a text: whatever a field that is no text has is JSON."""
+    """Return the unchanged text of a text setting, and otherwise the decoded JSON.
+
+    Text that is not valid JSON is returned unchanged, and validation refuses it later.
+    """
     if get_origin(_FIELDS[name].annotation) is None and _FIELDS[name].annotation is str:
         return text
     try:
@@ -295,7 +309,10 @@ def _decode(name: str, text: str) -> Any:
 
 
 def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
-    """Return the problem that pydantic found in a setting, in the words of the field."""
+    """Return the message about a setting that pydantic found missing or invalid.
+
+    The field's description says what was expected.
+    """
     name = str(error["loc"][0])
     if error["type"] == "missing" and len(error["loc"]) == 1:
         return f"detcloud:{name} is missing: `pulumi config set` sets it"
@@ -303,7 +320,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 
 
 def _find_inconsistencies(settings: Settings) -> list[str]:
-    """Return the problems of settings that are right by themselves and wrong together."""
+    """Return a line for each contradiction between individually valid settings."""
     found = find_remote_problems(settings.other_clouds, launcher_of(settings.names))
     found += find_access_problems(settings.names, settings.data_buckets, settings.task_accounts)
     if settings.network is not None and settings.regions:

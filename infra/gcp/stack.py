@@ -1,4 +1,4 @@
-"""A team's whole cluster on Google Cloud."""
+"""The Pulumi component of a team's whole cluster on Google Cloud."""
 
 import hashlib
 from typing import Any
@@ -22,9 +22,11 @@ from lambdas.other_clouds import VARIABLE
 
 
 class TeamStack(pulumi.ComponentResource):
-    """The cluster that `settings` describe, with the pools of the text `cluster_config`.
+    """The Pulumi component of a team's cluster.
 
-    `outputs` are the values that people need to know.
+    `cluster_config` is the text of the cluster configuration. `builder` builds the functions'
+    images unless the settings name images. `outputs` are the stack's outputs for users, such as
+    `url`.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class TeamStack(pulumi.ComponentResource):
             "checkpoints": buckets["checkpoints"].name,
             "image": images["functions"],
             "suggestImage": images["suggest"],
-            # What a file system for instances is to be in.
+            # Users who create a file system for instances need the network's names.
             "network": description,
             **describe_deployed(settings.other_clouds),
         }
@@ -86,8 +88,9 @@ class TeamStack(pulumi.ComponentResource):
 def _make_images(
     scope: Scope, accounts: Accounts, bucket: Any, builder: ImageBuilder | None
 ) -> dict[str, Any]:
-    """Make the images of the settings' archives, or take the given ones; returns them by their
-    kinds.
+    """Return the images `functions` and `suggest`, built from the archives if necessary.
+
+    Return the images of the settings if named, or if `builder` is None.
     """
     settings = scope.settings
     if settings.image or builder is None:
@@ -100,7 +103,7 @@ def _make_images(
 
 
 def _has_logging_pools(cluster_config: str) -> bool:
-    """Whether a pool's agents write their journals to Cloud Logging."""
+    """Return whether agents of any pool write journals to Cloud Logging."""
     providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
     return any(
         isinstance(provider, GcpProvider) and provider.use_cloud_logging for provider in providers
@@ -110,7 +113,7 @@ def _has_logging_pools(cluster_config: str) -> bool:
 def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of single functions."""
+    """Return the additional environment variables of the API and of the tick, by function name."""
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
     access = scope.settings.trial_access.describe(names)

@@ -1,4 +1,4 @@
-"""The stores: the database of the state and the buckets."""
+"""The stores: the state database and the buckets."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from infra.gcp.scope import Scope
 
 CONFIG_KEY: Final = "config/cluster.yaml"
 INDEXES: Final = Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json"
-# Of sources that an image was built from, for a look at what was built.
+# The days for which sources of images are kept, so that people can inspect the sources.
 SOURCE_DAYS: Final = 30
 
 
 def make_database(scope: Scope) -> Any:
-    """Make the database with the indexes that queries need, and the expiry of rows."""
+    """Create and return the state database, with the indexes of queries and the expiry of rows."""
     settings = scope.settings
     state = "ENABLED" if settings.protect else "DISABLED"
     key = {"cmek_config": {"kms_key_name": settings.kms_key}} if settings.kms_key else {}
@@ -57,7 +57,7 @@ def _make_indexes(
                 collection=index["collectionGroup"],
                 query_scope=index["queryScope"],
                 fields=[{"field_path": path, "order": order} for path, order in fields],
-                # Firestore changes one index of a database at a time.
+                # Firestore rejects concurrent changes of a database's indexes.
                 opts=scope.options(made[-1:]),
             )
         )
@@ -70,7 +70,11 @@ def _make_fields(
     overrides: list[Mapping[str, Any]],
     after: list[pulumi.Resource],
 ) -> None:
-    """Make the settings of single fields: no index of their own, and which one rows expire by."""
+    """Create the settings of single fields: the field's indexes, and the expiry of rows.
+
+    `overrides` are field overrides in the form of INDEXES. The settings are created one by one,
+    after the last resource of `after`.
+    """
     for override in overrides:
         indexes = [
             {"order": index["order"], "query_scope": index["queryScope"]}
@@ -90,11 +94,12 @@ def _make_fields(
 
 
 def make_buckets(scope: Scope) -> Mapping[str, Any]:
-    """Make the buckets of objects and of checkpoints, which only the cluster's accounts can
-    open.
+    """Create and return the private buckets `objects` and `checkpoints`.
+
+    The buckets prevent public access, abort unfinished multipart uploads after a day, and do not
+    keep deleted objects. Sources of images are deleted after SOURCE_DAYS.
     """
     names = scope.names
-    # Sources of images are read once.
     old_sources = {
         "action": {"type": "Delete"},
         "condition": {"age": SOURCE_DAYS, "matches_prefixes": [SOURCES]},
@@ -106,7 +111,7 @@ def make_buckets(scope: Scope) -> Mapping[str, Any]:
 
 
 def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
-    """Put the cluster configuration where the functions find it."""
+    """Store the cluster configuration's text in the bucket, at CONFIG_KEY."""
     storage.BucketObject(
         "cluster-configuration",
         bucket=bucket.name,
@@ -119,7 +124,7 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
 
 def _make_bucket(scope: Scope, name: str, bucket_name: str, *rules: Mapping[str, Any]) -> Any:
     settings = scope.settings
-    # Uploads in parts whose writer died take up room that no listing of objects shows.
+    # Unfinished multipart uploads of dead processes cost storage without appearing in listings.
     unfinished = {
         "action": {"type": "AbortIncompleteMultipartUpload"},
         "condition": {"age": 1},
@@ -134,7 +139,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str, *rules: Mapping[str,
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
         force_destroy=not settings.protect,
-        # What is deleted is paid for no longer: checkpoints are large, and are deleted on purpose.
+        # Checkpoints are large and deleted on purpose, so deleted objects must not cost storage.
         soft_delete_policy={"retention_duration_seconds": 0},
         lifecycle_rules=[unfinished, *rules],
         encryption=key,

@@ -1,4 +1,4 @@
-"""Terraform's provider of Google Cloud, for exports of the stack."""
+"""Terraform's Google Cloud provider, for exports of the stack."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from infra.terraform.provider import TerraformProvider
 PROVIDER = TerraformProvider(
     name="google",
     source="hashicorp/google",
-    # Names are of both: Pulumi refuses what 7 lacks, and the schema is 6.50's.
+    # The exported names exist in both versions: Pulumi's provider is version 7, and the schema is
+    # that of version 6.50.
     version=">= 6.50, < 8",
     schema_file=Path(__file__).with_name("terraform_schema.json"),
     types={

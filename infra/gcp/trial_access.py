@@ -1,5 +1,6 @@
-"""The access of trials to what is not the cluster's own: buckets with data, service accounts for
-their code, and private repositories with their images; and the grants for that.
+"""The access of trials to resources outside the cluster, and the grants for this access. Pure.
+
+The resources are data buckets, service accounts for trials' code, and private image repositories.
 """
 
 import json
@@ -15,7 +16,7 @@ from infra.data_buckets import DataBucket, find_own_buckets, parse_data_buckets
 from infra.gcp.names import Names
 from infra.gcp.policies import PROJECT, Grant, Place
 
-# A Credential Access Boundary has ten rules at most, one for each.
+# A Credential Access Boundary has at most ten rules, and each bucket needs a rule.
 BUCKETS_MAX: Final = 10
 REPOSITORIES_MAX: Final = 50
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
@@ -36,7 +37,7 @@ def _check_repositories(given: object) -> tuple[str, ...]:
         raise ValueError("a list")
     if not all(isinstance(name, str) and _REPOSITORY.fullmatch(name) for name in names):
         raise ValueError("repositories")
-    # As images in it name it.
+    # Names of images contain the repository's name in this form.
     return tuple(
         dict.fromkeys(name for name in names if artifact_repository(f"{name}/image") == name)
     )
@@ -51,18 +52,20 @@ TaskAccounts = Annotated[
 
 @dataclass(frozen=True)
 class TrialAccess:
-    """The access that the settings give trials: to `buckets` by tokens of the stack's account
-    `data`, or instead what the accounts of `pool_accounts`, by pool, may do; and to images of
-    `repositories`.
-    """
+    """The access of trials to resources outside the cluster, according to the settings."""
 
     buckets: tuple[DataBucket, ...] = ()
+    """The buckets that trials use with tokens of the stack's service account `data`."""
     pool_accounts: tuple[tuple[str, str], ...] = ()
+    """Pairs of a pool and the service account that the pool's trials use instead of `data`."""
     repositories: tuple[str, ...] = ()
+    """The repositories from which images of trials are pulled."""
 
     def list_grants(self, names: Names) -> list[Grant]:
-        """Return the grants of the accounts `data` and `pull`, and those of the API to use them.
-        Buckets and repositories of other projects are for their owners to open.
+        """Return the grants to the accounts `data` and `pull`, and the API's grants on both.
+
+        Accounts without buckets or repositories get no grant. Owners of buckets and repositories in
+        other projects must grant the access themselves.
         """
         found = [_data_grant(bucket) for bucket in self.buckets]
         found += [
@@ -74,7 +77,7 @@ class TrialAccess:
         return [*found, *(Grant("api", "issue_tokens", Place("account", name)) for name in used)]
 
     def describe(self, names: Names) -> str:
-        """Return what the API is told of it, as JSON, "" if there is nothing."""
+        """Return the JSON of the API's variable DETCLOUD_TRIAL_GRANTS, or "" without any access."""
         places = [
             (item["bucket"], item["folder"].rstrip("/"), item["writes"])
             for item in map(asdict, self.buckets)
@@ -91,7 +94,10 @@ class TrialAccess:
 def find_access_problems(
     names: Names, buckets: tuple[DataBucket, ...], pool_accounts: Mapping[str, str]
 ) -> list[str]:
-    """Return the problems of settings that are right by themselves and wrong together."""
+    """Return a line for each data bucket or service account that is the cluster's own.
+
+    `pool_accounts` maps pools to service accounts.
+    """
     found = find_own_buckets(buckets, (names.objects, names.checkpoints))
     own = f"dc-{names.team}-"
     return found + [
@@ -105,7 +111,10 @@ def find_access_problems(
 def find_unknown_pools(
     pool_accounts: Mapping[str, str], pools: Iterable[str], file: str
 ) -> list[str]:
-    """Return the problem of each pool that has an account and is not in the file of the pools."""
+    """Return a line for each pool of `pool_accounts` that is not among `pools`.
+
+    `file` is the path of the cluster configuration, for the message.
+    """
     known = list(pools)
     return [
         f"detcloud:taskAccounts gives an account to the trials of {name}: expected a pool of "
@@ -116,15 +125,19 @@ def find_unknown_pools(
 
 
 def split_repository(name: str) -> tuple[str, str, str]:
-    """Split the name of a repository into its location, its project and its own name."""
+    """Return (location, project, repository) of a valid name of an Artifact Registry repository.
+
+    Any other name is a programming error, and raises AssertionError.
+    """
     found = _REPOSITORY.fullmatch(name)
     assert found, name
     return found[1], found[2], found[3]
 
 
 def _data_grant(place: DataBucket) -> Grant:
-    """Return what the account may do in a bucket: less is in each token, which is narrowed to
-    folders also where a bucket is listed.
+    """Return the grant to the account `data` for a bucket and the objects in the place's folder.
+
+    The API restricts each trial's token further, for example to listing a folder.
     """
     bucket = f"projects/_/buckets/{place.bucket}"
     objects = f"{bucket}/objects/{place.folder}"

@@ -1,5 +1,6 @@
-"""The check of a cluster's remote account on Google Cloud, with the deployer's credentials, which
-may lack the permissions to read it.
+"""The check of a cluster's remote account on Google Cloud, with the deployer's credentials.
+
+The credentials may lack the permissions to read the account.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from infra.gcp.trust_policies import MAPPING, Trust, list_remote_grants
 from infra.gcp.trust_script import ACCOUNTS, TRUST_ROLE
 
 IAM: Final = "https://iam.googleapis.com/v1"
-# With conditions, which other versions leave out.
+# Only version 3 of a policy includes conditions.
 _VERSIONED: Final = {"options": {"requestedPolicyVersion": 3}}
 _UNAUTHORIZED: Final = 401
 
@@ -27,7 +28,12 @@ Problems = Callable[[], Iterator[str]]
 def find_remote_findings(
     trust: Trust, regions: tuple[str, ...], api: GoogleApi, *, logs_instances: bool
 ) -> list[Finding]:
-    """Return a finding for each resource of the remote account: whether it is as it should be."""
+    """Return findings about trust, accounts, roles, grants and network of the remote account.
+
+    A correct part is a FINE finding. Without valid credentials, return only a warning. A part that
+    Google refuses to read is a warning, too; a missing or different resource is an error. `regions`
+    need a subnetwork each. With `logs_instances`, instances need the role for Cloud Logging.
+    """
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=logs_instances)
     roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
@@ -67,6 +73,7 @@ def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
 
 
 def _missing(trust: Trust, subject: str, problem: str) -> Finding:
+    """Return the error about a problem, with a remedy."""
     team, cloud = trust.launcher.team, trust.launcher.cloud
     if problem.startswith(_NAMESAKE):
         remedy = "take another project, or another name for the team; docs/resource-pools.md"
@@ -142,7 +149,7 @@ def _network_problems(names: Names, regions: tuple[str, ...], api: GoogleApi) ->
 
 
 def _account_policy(names: Names, email: str, api: GoogleApi) -> Any:
-    """Return the policy of a service account, an empty one where there is none."""
+    """Return the IAM policy of a service account, or {} if the account does not exist."""
     url = f"{IAM}/projects/{names.project}/serviceAccounts/{email}:getIamPolicy"
     try:
         return api.call("POST", url, {})

@@ -1,10 +1,9 @@
-"""Permissions of a cluster's remote account on Google Cloud, whose functions run in another cloud:
-plain data from plain names.
+"""Permissions of a remote account on Google Cloud of a cluster in another cloud. Pure.
 
-The function that launches has no account here. Google accepts the identity that its own cloud
-vouches for, and lets it act as the service account `launcher`, which may do with instances what the
-tick of a cluster on Google Cloud may, and nothing else. Instances have an account without
-permissions.
+The launching function has no Google account. Google accepts an identity from the function's own
+cloud, and lets the function act as the service account `launcher`. This account may launch and
+delete the cluster's instances, like the tick of a cluster on Google Cloud, and nothing else.
+Instances have a service account that can at most write logs.
 """
 
 from dataclasses import dataclass
@@ -16,16 +15,18 @@ from infra.remote_accounts import Launcher
 
 PROVIDER_ID: Final = "functions"
 LOCATION: Final = "locations/global/workloadIdentityPools"
-# The role of a function in AWS is the subject, whatever the session's name is.
+# The subject is the function's role on AWS, without the varying name of the session.
 MAPPING: Final = 'google.subject=assertion.arn.extract("assumed-role/{role}/")'
 
 
 @dataclass(frozen=True)
 class Trust:
-    """The trust of a remote account in the caller that launches."""
+    """The trust of a remote account in the launching function."""
 
     names: Names
+    """The cluster's names in the remote account."""
     launcher: Launcher
+    """The launching function in the other cloud."""
 
     @property
     def pool(self) -> str:
@@ -34,24 +35,24 @@ class Trust:
 
     @property
     def provider_path(self) -> str:
-        """The path of the provider in the pool."""
+        """The path of the identity provider in the workload identity pool."""
         number = self.names.project_number
         return f"projects/{number}/{LOCATION}/{self.pool}/providers/{PROVIDER_ID}"
 
     @property
     def provider(self) -> str:
-        """The name of the provider, which a signature of the caller's must be for."""
+        """The full name of the identity provider, the audience of the function's signatures."""
         return f"//iam.googleapis.com/{self.provider_path}"
 
     @property
     def condition(self) -> str:
-        """The condition on who gets a token at all: that role, of that account."""
+        """The condition for exchanging tokens: the caller has the launcher's role and account."""
         role = f"arn:aws:sts::{self.launcher.account}:assumed-role/{self.launcher.role}/"
         return f'assertion.arn.startsWith("{role}")'
 
     @property
     def member(self) -> str:
-        """The caller as policies name it."""
+        """The launching function in the form of IAM policies, principal://..."""
         pool = f"projects/{self.names.project_number}/{LOCATION}/{self.pool}"
         return f"principal://iam.googleapis.com/{pool}/subject/{self.launcher.role}"
 
@@ -59,8 +60,10 @@ class Trust:
 def list_remote_grants(
     names: Names, regions: tuple[str, ...], *, logs_instances: bool
 ) -> list[Grant]:
-    """Return the grants of a remote account's service accounts. With `logs_instances` agents write
-    their journals to Cloud Logging.
+    """Return the grants to the service accounts `launcher` and `instance` of a remote account.
+
+    `regions` are the regions with subnetworks. With `logs_instances`, instances may write to Cloud
+    Logging.
     """
     logs = [Grant("instance", "write_logs", Place(PROJECT))] if logs_instances else []
     return [*list_launch_grants("launcher", names, regions), *logs]

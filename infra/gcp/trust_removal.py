@@ -1,6 +1,4 @@
-"""The script of gcloud's commands that remove a cluster's remote account on Google Cloud, once none
-of its instances is left: what `trust_script` made, and nothing else.
-"""
+"""The shell script that removes everything that `trust_script` created on Google Cloud."""
 
 import shlex
 from collections.abc import Iterator
@@ -20,9 +18,13 @@ from provisioner.clouds.provider import CLUSTER_TAG
 
 
 def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
-    """Return the script."""
+    """Return the bash script that deletes grants, network, accounts, roles and identity pool.
+
+    The script stops with an error while instances of the cluster exist, or if the project contains
+    another cluster of this name. `regions` are the regions with subnetworks.
+    """
     names = trust.names
-    # Also what a pool that wrote logs had once.
+    # Include the grants for logs, because pools may have written logs in the past.
     grants = list_remote_grants(names, regions, logs_instances=True)
     roles = [*dict.fromkeys(grant.role for grant in grants), TRUST_ROLE]
     done = f"{names.project} has nothing any more of the cluster {names.cluster}"
@@ -67,7 +69,10 @@ def _instance_lines(trust: Trust) -> Iterator[str]:
 
 
 def _grant_removal(names: Names, account: str, role: str, condition: str) -> str:
-    """Return the command that takes a role of the project from an account, if it has it."""
+    """Return the command that removes a role in the project from an account.
+
+    The command ignores all errors, for example if the account does not have the role.
+    """
     removed = gcloud(
         *("projects", "remove-iam-policy-binding", names.project),
         *(f"--member={names.member(account)}", f"--role={names.role(role)}"),
@@ -100,8 +105,10 @@ def _role_removal(names: Names, role: str) -> str:
 
 
 def _kept_removal(kind: tuple[str, ...], words: tuple[str, ...], field: str, deleted: str) -> str:
-    """Return the command that deletes a resource which Google still lists for some days, with a
-    field that marks it as deleted.
+    """Return the command that deletes a resource, unless it is missing or already deleted.
+
+    Google still lists deleted resources of this kind for some days. Then `field` has the value
+    `deleted`. `kind` and `words` are the parts of the gcloud command before and after the verb.
     """
     described = gcloud(*kind, "describe", *words, f"--format=value({field})")
     state = f"$({described} 2> /dev/null || echo {deleted})"

@@ -1,11 +1,11 @@
-"""The script of gcloud's commands that make a cluster's remote account on Google Cloud: its trust
-in the function that launches, two service accounts, roles, and a network.
+"""The shell script that creates a cluster's remote account on Google Cloud.
 
-An administrator of the project runs it once, and again for another region or after a release that
-needs more: what is there stays, and roles get the permissions that they lack. A pool of identities,
-its provider and roles of which Google knows still that they were deleted are taken back, since it
-takes none of their names: pools for 30 days. What trusts another cluster is left alone, unless it
-was deleted.
+The script creates the trust in the launching function, two service accounts, roles and a network.
+An administrator of the project runs the script once, and again for another region or after a
+release with new permissions: existing resources stay, and roles get missing permissions. Google
+reserves the names of deleted identity pools, providers and roles for some time, so the script
+restores them. The script changes nothing if the project's identity pool trusts another cluster,
+unless that pool was deleted.
 """
 
 import shlex
@@ -17,7 +17,7 @@ from infra.gcp.policies import ROLES, Grant
 from infra.gcp.ranges import subnetwork_ranges
 from infra.gcp.trust_policies import MAPPING, PROVIDER_ID, Trust, list_remote_grants
 
-# The interfaces that the remote account's callers use.
+# The Google APIs that the launcher, the instances and the deployer's check call.
 SERVICES: Final = (
     "cloudbilling",
     "cloudresourcemanager",
@@ -35,7 +35,11 @@ TRUST_ROLE: Final = "issue_tokens"
 
 
 def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: bool) -> str:
-    """Return the script."""
+    """Return the bash script that creates or completes the remote account.
+
+    `regions` get a subnetwork each. With `logs_instances`, instances may write to Cloud Logging.
+    The script stops with an error if the project contains another cluster of this name.
+    """
     grants = list_remote_grants(trust.names, regions, logs_instances=logs_instances)
     lines = [
         *_head(trust),
@@ -61,14 +65,15 @@ def _head(trust: Trust) -> Iterator[str]:
 
 
 def begin_lines(names: Names) -> Iterator[str]:
-    """Yield the first lines of all scripts, which follow a comment on the script's purpose."""
+    """Yield the script lines that set bash's strict mode, and gcloud's project without prompts."""
     yield "set -euo pipefail"
     yield f"export CLOUDSDK_CORE_PROJECT={names.project} CLOUDSDK_CORE_DISABLE_PROMPTS=1"
 
 
 def check_lines(trust: Trust) -> Iterator[str]:
-    """Yield the lines that end a script where the project has another cluster of this name: one of
-    its own, or the remote account of one that runs elsewhere.
+    """Yield script lines that stop the script if another cluster of this name uses the project.
+
+    The other cluster either runs in the project, or runs elsewhere and has a remote account here.
     """
     names, account = trust.names, trust.launcher.account
     taken = (
@@ -97,7 +102,7 @@ def _provider_words(trust: Trust, verb: str) -> tuple[str, ...]:
 
 
 def _is_deleted(trust: Trust) -> str:
-    """Return the test whether the pool of identities or its provider was deleted."""
+    """Return the bash test that the identity pool or the provider is deleted but still listed."""
     pool = ("iam", "workload-identity-pools", "describe", trust.pool, "--location=global")
     asked = (
         gcloud(*item, "--format=value(state)")
@@ -198,7 +203,7 @@ def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
 
 
 def grant_condition(grant: Grant) -> str:
-    """Return a grant's condition as gcloud takes it."""
+    """Return a grant's condition for gcloud's option --condition; `None` without a condition."""
     if not grant.condition:
         return "None"
     return f"title={grant.account} {grant.role},expression={grant.condition}"
@@ -220,7 +225,10 @@ def _grant_line(names: Names, grant: Grant) -> str:
 
 
 def _binding_line(names: Names, account: str, role: str, member: str) -> str:
-    """Return the command that gives a member a role at one of the service accounts."""
+    """Return the command that grants a member a role on the service account `account`.
+
+    `role` is a key of ROLES, and `member` has the form of IAM policies.
+    """
     return gcloud(
         *("iam", "service-accounts", "add-iam-policy-binding", names.email(account)),
         *(f"--member={member}", f"--role={names.role(role)}", "--condition=None", "--format=none"),
@@ -228,7 +236,10 @@ def _binding_line(names: Names, account: str, role: str, member: str) -> str:
 
 
 def _take_back(described: str, state: str, undelete: str) -> str:
-    """Return the command that restores a deleted resource which Google still keeps."""
+    """Return the command that runs `undelete` if the command `described` prints `state`.
+
+    A failure of `described` counts as another state.
+    """
     return f'if [ "$({described} 2> /dev/null || true)" = {state} ]; then {undelete}; fi'
 
 
@@ -241,5 +252,5 @@ def _update_or_create(describe: str, update: str, create: str) -> str:
 
 
 def gcloud(*words: str) -> str:
-    """Return a command of gcloud with these words."""
+    """Return the shell-quoted gcloud command with the given arguments."""
     return shlex.join(("gcloud", *words))

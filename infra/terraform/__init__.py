@@ -1,1 +1,1 @@
-"""A program of Pulumi written down for Terraform."""
+"""Export of a Pulumi program to Terraform."""

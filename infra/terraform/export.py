@@ -1,9 +1,9 @@
-"""A program of Pulumi as Terraform's JSON: for those who have Terraform, and for all that Terraform
-can tell of it before anything is asked of a cloud.
+"""Export of a Pulumi program as Terraform's JSON.
 
-Pulumi's provider is made from Terraform's, so each resource has its counterpart there; only names
-differ. An export does not say how Pulumi's engine would go about a change, nor is a state of Pulumi
-turned into one of Terraform.
+Users of Terraform deploy the export, and Terraform can validate the program without calling a
+cloud. Pulumi's providers are generated from Terraform's, so each resource has a counterpart, and
+only names differ. An export neither shows how Pulumi's engine would apply a change, nor converts
+Pulumi's state.
 """
 
 import base64
@@ -21,12 +21,12 @@ from infra.terraform.provider import Schema, TerraformProvider, to_camel_case, t
 from infra.terraform.recorder import Resource, is_provider, run_program
 
 FILE = "main.tf.json"
-# A reference on its way through the program, in signs that JSON leaves as they are.
+# The placeholder for a reference while the program runs, in characters that JSON does not escape.
 _REFERENCE = re.compile(r"<<(\w+\.\w+\.\w+(?:\[0\]\.\w+)?)>>")
 
 
 class NoCounterpart(Exception):
-    """The program says something for which the schema has no name."""
+    """The program uses a resource type, attribute or asset without a counterpart in Terraform."""
 
 
 def export(
@@ -36,10 +36,15 @@ def export(
     config: Mapping[str, str],
     folder: Path,
 ) -> dict[str, Any]:
-    """Write the program's stack into `folder`, with the archives that it uses, and return it.
+    """Run the program and write the stack to FILE in `folder`; return the written document.
+
+    Create the folder, replace an existing FILE, and copy the archives of functions into the folder.
+    `stack` is the stack's name, and `config` maps names like `detcloud:region` to texts.
 
     Raises:
-        NoCounterpart: the schema lacks something; `python -m infra.terraform.schema` refreshes it.
+        NoCounterpart: the schema lacks a type or attribute. `python -m infra.terraform.schema` adds
+            types to the schema.
+        Exception: whatever the program raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
     maker = EntryMaker(folder, provider)
@@ -60,7 +65,11 @@ def export(
 
 
 class EntryMaker:
-    """A maker whose resources become entries, and their outputs references to them."""
+    """A ResourceMaker that collects Terraform's entries for the resources of a program.
+
+    `resources` maps a type and a label to an entry. `provider_entry` is the configuration of the
+    cloud's provider.
+    """
 
     def __init__(self, folder: Path, provider: TerraformProvider) -> None:
         self._folder = folder
@@ -69,7 +78,12 @@ class EntryMaker:
         self.resources: dict[str, dict[str, Any]] = {}
 
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
-        """Write an entry, as described in ResourceMaker."""
+        """Add the resource's entry to `resources`; return id and outputs as references.
+
+        The entry of a provider is stored in `provider_entry` instead; return its name and {}. Copy
+        archives among the inputs into the folder, and return no outputs for them. Raise
+        NoCounterpart if the schema lacks the type or an attribute.
+        """
         if is_provider(resource):
             self.provider_entry = {
                 to_snake_case(key): _decode_json(value) for key, value in resource.inputs.items()
@@ -92,7 +106,7 @@ class EntryMaker:
             for name in schema["text"]
         }
         outputs |= self._block_outputs(f"{kind}.{label}", schema, resource.inputs)
-        # An archive stays what the program knows it as.
+        # The program must continue with the archive, not with a reference to the file's name.
         archives = {
             key for key, value in resource.inputs.items() if isinstance(value, pulumi.FileArchive)
         }
@@ -103,7 +117,11 @@ class EntryMaker:
     def _block_outputs(
         self, place: str, schema: Schema, inputs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return single blocks of the inputs with what the provider will tell in them."""
+        """Return each nested block of the inputs, with references to the missing text attributes.
+
+        The keys are Pulumi's names. Blocks in lists, and blocks without text attributes, are left
+        out. `place` is TYPE.LABEL.
+        """
         found = {}
         for name, block in schema["blocks"].items():
             given = inputs.get(to_camel_case(name))
@@ -113,6 +131,7 @@ class EntryMaker:
         return found
 
     def _type_name(self, token: str) -> str:
+        """Return Terraform's type for the Pulumi type. Raise NoCounterpart if none exists."""
         names = self._provider.type_names(token)
         known = next((name for name in names if name in self._provider.schema), None)
         if known is None:
@@ -120,7 +139,10 @@ class EntryMaker:
         return known
 
     def _copy_asset(self, value: Any) -> Any:
-        """Copy an archive into the folder, and return its name; other values as they are."""
+        """Copy a file archive into the folder, and return the file's name.
+
+        Return any other value unchanged. Raise NoCounterpart for other assets and archives.
+        """
         if isinstance(value, pulumi.FileArchive):
             archive = Path(value.path)
             if archive.resolve().parent != self._folder.resolve():
@@ -134,7 +156,11 @@ class EntryMaker:
 def _entry(
     place: str, schema: Schema, inputs: Mapping[str, Any], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the inputs under Terraform's names."""
+    """Return the inputs with Terraform's names; each nested block becomes a list of blocks.
+
+    `names` maps Pulumi's names to Terraform's, where the rules do not find them. Raise
+    NoCounterpart, with `place` in the message, if the schema lacks a name.
+    """
     entry: dict[str, Any] = {}
     for key, value in inputs.items():
         name = names.get(key) or _attribute_name(place, schema, to_snake_case(key))
@@ -148,7 +174,11 @@ def _entry(
 
 
 def _attribute_name(place: str, schema: Schema, key: str) -> str:
-    """Return Terraform's name of an attribute or block; lists have one in the singular there."""
+    """Return Terraform's name of the attribute or block `key`.
+
+    Return `key` if the schema has that name, and otherwise a name with the plural `key`: Terraform
+    names lists in the singular. Raise NoCounterpart, which names `place`, if neither exists.
+    """
     known = [*schema["settable"], *schema["blocks"]]
     fitting = [name for name in known if key in (name, plural(name))]
     if not fitting:
@@ -157,7 +187,7 @@ def _attribute_name(place: str, schema: Schema, key: str) -> str:
 
 
 def plural(name: str) -> str:
-    """Return the plural of a word of the schema."""
+    """Return the English plural of a name; a name with a final s stays unchanged."""
     if name.endswith("y") and name[-2] not in "aeiou":
         return f"{name[:-1]}ies"
     if name.endswith(("x", "ch", "sh")):
@@ -166,8 +196,9 @@ def plural(name: str) -> str:
 
 
 def _with_references(value: Any) -> Any:
-    """Return the value with references as Terraform writes them, and nothing else that looks like
-    one.
+    """Return a copy of the value with placeholders replaced by Terraform's references.
+
+    Other texts with `${` or `%{` are escaped.
     """
     if isinstance(value, dict):
         return {key: _with_references(item) for key, item in value.items()}
@@ -184,7 +215,10 @@ def _digest(archive: Path) -> str:
 
 
 def _decode_json(value: Any) -> Any:
-    """Decode a value of a provider, which gets whatever is no text as JSON."""
+    """Return the decoded JSON of a provider's input, or the unchanged text without valid JSON.
+
+    Pulumi passes providers' inputs that are not texts as JSON.
+    """
     try:
         return json.loads(value)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Running a Pulumi program without Pulumi's engine: each resource is passed to a `ResourceMaker`,
-and the program continues with the outputs that it returns.
+"""Runs a Pulumi program without Pulumi's engine.
 
-The program itself is unchanged: it reads its settings and uses outputs that are resolved later.
+Each resource is passed to a ResourceMaker, and the program continues with the returned outputs. The
+program itself is unchanged: settings and deferred outputs work as usual.
 """
 
 import asyncio
@@ -22,38 +22,40 @@ _ROUNDS_MAX = 10
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource that a program registers: `type` like `aws:sqs/queue:Queue`, a `name` that is
-    unique among those of the type, and the resources, by (type, name), that it comes after without
-    using them.
-    """
+    """A resource that a program registers."""
 
     type: str
+    """Pulumi's type, like `aws:sqs/queue:Queue`."""
     name: str
+    """Pulumi's name, unique among resources of the type."""
     inputs: Mapping[str, Any]
     after: tuple[tuple[str, str], ...] = ()
+    """The (type, name) of each explicit dependency without a used output."""
 
 
 class ResourceMaker(Protocol):
-    """A maker of a program's resources, or of substitutes for them."""
+    """The receiver of a program's resources, which creates or records each resource."""
 
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
-        """Make a resource; returns its id, and the outputs that it has besides its inputs."""
+        """Make the resource; return the id, and the outputs in addition to the inputs."""
         ...
 
 
 def is_provider(resource: Resource) -> bool:
-    """Whether a resource is the provider of the others, which is made of settings alone."""
+    """Return whether a resource is a Pulumi provider."""
     return resource.type.startswith(_PROVIDER_TYPE)
 
 
 def run_program(
     program: Callable[[], None], stack: str, config: Mapping[str, str], maker: ResourceMaker
 ) -> dict[str, Any]:
-    """Run a program and return its exported values. `config` has names as in `detcloud:region`.
+    """Run a program and return the exported values by name.
 
-    Raises whatever the program or the maker raise.
+    `stack` is the stack's name, and `config` maps names like `detcloud:region` to texts. `maker`
+    receives the resources one at a time, in a worker thread. Raise whatever the program or the
+    maker raises, and ValueError if the program queries a cloud.
     """
-    # Pulumi's state is of a context; the next program shall find none.
+    # Pulumi keeps state in context variables, which the next program must not find.
     return contextvars.copy_context().run(_run, program, stack, dict(config), maker)
 
 
@@ -63,16 +65,16 @@ def _run(
     loop = asyncio.new_event_loop()
     worker_loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    # What failed is raised; that its outputs failed with it is no news.
+    # The program's failure is raised; the loop's reports about failed outputs are redundant.
     loop.set_exception_handler(lambda loop, context: None)
-    # Resources are registered one at a time, in a thread that Pulumi expects to have a loop.
+    # A single thread registers the resources; Pulumi expects an event loop in this thread.
     worker = ThreadPoolExecutor(1, initializer=asyncio.set_event_loop, initargs=(worker_loop,))
     loop.set_default_executor(worker)
     try:
         mocked = _MakerMocks(maker)
         monitor = _RecordingMonitor(mocked)
         set_mocks(mocked, project="detcloud", stack=stack, preview=False, monitor=monitor)
-        # A program that failed leaves calls behind that nobody waits for any more.
+        # An earlier failed program leaves pending calls in Pulumi's global objects.
         SETTINGS.rpc_manager.clear()
         SETTINGS.outputs.clear()
         set_all_config(config)
@@ -86,10 +88,11 @@ def _run(
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """End what a program has begun and nobody waits for, such as the outputs of what failed: Python
-    warns of each coroutine that was never awaited, whenever it collects it.
+    """Cancel all pending tasks of the loop, for example outputs of failed resources.
+
+    Without this, Python would print a warning for each coroutine that was never awaited.
     """
-    # What is canceled may begin something else once.
+    # A cancelled task may start another task, so repeat.
     for _ in range(_ROUNDS_MAX):
         tasks = asyncio.all_tasks(loop)
         if not tasks:
@@ -109,7 +112,10 @@ async def _run_and_read_outputs(program: Callable[[], None]) -> dict[str, Any]:
 
 
 class _MakerMocks(mocks.Mocks):
-    """Hands what the program registers to the maker."""
+    """Mocks of Pulumi's engine that pass registered resources to the maker.
+
+    `after` holds the dependencies of the next resource.
+    """
 
     def __init__(self, maker: ResourceMaker) -> None:
         self._maker = maker
@@ -127,7 +133,7 @@ class _MakerMocks(mocks.Mocks):
 
 
 class _RecordingMonitor(mocks.MockMonitor):
-    """Tells the mocks what each resource comes after."""
+    """A monitor that passes the explicit dependencies of each resource to the mocks."""
 
     def __init__(self, mocked: _MakerMocks) -> None:
         super().__init__(mocked)
@@ -141,14 +147,15 @@ class _RecordingMonitor(mocks.MockMonitor):
 
 
 def _identity(urn: str) -> tuple[str, str]:
-    """Return (type, name) of `urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`."""
+    """Return (type, name) of a URN `urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`."""
     _, _, qualified, name = urn.split("::")
     return qualified.rpartition("$")[2], name
 
 
 def _restore_values(value: Any) -> Any:
-    """Return a value as it was before it was sent, where all numbers are floats, and what a
-    provider's package takes for a secret is wrapped.
+    """Return a copy of a value in the form from before Pulumi's serialization.
+
+    Whole floats become integers, because the serialization has only floats. Secrets are unwrapped.
     """
     if rpc.is_rpc_secret(value):
         return _restore_values(rpc.unwrap_rpc_secret(value))

@@ -1,8 +1,8 @@
-"""`python -m infra.terraform.schema TYPE...`: rewrites the schema of a cloud's provider, with these
-types of Pulumi's and those that it has already, from what the installed Terraform says.
+"""`python -m infra.terraform.schema TYPE...`: regenerates the schema file of a cloud's provider.
 
-Run it in a folder where `terraform init` has installed the provider. The types are one cloud's,
-such as aws:kms/key:Key.
+The file contains the types that it had before, and the named Pulumi types, such as aws:kms/key:Key.
+All types must belong to the same cloud. Run the command in a folder where `terraform init` has
+installed the provider.
 """
 
 import json
@@ -16,8 +16,10 @@ REGISTRY = "registry.terraform.io"
 
 
 def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
-    """Return the needed part of a block's schema: the attributes that can be set, the computed text
-    attributes, and the nested blocks.
+    """Return the needed part of a block's schema in Terraform's form.
+
+    `settable` has the names of optional and required attributes that are not deprecated. `text` has
+    the names of text attributes. `blocks` has the slim schemas of nested blocks, except `timeouts`.
     """
     attributes = block.get("attributes", {})
     nested = block.get("block_types", {})
@@ -38,6 +40,10 @@ def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_terraform_schema(source: str) -> dict[str, Any]:
+    """Return the provider's schemas of resource types, as the installed Terraform prints them.
+
+    Raise CalledProcessError if Terraform fails, and KeyError if the provider is not installed.
+    """
     done = subprocess.run(
         ["terraform", "providers", "schema", "-json"], check=True, capture_output=True
     )
@@ -47,7 +53,11 @@ def _read_terraform_schema(source: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Rewrite the schema; 1 where a type has no counterpart."""
+    """Regenerate the schema file of the cloud of the first named type, and return 0.
+
+    Without types, regenerate the file of the default cloud. If Terraform's provider lacks a type,
+    print a message, write nothing and return 1.
+    """
     cloud = sys.argv[1].partition(":")[0] if sys.argv[1:] else DEFAULT_CLOUD
     provider = load_program(cloud).terraform
     resources, file = _read_terraform_schema(provider.source), provider.schema_file
