@@ -1,7 +1,7 @@
-"""The adapters of a cluster to its host: one class for each place that a cluster can run at.
+"""The base class of a host's adapters, which are the parts of a cluster that depend on the host.
 
-A host's class is in the folder of its name: `lambdas.aws.adapters`, `lambdas.local.adapters` for
-one machine, `lambdas.simulation.adapters`.
+Each host has a subclass in the folder with the host's name: `lambdas.aws.adapters`,
+`lambdas.gcp.adapters`, `lambdas.local.adapters` (one machine) and `lambdas.simulation.adapters`.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ if TYPE_CHECKING:
 
 
 class Adapters(ABC):
-    """The parts of a cluster that depend on its host; only this class chooses them.
+    """The parts of a cluster that depend on its host.
 
-    A subclass makes each part at its first use, by a cached property, and one for functions imports
-    there what the part needs: a function pays for the parts it uses.
-
-    Attributes:
-        provider_remedy: what to do where a pool's type is not among `provider_types`.
-        suggestion_model: what suggests points to Bayesian searches; None: Optuna's.
-        checks_endpoints: the server calls those checkpoint stores alone that the cluster's
-            configuration names, for it stands in a network that its users do not.
-        has_suggest_function: suggestions are made by another process than the API's.
+    A subclass creates each part on first use, in a cached property. On a host with functions, the
+    property also imports the modules of the part, so that a function loads only the parts it uses.
     """
 
     provider_remedy: str = ""
+    """The advice for a pool whose provider type is not in `provider_types`; "" for no advice."""
     suggestion_model: SuggestionModel | None = None
+    """The model that suggests points to Bayesian searches. None for Optuna's model."""
     checks_endpoints: bool = False
+    """Whether the server calls only the checkpoint stores that the cluster configuration allows.
+
+    A server in a cloud can reach hosts of its network that users cannot reach.
+    """
     has_suggest_function: bool = False
+    """Whether a process other than the API computes suggestions."""
 
     @cached_property
     def provider_types(self) -> frozenset[str]:
-        """The types of provider that pools may have."""
+        """The values of `provider.type` that pools of this cluster may have. Empty by default."""
         return frozenset()
 
     @property
     @abstractmethod
     def cluster_id(self) -> str:
-        """The cluster's name for itself, which its instances are tagged with."""
+        """The name of the cluster, which is also a tag of its instances."""
 
     @property
     @abstractmethod
     def api_hosts(self) -> frozenset[str]:
-        """The names that requests may address the API by, without ports."""
+        """The host names, without ports, that requests to the API may address."""
 
     @property
     @abstractmethod
     def state_table(self) -> StateTable:
-        """The table of the actors."""
+        """The state table, which stores the actors."""
 
     @property
     @abstractmethod
@@ -77,47 +77,61 @@ class Adapters(ABC):
     @property
     @abstractmethod
     def checkpoint_storage(self) -> CheckpointStorage:
-        """The store of checkpoints whose configuration names none, of a type that is usable."""
+        """The default checkpoint store, for experiments whose configuration names no store."""
 
     @property
     @abstractmethod
     def url_signer(self) -> HmacUrlSigner:
-        """The keys of the API's own signed URLs."""
+        """The signer of URLs that the API itself serves."""
 
     def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
-        """Return the verifier of proofs of instances whose pool's provider is of a type; None where
-        they prove nothing.
+        """Return the verifier of identity proofs for instances of pools with this provider type.
+
+        Return None if instances of this type cannot prove an identity. The default is None for
+        every type.
         """
         return None
 
     @property
     def credential_issuer(self) -> CredentialIssuer | None:
-        """The issuer of keys for a trial's storage; None where trials bring their own."""
+        """The issuer of credentials for the storage of trials.
+
+        None, the default, if trials bring their own credentials.
+        """
         return None
 
     @property
     def trial_grants(self) -> TrialGrants | None:
-        """The giver of access to data and registries; None where trials bring their own."""
+        """The issuer of access to data and image registries for trials.
+
+        None, the default, if the cluster grants no access and trials bring their own credentials.
+        """
         return None
 
     @property
     def long_polls(self) -> LongPollRegistry | None:
-        """The calls of agents that are held; None on a host where waiting is paid for."""
+        """The registry of the agents' waiting long polls.
+
+        None, the default, on a host that charges for waiting requests.
+        """
         return None
 
     @property
     def configuration_sha256(self) -> str:
-        """The digest of the cluster configuration that was deployed, "" for none."""
+        """The SHA-256 of the deployed cluster configuration in hexadecimal.
+
+        "", the default, on a host without a deployment.
+        """
         return ""
 
     @property
     def timing(self) -> EngineTiming:
-        """A clock that only goes forward, and the pause after a conflict."""
+        """The engine's monotonic clock, and the engine's pause after a conflict."""
         return EngineTiming()
 
     @property
     def random(self) -> Random:
-        """The source of the jitter of back-offs."""
+        """The random source for the jitter of back-offs."""
         return SystemRandom()
 
     def clock(self) -> int:
@@ -125,18 +139,19 @@ class Adapters(ABC):
         return now_ms()
 
     def make_engine(self) -> Engine:
-        """Make an engine on the state table."""
+        """Create an engine on the state table, with this host's clock and timing."""
         return Engine(self.state_table, self.clock, self.timing)
 
     @abstractmethod
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool with such settings; begins with `_check_provider_type`.
+        """Return the provider of instances for a pool with the given settings.
 
-        Raises CloudError: the settings cannot be used.
+        An implementation first calls `_check_provider_type`. Raises CloudError if the settings are
+        unusable.
         """
 
     def _check_provider_type(self, settings: ProvisionerSettings) -> None:
-        """Raise ConfigurationError where the type of the pool's provider is not this host's."""
+        """Raise ConfigurationError if `provider_types` lacks the provider type of the settings."""
         from provisioner.clouds.provider import ConfigurationError
 
         types = self.provider_types
@@ -146,14 +161,24 @@ class Adapters(ABC):
             raise ConfigurationError("; ".join(filter(None, (text, self.provider_remedy))))
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return what was announced of instances; nothing where their cloud's list says it."""
+        """Return the stored notices about instances.
+
+        Empty by default, for hosts whose cloud reports notices only in its list of instances.
+        """
         return ()
 
     def is_api_down(self) -> bool:
-        """Return whether agents get no answer of the API, which the process that asks is not."""
+        """Return whether agents cannot reach the API.
+
+        Always False by default, for hosts that serve the API in the calling process.
+        """
         return False
 
     def invoke_function(self, name: str) -> None:  # noqa: B027
-        """Start a function of the cluster, and wait for nothing. Where the work of functions is
-        done by threads, which look for it by themselves, nothing is to be done.
+        """Start a function of the cluster, without waiting for the end of the function.
+
+        Do nothing by default, for hosts whose threads find this work themselves.
+
+        Args:
+            name: `suggest` or `checkpoint_gc`.
         """

@@ -1,4 +1,4 @@
-"""The code of a cloud's instances, kept in the bucket of objects before any are launched."""
+"""Storage of the agent's code in the object store before the launch of instances."""
 
 import logging
 from collections.abc import Callable
@@ -11,8 +11,12 @@ log = logging.getLogger(__name__)
 
 
 class AgentCodeKeeper:
-    """Keeps the code of the instances that are launched, which they fetch from the bucket, even if
-    a later deployment has other code.
+    """A writer of the agent's code to the object store, once per process.
+
+    Instances download the code by its digest, even if a later deployment has different code.
+
+    Args:
+        object_store: returns the store. Called on the first write.
     """
 
     def __init__(self, object_store: Callable[[], ObjectStore]) -> None:
@@ -20,7 +24,11 @@ class AgentCodeKeeper:
         self._has_kept = False
 
     def keep(self) -> None:
-        """Keep the code, unless this process has. Raises OutcomeUnknown without it."""
+        """Write this cluster's archive of the agent's code to the object store.
+
+        Do nothing if an earlier call of this object succeeded or the archive is already stored.
+        Raises OutcomeUnknown, and logs the cause, if the archive cannot be written.
+        """
         if self._has_kept:
             return
         try:

@@ -1,4 +1,4 @@
-"""The boot script of a cloud's instances, made of the parts in images/boot."""
+"""Rendering of an instance's boot script, from the parts in images/boot."""
 
 import base64
 import json
@@ -14,11 +14,12 @@ from control_plane.fleet.records import IntentRow
 from provisioner.clouds.provider import ConfigurationError
 
 SILENT_MINUTES = 30
-# Within the 20 minutes that a pool gives an instance to start.
+# By default, a pool terminates an instance whose agent did not enrol within 20 minutes. A boot must
+# therefore fail earlier, so that the instance can report the failure.
 BOOT_SECONDS = 600
 
 _BOOT = Path(__file__).resolve().parents[1] / "images" / "boot"
-# What the scripts of all clouds have in common.
+# The parts that the scripts of all clouds share: files in images/boot, by placeholder.
 _PARTS = {
     "FAILURES": "failures.sh",
     "WATCHDOG": "watchdog.sh",
@@ -29,14 +30,23 @@ _PARTS = {
     "AWAIT_AGENT": "await_agent.sh",
 }
 MountFields = tuple[str, str, str, str]
-"""The arguments of the scripts' mount_file_system: type, source, folder, and what the type adds."""
-# Text that may stand between single quotes, and in a unit of systemd.
+"""The arguments of the shell function mount_file_system: type, source, folder, and a value whose
+meaning depends on the type.
+"""
+# Text that is safe within single quotes of a shell and in a systemd unit.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
 def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -> dict[str, str]:
-    """The values that the scripts of all clouds have: `url` is the cluster's API, and `code_place`
-    the URL in its bucket below which the agent's code is, by its digest.
+    """Return the values that the boot scripts of all clouds use, by placeholder name.
+
+    Raises ValueError if the request's section is not JSON.
+
+    Args:
+        url: the URL of the cluster's API.
+        cluster: the id of the cluster.
+        code_place: the URL of the folder that contains the archives of the agent's code by digest.
+            "" if instances request the code from the cluster.
     """
     return {
         "URL": url,
@@ -46,19 +56,28 @@ def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -
         "CODE_SHA256": agent_code().sha256,
         "SILENT_MINUTES": str(SILENT_MINUTES),
         "BOOT_SECONDS": str(BOOT_SECONDS),
-        # As the provisioner counts a type without GPUs.
+        # The provisioner counts an instance type without GPUs in the same way.
         "CPU_SLOTS": str(int(provider_section(request).get("cpu_slots_allowed") is True)),
     }
 
 
 def provider_section(request: IntentRow) -> Mapping[str, Any]:
-    """The section `provider` of the pool that a launch is for."""
+    """Return the cloud's own settings of the pool at the time of the launch request.
+
+    Return an empty mapping if the request stores no settings. Raises ValueError for invalid JSON.
+    """
     section: Mapping[str, Any] = json.loads(request.section or "{}")
     return section
 
 
 def check_plain(fields: Iterable[tuple[str, str]]) -> None:
-    """Raise ConfigurationError for a text, with its name, that a shell would read."""
+    """Raise ConfigurationError for the first field that is unsafe in a boot script.
+
+    A safe value has only letters and digits of ASCII and the characters `._:/$-`. It may be empty.
+
+    Args:
+        fields: names for the error message, each with a value.
+    """
     for name, value in fields:
         if not _PLAIN.fullmatch(value):
             raise ConfigurationError(
@@ -67,7 +86,14 @@ def check_plain(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def fill_script(template: str, values: Mapping[str, str]) -> bytes:
-    """Return a script of images/boot with its parts, and values in place of their names."""
+    """Return a boot script as UTF-8, with its shared parts and the values filled in.
+
+    The values are inserted unchanged. A placeholder without a value stays.
+
+    Args:
+        template: the name of a file in images/boot.
+        values: the texts that replace the placeholders `@NAME@`, by NAME.
+    """
     text = _template(template)
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
@@ -75,15 +101,22 @@ def fill_script(template: str, values: Mapping[str, str]) -> bytes:
 
 
 def boot_part(file: str) -> str:
-    """Return a file of images/boot as a part of a script."""
+    """Return the text of a file in images/boot, without the line breaks at its end."""
     return (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
 
 
 def mount_values(
     section: Mapping[str, Any], mount_fields: Callable[[Mapping[str, str]], MountFields]
 ) -> dict[str, str]:
-    """Return the values of a pool's file systems and of what its trials may mount; `mount_fields`
-    describes a file system. Raises ConfigurationError.
+    """Return a boot script's values for file systems and allowed mounts, by placeholder name.
+
+    The allowed mounts are the pool's `allowed_mounts`, then the folders of the file systems. A
+    value is "" if the pool has no file systems or no mounts. Raises ConfigurationError if a mount
+    or an argument is unsafe in a boot script.
+
+    Args:
+        section: the cloud's own settings of the pool.
+        mount_fields: returns the arguments of mount_file_system for a file system's settings.
     """
     file_systems = [mount_fields(file_system) for file_system in section.get("file_systems") or ()]
     folders = [folder for _, _, folder, _ in file_systems]
@@ -98,7 +131,7 @@ def mount_values(
 
 
 def _mount_commands(file_systems: Sequence[MountFields]) -> str:
-    """Return the commands that mount file systems; "" for none."""
+    """Return shell commands that mount the file systems in this order. Return "" for none."""
     if not file_systems:
         return ""
     calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]
@@ -106,9 +139,11 @@ def _mount_commands(file_systems: Sequence[MountFields]) -> str:
 
 
 def isolated_command(script: str) -> str:
-    """Return a command that runs any script, and continues if the script fails.
+    """Return a shell command that runs a user's script and prints a line if the script fails.
 
-    The script's output stays on the machine, readable by root only, since it may contain secrets.
+    The command always succeeds, so that the boot continues. Return "" for an empty script. The
+    script's output goes to a file on the machine that only root can read, since the output may
+    contain secrets.
     """
     if not script:
         return ""
@@ -122,6 +157,7 @@ def isolated_command(script: str) -> str:
 
 @cache
 def _template(file: str) -> str:
+    """Return the text of a boot script with the shared parts filled in. The text is cached."""
     text = (_BOOT / file).read_text(encoding="utf-8")
     for name, part in _PARTS.items():
         text = text.replace(f"@{name}@", boot_part(part))

@@ -1,7 +1,7 @@
-"""The builder of a cluster: all its parts, from the adapters of the host that it runs at.
+"""The builder of a cluster, which creates all parts of a cluster from the adapters of its host.
 
-Each part is made when it is first asked for, and its modules are imported then: a function pays
-for the parts it uses. Only the API imports the API and its packages.
+Each part is created on first use, and its modules are imported then, so that a function loads only
+the parts it uses. Only `build_app` imports the API and its packages.
 """
 
 from __future__ import annotations
@@ -30,28 +30,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Provisioner:
-    """The passes that launch and terminate instances: `reconciler` for the instances of pools,
-    `orphan_cleaner` for orphans.
-    """
+    """The passes that launch and terminate instances."""
 
     reconciler: Reconciler
+    """Launches and terminates the instances of pools."""
     orphan_cleaner: OrphanCleaner
+    """Terminates instances of the cluster that no row of the state table mentions."""
 
 
 class Cluster:
-    """The parts of one cluster in one process. `adapters` are its host's."""
+    """The parts of a cluster in one process. Each part is created on first use and then kept.
+
+    Args:
+        adapters: the adapters of the cluster's host.
+    """
 
     def __init__(self, adapters: Adapters) -> None:
         self.adapters = adapters
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine of the actors."""
+        """The engine, which advances the actors."""
         return self.adapters.make_engine()
 
     @cached_property
     def stores(self) -> Stores:
-        """The stores of objects and checkpoints."""
+        """The object store and the checkpoint stores, as the collector uses them."""
         from control_plane.checkpoint_gc.stores import Stores
 
         adapters = self.adapters
@@ -65,7 +69,11 @@ class Cluster:
 
     @cached_property
     def endpoints(self) -> EndpointRule:
-        """The rule that says which checkpoint stores of users the cluster may call."""
+        """The rule that decides which checkpoint stores of users the cluster may call.
+
+        Every store if the adapters do not check endpoints. Otherwise the stores that the cluster
+        configuration allows; each check reads the current configuration.
+        """
         from control_plane.checkpoint_stores.endpoints import allow_any, endpoint_rule
 
         def read_allowed() -> tuple[str, ...]:
@@ -77,7 +85,7 @@ class Cluster:
 
     @cached_property
     def collector(self) -> Collector:
-        """The collector, which removes checkpoints."""
+        """The collector, which deletes checkpoints and experiments."""
         from control_plane.checkpoint_gc.collector import Collector
 
         return Collector(
@@ -86,7 +94,7 @@ class Cluster:
 
     @cached_property
     def deletion_rate_limiter(self) -> DeletionRateLimiter:
-        """The rate limiter of the collector, with the limit of the cluster configuration."""
+        """The collector's rate limiter, which reads its limit from the cluster configuration."""
         from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter
         from control_plane.queries.cluster_configuration import deletion_limit
 
@@ -99,7 +107,7 @@ class Cluster:
 
     @cached_property
     def suggester(self) -> Suggester:
-        """The suggester, which asks the models of Bayesian searches."""
+        """The suggester, which computes the suggestions for Bayesian searches."""
         from control_plane.suggestions.suggester import Suggester
 
         model = self.adapters.suggestion_model
@@ -107,7 +115,7 @@ class Cluster:
 
     @cached_property
     def agents(self) -> AgentService:
-        """The service of agents."""
+        """The service that answers the calls of agents."""
         from control_plane.agents.logs import TrialLogs
         from control_plane.agents.metric_rows import store_full_segment
         from control_plane.agents.service import AgentService
@@ -123,7 +131,7 @@ class Cluster:
 
     @cached_property
     def provisioner(self) -> Provisioner:
-        """The provisioner, which launches and ends instances."""
+        """The provisioner, which launches and terminates instances."""
         from provisioner.engine_pools import EnginePools
         from provisioner.orphan_cleanup import OrphanCleaner
         from provisioner.reconcile import Reconciler
@@ -138,7 +146,10 @@ class Cluster:
 
     @cached_property
     def services(self) -> Services:
-        """The record of use cases, without what only the API has the right to; see build_app."""
+        """The dependencies of use cases and queries.
+
+        Static tokens, verifiers, credentials and grants are missing: only `build_app` adds these.
+        """
         from control_plane.access.tokens import StaticTokens, TableTokens
         from control_plane.services import Services
         from detcloud.shared.version import __version__
@@ -163,7 +174,12 @@ class Cluster:
         )
 
     def build_app(self, tokens: StaticTokens) -> FastAPI:
-        """Build the API. `tokens` are good besides those in the state table."""
+        """Build the API, with all services.
+
+        Args:
+            tokens: additional tokens that the API accepts. A token's row in the state table takes
+                precedence.
+        """
         from control_plane.access.tokens import TableTokens
         from control_plane.api.app import create_app
 

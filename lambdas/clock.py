@@ -1,8 +1,8 @@
-"""The time of processes: their wall clock, and what a function keeps back of its time."""
+"""The wall clock, and the time that a function reserves for the end of a call."""
 
 import time
 
-# Of a function's time: for the commit under way and the answer.
+# The time that a function reserves to finish the current commit and to answer.
 RESERVE_MS = 5_000
 
 

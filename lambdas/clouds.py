@@ -1,7 +1,7 @@
-"""The clouds whose functions can run a cluster: the registry of hosts.
+"""The registry of the clouds whose functions can run a cluster.
 
-A new cloud adds its name here, and its folder of that name: its adapters, its functions' entry
-points, `stored_rows`, which reads a table as it is stored, and `state_tables`, which opens one.
+A new cloud adds its name here, and a folder with this name. The folder contains the adapters, the
+entry points of the functions, `stored_rows` and `state_tables`.
 """
 
 from collections.abc import Iterator
@@ -12,28 +12,45 @@ from typing import Any, Final, NamedTuple
 from control_plane.state.table import StateTable
 
 CLOUDS: Final = ("aws", "gcp")
-# Whose table is read where nobody says.
+# The default of the tools that read a deployed table.
 DEFAULT_CLOUD: Final = "aws"
 
 
 class StoredRow(NamedTuple):
-    """A row as a cloud's table stores it. `due_ms`: when it is due, None for never."""
+    """A row as a cloud's table stores the row."""
 
     sort: str
     revision: int
     due_ms: int | None
+    """The time at which the row is due, in epoch ms. None if the row is never due."""
     body: bytes
 
 
 def read_stored_rows(cloud: str, table: str, partition: str) -> Iterator[StoredRow]:
-    """Read a partition past the cluster, with the environment's credentials. Raises TableError."""
+    """Yield the rows of a partition directly from a cloud's table, without the cluster's API.
+
+    The environment's credentials are used. Yield nothing for an empty partition. Raises TableError
+    during the iteration if the table cannot be read.
+
+    Args:
+        cloud: a name in CLOUDS.
+        table: the table's name in this cloud. On Google Cloud, `PROJECT/DATABASE`.
+    """
     module: Any = import_module(f"lambdas.{cloud}.stored_rows")
     rows: Iterator[StoredRow] = module.read_stored_rows(table, partition)
     return rows
 
 
 def open_table(cloud: str, name: str) -> AbstractContextManager[StateTable]:
-    """Open a state table past the cluster, with the environment's credentials, for a block."""
+    """Return a context manager that opens a cloud's state table and closes the table at the end.
+
+    The table is opened directly with the environment's credentials, without the cluster's API. On
+    Google Cloud, raises TableError for an invalid name or missing credentials.
+
+    Args:
+        cloud: a name in CLOUDS.
+        name: the table's name in this cloud. On Google Cloud, `PROJECT/DATABASE`.
+    """
     module: Any = import_module(f"lambdas.{cloud}.state_tables")
     table: AbstractContextManager[StateTable] = module.open_table(name)
     return table

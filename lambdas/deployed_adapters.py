@@ -1,4 +1,4 @@
-"""The adapters of hosts that are clouds: their pools are their own, or in another cloud."""
+"""The adapters of hosts that are clouds. A pool is in the host's own cloud or in another cloud."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# The user who deploys, to whom the first token belongs.
+# The name of the user who deployed the cluster. The first token belongs to this user.
 ADMINISTRATOR = "administrator"
 
 
 def read_setting(name: str) -> str:
-    """Return a setting that the stack gave the function. Raises KeyError if it did not."""
+    """Return the value of the environment variable DETCLOUD_`name`, which the stack sets.
+
+    Raises KeyError if the variable is not set.
+    """
     return os.environ[f"DETCLOUD_{name}"]
 
 
 class DeployedAdapters(Adapters):
-    """The parts that a cloud has for pools, by the type of their provider.
-
-    Attributes:
-        own_type: that of pools whose instances are of the cloud that the functions run in.
-    """
+    """The parts that are the same for all clouds, which choose by a pool's provider type."""
 
     own_type: str
+    """The provider type of pools in the cloud that the functions run in."""
     provider_remedy = REMOTE_ACCOUNT_REMEDY
     checks_endpoints = True
     has_suggest_function = True
@@ -45,33 +45,47 @@ class DeployedAdapters(Adapters):
         return frozenset({self.own_type}) | self._other_clouds.types
 
     def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
-        """Return the verifier of the cloud's own instances, or of another cloud's."""
+        """Return the verifier of identity proofs for instances of this provider type.
+
+        Return None if the type is neither `own_type` nor a cloud with a remote account. The other
+        cloud is opened and kept on first use.
+        """
         if provider_type == self.own_type:
             return self.own_verifier
         other = self._other_clouds.find_cloud(provider_type)
         return None if other is None else other.identity_verifier
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool, of the cloud's own or of another's. Raises CloudError."""
+        """Return the provider of instances for a pool in the own cloud or in another cloud.
+
+        Raises ConfigurationError if the cluster does not support the provider type, and another
+        CloudError if the settings are unusable.
+        """
         self._check_provider_type(settings)
         other = self._other_clouds.find_cloud(settings.kind)
         return self.own_cloud(settings) if other is None else other.cloud_provider(settings)
 
     def administrator_tokens(self) -> StaticTokens:
-        """Return the token of the user who deployed the cluster."""
+        """Return the token of the user who deployed the cluster, with the role of an admin.
+
+        Raises KeyError if DETCLOUD_ADMIN_SHA256 is not set.
+        """
         from control_plane.access.principals import Principal, Role
         from control_plane.access.tokens import StaticTokens
 
         return StaticTokens({read_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return what agents, and events of the cloud, announced of instances."""
+        """Return the notices in the state table, which agents and the cloud's events reported."""
         from control_plane.fleet.notices import read_notices
 
         return read_notices(self.state_table)
 
     def is_api_down(self) -> bool:
-        """Return whether the API does not answer at the address that agents know."""
+        """Return whether the API fails at the address that agents call.
+
+        Send a probe, unless the last result is at most 20 s old. Log an error if the API is down.
+        """
         return self._api_probe.is_down()
 
     @cached_property
@@ -83,16 +97,19 @@ class DeployedAdapters(Adapters):
     @property
     @abstractmethod
     def own_verifier(self) -> IdentityVerifier:
-        """The verifier of the cloud's own instances."""
+        """The verifier of identity proofs for instances in the cloud of the functions."""
 
     @abstractmethod
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool of the cloud's own. Raises CloudError."""
+        """Return the provider of instances for a pool in the cloud of the functions.
+
+        Raises CloudError if the settings are unusable.
+        """
 
     @property
     @abstractmethod
     def host_parts(self) -> HostParts:
-        """The parts that pools' clouds use."""
+        """The parts of this host that the clouds of pools use."""
 
     @cached_property
     def _other_clouds(self) -> OtherClouds:

@@ -1,5 +1,7 @@
-"""The cluster configuration that was deployed, an object beside the code of the functions, is put
-in force by the first tick that finds another one in force.
+"""Application of the deployed cluster configuration.
+
+A deployment stores the configuration as an object, and its digest as a setting of the functions.
+The first tick with a new digest applies the configuration.
 """
 
 import hashlib
@@ -7,17 +9,26 @@ import hashlib
 from control_plane.state.table import Expect, Key, Put
 from lambdas.builder import Cluster
 
-# The digest of the cluster configuration that was deployed and is in force.
+# The row with the digest of the deployed configuration that was applied last.
 APPLIED = Key("cluster", "deployed-configuration")
 OBJECT = "config/cluster.yaml"
-# By whom its changes are made, as those of a person.
+# The user that records of the changes name.
 USER = "administrator"
 
 
 def apply_deployed_configuration(cluster: Cluster) -> None:
-    """Put the deployed configuration in force, if it is another than the one in force.
+    """Apply the deployed cluster configuration, unless the last tick already applied it.
 
-    Raises ConfigInvalid, RequestError: it has problems, or cannot be applied.
+    Change the pools and the shared settings, then store the digest of the configuration in the
+    state table. Do nothing if the state table already has this digest. Do nothing while the stored
+    object does not have the deployed digest.
+
+    Raises:
+        ConfigInvalid: the configuration is invalid.
+        RequestError: the configuration cannot be applied, for example because a pool to remove is
+            in use.
+        ObjectNotFound: the deployed object does not exist.
+        TableError: the state table failed, or another process stored a digest at the same time.
     """
     table, deployed = cluster.engine.table, cluster.adapters.configuration_sha256
     row = table.get(APPLIED)
@@ -33,7 +44,7 @@ def apply_deployed_configuration(cluster: Cluster) -> None:
 
     content = b"".join(cluster.stores.objects.get(ObjectKey(OBJECT)))
     if hashlib.sha256(content).hexdigest() != deployed:
-        # The object and the functions change one after the other.
+        # A deployment is in progress. Object and functions change at different times.
         return
     config = check_cluster(content.decode())
     difference = check_configuration(cluster.services, config)

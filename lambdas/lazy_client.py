@@ -1,4 +1,4 @@
-"""Lazily created clients of clouds for the deployed functions."""
+"""Clients of clouds that the deployed functions create on first use."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -6,7 +6,13 @@ from typing import Any
 
 
 class LazyClient:
-    """A stand-in for the client that `make` makes: making it takes longer than most requests."""
+    """A proxy that creates a client on first use and forwards attributes to this client.
+
+    Creating a client takes longer than most requests, and many requests need no client.
+
+    Args:
+        make: creates the client. Called again on the next use if it raised an error.
+    """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

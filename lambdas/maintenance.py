@@ -1,5 +1,6 @@
-"""The maintenance of a cluster, for any host's tick: late mail and timers, leases, audits and
-budgets.
+"""The periodic maintenance of a cluster: late mail and timers, leases, audits and budgets.
+
+The tick of every host calls this maintenance.
 """
 
 import logging
@@ -19,14 +20,18 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Maintenance passes over the cluster of `engine`, which log what they corrected.
+    """The maintenance passes of a cluster. Each pass logs its corrections.
 
-    Passes over pools process all pools before they raise PoolsFailed. `is_api_down` tells whether
-    the API does not answer agents.
+    A pass over pools logs the failure of a pool and continues with the next pool. It raises
+    PoolsFailed at the end if any pool failed. All passes raise TableError if the list of pools
+    cannot be read.
+
+    Args:
+        is_api_down: returns whether agents cannot reach the API.
 
     Attributes:
-        holds_for_outage: the last pass over the leases found agents that cannot reach the API, or
-            have a while to come back to it.
+        holds_for_outage: whether the last pass over the leases found the API down, or gave agents
+            time to return after an outage.
     """
 
     def __init__(self, engine: Engine, is_api_down: Callable[[], bool] = lambda: False) -> None:
@@ -35,14 +40,21 @@ class Maintenance:
         self.holds_for_outage = False
 
     def pools(self) -> list[str]:
-        """Return the names of all pools."""
+        """Return the names of all pools, sorted. Raises TableError."""
         return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]
 
     def redrive_mail(
         self, budget_ms: int = due_rows.BUDGET_MS, *, with_expired: bool = True
     ) -> DueRowCounts:
-        """Advance actors whose mail nobody followed, or whose timers are due, and delete rows whose
-        time is over unless they may wait.
+        """Retry mail that was not processed and timers that are due, then delete expired rows.
+
+        Return the numbers of retried, dead and deleted rows. During an outage of the API, the
+        timers of trials are postponed. Raises Unavailable after the retries if the table was
+        unavailable for any actor; no expired rows are deleted then.
+
+        Args:
+            budget_ms: the time after which the pass ends, even if rows are left.
+            with_expired: whether to delete expired rows.
         """
         expiry_shards = EXPIRY_SHARDS if with_expired else ()
         return due_rows.process_due_rows(
@@ -53,13 +65,24 @@ class Maintenance:
         )
 
     def holds_timers(self, address: str) -> bool:
-        """Return whether an actor's timers wait: a trial that was told to stop, and could not hear
-        it, is not overdue.
+        """Return whether the timers of the actor at `address` must wait.
+
+        True for trials while `holds_for_outage` is set: a trial that could not receive a request to
+        stop is not overdue.
         """
         return self.holds_for_outage and address.startswith("trial#")
 
     def mark_lost_agents(self, pass_ms: int = PASS_INTERVAL_MS) -> None:
-        """Mark agents that are silent as lost; one pass comes each `pass_ms`."""
+        """Mark silent agents of all pools as lost, inform the pools, and log each lost agent.
+
+        An agent is silent after LEASE_MS without a call. During an outage of the API, only agents
+        that were silent for OUTAGE_MS_MAX are marked. No agent is marked shortly after an outage,
+        after a gap between passes, and after many leases lapsed together. Also update
+        `holds_for_outage`. Raises PoolsFailed at the end if any pool failed.
+
+        Args:
+            pass_ms: the interval at which the caller runs this pass.
+        """
         engine = self._engine
         self.holds_for_outage = False
 
@@ -84,7 +107,10 @@ class Maintenance:
         for_each_pool(self.pools(), check)
 
     def forget_lost_agents(self) -> None:
-        """Forget agents that were lost long ago."""
+        """Delete the records of agents that were lost more than a day ago, up to 100 per pool.
+
+        Log each agent. Raises PoolsFailed at the end if any pool failed.
+        """
 
         def check(pool: str) -> None:
             for agent in forget_lost_agents(self._engine, pool):
@@ -93,11 +119,16 @@ class Maintenance:
         for_each_pool(self.pools(), check)
 
     def audit_pools(self) -> None:
-        """Audit pools: compare their state with their trials and agents."""
+        """Compare the state of all pools with trials, agents and experiments.
+
+        Send messages that correct the differences, and log each difference. Raises PoolsFailed at
+        the end if any pool failed.
+        """
         for_each_pool(self.pools(), self._audit_pool)
 
     def _audit_pool(self, pool: str) -> None:
-        # Few ticks make one, and it knows all actors (bench/gcp_cold_starts.py).
+        """Audit a pool: send messages that correct differences, and log each difference."""
+        # Few ticks run an audit, and the module imports all actors (bench/gcp_cold_starts.py).
         from control_plane.agents.audit import audit_pool
 
         differences = audit_pool(self._engine, pool)
@@ -111,7 +142,11 @@ class Maintenance:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 
     def check_budgets(self) -> None:
-        """Compare what pools have spent with their budgets."""
+        """Compare the costs of all pools with their budgets.
+
+        Notify each pool that went over or under budget, and log its name. Raises PoolsFailed at the
+        end if any pool failed.
+        """
 
         def check(pool: str) -> None:
             if check_budgets(self._engine, [pool]):

@@ -1,8 +1,8 @@
-"""The other clouds that pools of a cluster are in, besides the one that its functions run in.
+"""Pools in other clouds than the cloud that the cluster's functions run in.
 
-Such a cloud is there only where the stack was given its remote account: what was made there for the
-cluster. Its entry is the module `other_pools` in the folder of its name, which is imported when a
-pool of its type is first looked at.
+A cluster can use another cloud if the stack's settings contain a remote account in that cloud: the
+resources that were created there for the cluster. The module `other_pools` in the cloud's folder
+opens the remote account. The module is imported when a pool of this type is first used.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# By the name of each other cloud its remote account, as JSON: of what fields it is, is the cloud's.
+# The environment variable with the remote accounts: a JSON object by the name of the cloud. Each
+# cloud defines the fields of its remote account.
 VARIABLE: Final = "DETCLOUD_OTHER_CLOUDS"
-# What to do where the cluster has no such remote account.
+# The advice to a user whose cluster lacks the remote account.
 REMOTE_ACCOUNT_REMEDY: Final = (
     "pools of another cloud need its remote account in the settings of the stack: "
     "docs/resource-pools.md, Pools in another cloud"
@@ -30,38 +31,48 @@ REMOTE_ACCOUNT_REMEDY: Final = (
 
 
 def _refuse_tokens(audience: str) -> str:
+    """Raise OSError, on a host whose functions have no identity tokens."""
     raise OSError(f"functions of this cloud have no identity token for {audience}")
 
 
 @dataclass(frozen=True)
 class HostParts:
-    """The parts of a host that its pools' clouds use. `keep_agent_code` writes the code that
-    instances are launched with to the bucket, unless it is there; raises CloudError.
-    `identity_token` makes a token that says to an audience which function it is, where the host has
-    such; raises OSError.
-    """
+    """The parts of a host that the clouds of pools use."""
 
     cluster_id: str
     api_url: str
     clock: Callable[[], int]
+    """Returns the time in epoch ms."""
     keep_agent_code: Callable[[], None]
+    """Writes the agent's code to the object store, unless it is stored. Raises CloudError."""
     identity_token: Callable[[str], str] = _refuse_tokens
+    """Returns a token that proves the identity of this function to an audience. Raises OSError, and
+    always does so on a host without such tokens.
+    """
 
 
 class OtherCloud(Protocol):
-    """The part of a cluster that is in another cloud."""
+    """The part of a cluster in another cloud than the functions'."""
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the provider of a pool with such settings. Raises CloudError."""
+        """Return the provider of instances for a pool with these settings.
+
+        Raises CloudError if the settings are unusable.
+        """
 
     @property
     def identity_verifier(self) -> IdentityVerifier:
-        """The verifier of the proofs of instances there."""
+        """The verifier of identity proofs for instances in this cloud."""
 
 
 class OtherClouds:
-    """The other clouds, by their remote accounts in `text`, the value of VARIABLE. `parts` are
-    asked for when the first of them is opened.
+    """The other clouds of a cluster. Each cloud is opened on first use and then kept.
+
+    Raises ValueError if `text` is not JSON.
+
+    Args:
+        text: the value of the environment variable VARIABLE. "" for no other clouds.
+        parts: returns the parts of the host. Called when a cloud is opened.
     """
 
     def __init__(self, text: str, parts: Callable[[], HostParts]) -> None:
@@ -71,12 +82,13 @@ class OtherClouds:
 
     @property
     def types(self) -> frozenset[str]:
-        """The types of provider of their pools."""
+        """The provider types of pools in other clouds: the known clouds with a remote account."""
         return frozenset(self._remotes) & frozenset(CLOUDS)
 
     def find_cloud(self, provider_type: str) -> OtherCloud | None:
-        """Return the cloud of a type of provider; None where the cluster has no such remote
-        account.
+        """Return the other cloud for a provider type, opened on first use.
+
+        Return None if the type is not in `types`.
         """
         if provider_type not in self.types:
             return None

@@ -1,7 +1,7 @@
-"""The receivers of new mail, which the cloud tells a function about.
+"""Advancing the receiver of a new message after an event of the cloud.
 
-The sender of a message has usually gone on with its receiver by the time its event comes, so an
-actor without mail costs one read.
+Usually the sender's process has already advanced the receiver when the event arrives. Therefore an
+actor without mail costs only one read.
 """
 
 import logging
@@ -15,16 +15,22 @@ log = logging.getLogger(__name__)
 
 
 class NotAdvanced(Exception):
-    """An actor was not advanced now, and the event of its mail must come again."""
+    """An actor could not be advanced now. The cloud must deliver the event again."""
 
 
 def advance_receiver(
     engine: Engine, address: str, left_ms: Callable[[], int], *, looks_first: bool = True
 ) -> bool:
-    """Advance the actor that a message was sent to, as far as the time allows; returns whether it
-    had mail.
+    """Advance the actor at `address`, then the receivers of new mail, until no time is left.
 
-    A caller that has just seen the message need not check for mail first. Raises NotAdvanced.
+    Return False if the actor has no mail, and True otherwise. With `looks_first=False`, always
+    return True. Raises NotAdvanced if no time is left, or, after a logged warning, if the state
+    table fails.
+
+    Args:
+        left_ms: returns the time until the function is stopped. RESERVE_MS of it is not used.
+        looks_first: whether to check for mail first. A caller that has just read the message passes
+            False.
     """
     budget_ms = min(BUDGET_MS, left_ms() - RESERVE_MS)
     if budget_ms <= 0:

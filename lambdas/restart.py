@@ -1,8 +1,8 @@
-"""`python -m lambdas.restart`: make a restored state table of a deployed cluster safe to be used.
+"""`python -m lambdas.restart`: make a restored state table of a deployed cluster safe to use.
 
-DynamoDB restores a table as it was at a moment of the last 35 days under another name. This is run
-on it before any function uses it, with the person's own rights; docs/recovery.md says what else is
-to be done. Prints a JSON object.
+DynamoDB can restore the table's content of any time in the last 35 days, as a table with a new
+name. An operator runs this tool on the restored table, with his own rights, before any function
+uses the table. The other steps are in docs/recovery.md. The tool prints a JSON object.
 """
 
 import argparse
@@ -18,7 +18,12 @@ from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, open_table
 
 
 def main() -> int:
-    """Restart the cluster from the table; 1 where a table cannot be read or written."""
+    """Prepare the restored table for use, and print a report as JSON.
+
+    Skip ids, mark all agents as lost, and start a new incarnation. With --newest, read the ids to
+    skip from that table. Return the exit status: 0, or 1 if a table cannot be read or written.
+    Progress and errors go to stderr.
+    """
     options = _options()
     try:
         given = None

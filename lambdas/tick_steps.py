@@ -1,4 +1,4 @@
-"""The steps of a deployed cluster's tick: each runs by itself, so that none holds up another."""
+"""The steps of a deployed cluster's tick. A failed step does not stop the following steps."""
 
 import logging
 import time
@@ -14,30 +14,40 @@ from lambdas.maintenance import Maintenance
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
-# Less often than the recovery of mail, since an audit reads the parts of each pool.
+# An audit runs less often than the recovery of mail, because it reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
 MINUTES_PER_LOST_AGENTS = 20
-# Not urgent, and each pass reads the index once for each shard.
+# Deleting expired rows is not urgent, and each pass reads the index once for each shard.
 MINUTES_PER_EXPIRY = 60
 
 
 @dataclass(frozen=True)
 class Step:
-    """One task of a tick: `run`, in each minute whose number is a multiple of `minutes`. `run`
-    returns after how many ms it is to run again, if it was too early for a part of it.
-    """
+    """A task of a tick."""
 
     name: str
+    """The name of the step in logs."""
     run: Callable[[], int | None]
+    """Runs the step. Returns the delay in ms after which to run the step again, because a part was
+    not due yet. Returns 0 or None if the step is complete.
+    """
     minutes: int = 1
+    """The period of the step: it runs in each minute since the epoch that is a multiple of this
+    number.
+    """
 
 
 class StepsFailed(Exception):
-    """Some steps failed; a later tick does what they were to do."""
+    """At least one step failed. A later tick repeats the step. The message names the steps."""
 
 
 class TickSteps:
-    """The steps of the ticks of `cluster`."""
+    """The steps of the ticks of `cluster`.
+
+    Attributes:
+        provisioning: the step that launches and terminates instances.
+        suggestions: the step that starts the function for suggestions if a search waits.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -45,7 +55,11 @@ class TickSteps:
         self.suggestions = Step("suggestions", self._start_suggest_function)
 
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
-        """Return the steps of each minute; `count` adds to metrics by their names."""
+        """Return the steps of the tick that runs every minute, in their order.
+
+        Args:
+            count: adds numbers to metrics; a keyword argument for each metric.
+        """
         cluster = self._cluster
         maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
 
@@ -60,7 +74,7 @@ class TickSteps:
 
         return [
             Step("configuration", lambda: apply_deployed_configuration(cluster)),
-            # Before the mail, of which there may be more than a tick has time for.
+            # Leases come before the mail, because the mail may use up the time of the tick.
             Step("leases", maintenance.mark_lost_agents),
             Step("mail recovery", recover_mail),
             Step("budgets", maintenance.check_budgets),
@@ -68,13 +82,17 @@ class TickSteps:
             Step("collection", self._start_collect_function),
             Step("audit", maintenance.audit_pools, MINUTES_PER_AUDIT),
             Step("lost agents", maintenance.forget_lost_agents, MINUTES_PER_LOST_AGENTS),
-            # A cloud that is silent may take all the time that is left.
+            # The steps that call a cloud are last, because a slow cloud may use up the time.
             self.provisioning,
             Step("orphan cleanup", terminate_orphans),
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
-        """Return the steps that new rows in these partitions ask for immediately."""
+        """Return the steps to run at once for new rows in these partitions.
+
+        The partition of waiting searches needs the step `suggestions`. Any other partition needs
+        `provisioning`. Each step occurs once, suggestions first. Empty without partitions.
+        """
         wanted = {
             self.suggestions if partition == SUGGESTIONS else self.provisioning
             for partition in partitions
@@ -87,10 +105,16 @@ class TickSteps:
         left_ms: Callable[[], int],
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
-        """Run the steps that new rows in these partitions ask for. Passes over a pool keep their
-        distance: what is too early for one waits that out, once and if there is time. Returns
-        whether all is done: who told of the rows tells again of what had no time. Raises
-        StepsFailed.
+        """Run the steps for new rows in these partitions, and return whether all work is complete.
+
+        If provisioning is not due yet for a pool, wait once until it is due and run provisioning
+        again, provided that the time suffices. Return False if work is left; the sender of the
+        event must send the event again. Raises StepsFailed if a step failed.
+
+        Args:
+            partitions: the partitions of the new rows.
+            left_ms: returns the time until the process is stopped.
+            sleep: waits for seconds.
         """
         clock = self._cluster.adapters.clock
         done = _run_due_steps(self.row_steps(partitions), clock(), left_ms)
@@ -102,15 +126,18 @@ class TickSteps:
         return not done.again_ms and not done.unbegun
 
     def _reconcile_pools(self) -> int:
+        """Run a provisioner pass over all pools. Return the delay in ms until the last of the
+        skipped pools is due, 0 without skipped pools. Raises PoolsFailed.
+        """
         return self._cluster.provisioner.reconciler.reconcile_pools()
 
     def _start_suggest_function(self) -> None:
-        """Start the function that suggests, if a search waits for a suggestion."""
+        """Start the function `suggest` if any search waits for a suggestion."""
         if self._cluster.engine.table.query(SUGGESTIONS, " ", "\x7f", limit=1).rows:
             self._cluster.adapters.invoke_function("suggest")
 
     def _start_collect_function(self) -> None:
-        """Start the function that removes checkpoints, if there is anything for it to do."""
+        """Start the function `checkpoint_gc` if an experiment has pending deletions."""
         from control_plane.checkpoint_gc.collector import pending_requests
 
         if pending_requests(self._cluster.engine.table):
@@ -118,9 +145,15 @@ class TickSteps:
 
 
 def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> int:
-    """Run the steps that are due and have the time; `left_ms` is until the process is ended.
-    Returns in how many ms it is too early for none of them, 0 if it was for none. Raises
-    StepsFailed once all had their turn, also for what had no time: nobody tells of it again.
+    """Run the steps that are due in the minute of `now_ms`, and log the failures.
+
+    Return the longest delay in ms that a step requested, or 0. Raises StepsFailed after the last
+    step if any step failed. A step that lacked the time is logged and counts as failed, because no
+    event repeats the step.
+
+    Args:
+        left_ms: returns the time until the process is stopped. No step starts with less than
+            RESERVE_MS left.
     """
     done = _run_due_steps(steps, now_ms, left_ms)
     for name, left in done.unbegun.items():
@@ -132,20 +165,26 @@ def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) ->
 
 @dataclass
 class _StepsDone:
-    """The outcome of steps: in how many ms it is too early for none of them, the names of those
-    that failed, and how much time was left for those that were not begun.
-    """
+    """The outcome of a sequence of steps."""
 
     again_ms: int = 0
+    """The longest delay in ms that a step requested, or 0."""
     failed: list[str] = field(default_factory=list)
+    """The names of the failed steps."""
     unbegun: dict[str, int] = field(default_factory=dict)
+    """The steps that were due but lacked the time: the time left in ms, by name."""
 
     def refuse_failures(self) -> None:
+        """Raise StepsFailed if any step failed."""
         if self.failed:
             raise StepsFailed(f"failed: {', '.join(self.failed)}")
 
 
 def _run_due_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> _StepsDone:
+    """Run the steps that are due in the minute of `now_ms`. Log and collect all failures.
+
+    A step does not start with less than RESERVE_MS left; it is then in `unbegun`.
+    """
     minute, done = now_ms // MINUTE_MS, _StepsDone()
     for step in steps:
         if minute % step.minutes:

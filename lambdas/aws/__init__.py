@@ -1,1 +1,1 @@
-"""AWS as a host: the entry points of a cluster's functions, and their adapters."""
+"""AWS as a host: the entry points and the adapters of a cluster's functions."""

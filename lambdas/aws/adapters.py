@@ -1,5 +1,6 @@
-"""AWS as the host of a cluster, as the environment of its functions names the parts; and the
-cluster of a function there.
+"""The adapters of a cluster whose functions run in AWS, and the cluster of the running function.
+
+Environment variables of the functions name the parts of the cluster.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# The settings that name the functions which others start.
+# The settings with the names of the functions that other functions start.
 _FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
 
 
 class AwsAdapters(DeployedAdapters):
-    """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
+    """DynamoDB, S3, STS, EC2 and Lambda, with the environment's region and credentials.
+
+    A part whose setting is missing in the environment raises KeyError on first use.
+    """
 
     own_type = "aws"
 
@@ -62,9 +66,11 @@ class AwsAdapters(DeployedAdapters):
     def object_store(self) -> S3ObjectStore:
         from control_plane.aws.object_store import S3ObjectStore
         from detcloud.shared.bucket_place import BucketPlace
-        from detcloud.shared.s3 import Bucket, new_client
+        from detcloud.shared.s3 import Bucket
+        from detcloud.shared.s3_client import new_client
 
-        # The buckets are made where the functions are: nobody needs to ask where.
+        # The stack creates the buckets in the region of the functions, so the client need not ask
+        # for the region of the bucket.
         region = os.environ.get("AWS_REGION")
         place = BucketPlace(read_setting("OBJECTS"), endpoint_url=_s3_url(), region=region)
         return S3ObjectStore(Bucket(place, LazyClient(lambda: new_client(place))), self.clock)
@@ -81,7 +87,7 @@ class AwsAdapters(DeployedAdapters):
 
         from control_plane.objects.signing import HmacUrlSigner
 
-        # Objects are signed for by their bucket; nothing is by us.
+        # S3 verifies the URLs of its objects, so the API serves no signed URLs. Any secret will do.
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
@@ -101,7 +107,10 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def trial_grants(self) -> StsTrialGrants | None:
-        """The giver of access by the roles that were deployed; None where there are none."""
+        """The issuer of access to data and registries, which assumes the deployed roles.
+
+        None if no roles were deployed.
+        """
         from control_plane.aws.trial_grants import StsTrialGrants
 
         roles = json.loads(os.environ.get("DETCLOUD_TRIAL_GRANTS") or "{}")
@@ -112,7 +121,11 @@ class AwsAdapters(DeployedAdapters):
         return StsTrialGrants(client, _create_registry_client, repositories=repositories, **roles)
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the EC2 of a pool. Raises CloudError."""
+        """Return the provider of EC2 instances for a pool with the given settings.
+
+        Equal settings get the same, cached provider. Raises CloudError if the settings are
+        unusable.
+        """
         return self._ec2_clouds.cloud(settings)
 
     @cached_property
@@ -133,13 +146,20 @@ class AwsAdapters(DeployedAdapters):
         return open_clouds(self.host_parts, place, _agent_code_place(), new_session)
 
     def invoke_function(self, name: str) -> None:
-        """Start a function of the cluster, and wait for nothing."""
+        """Start a function of the cluster asynchronously.
+
+        Raises KeyError for an unknown name, and an error of botocore if Lambda refuses the request
+        or does not answer.
+
+        Args:
+            name: `suggest` or `checkpoint_gc`.
+        """
         function = read_setting(_FUNCTIONS[name])
         lazy_client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")
 
 
 def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
-    """Make a client of ECR with the keys of a session."""
+    """Create a client of ECR in a region with temporary credentials of an AWS session."""
     from detcloud.shared.aws import new_session
 
     return new_session().create_client(
@@ -152,7 +172,7 @@ def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
 
 
 def _agent_code_place() -> str:
-    """The URL in the bucket of objects below which the agent's code is."""
+    """Return the URL of the folder in the object bucket that contains the agent's code."""
     from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
 
     bucket, other = read_setting("OBJECTS"), _s3_url()
@@ -161,11 +181,12 @@ def _agent_code_place() -> str:
 
 
 def _s3_url() -> str | None:
-    """The address of another store than Amazon's, which trials are told of too."""
+    """Return the address of a store that replaces Amazon S3, also for trials. None for S3."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def _token_service_url() -> str:
+    """Return the address of STS in the environment's region, or of an emulator."""
     region = os.environ["AWS_REGION"]
     url = os.environ.get("AWS_ENDPOINT_URL_STS") or os.environ.get("AWS_ENDPOINT_URL")
     return url or f"https://sts.{region}.amazonaws.com"

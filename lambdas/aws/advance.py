@@ -1,4 +1,7 @@
-"""The function behind the table's stream, filtered to new mail: `lambdas.aws.advance.handler`."""
+"""The function for new mail, called by the state table's stream: `lambdas.aws.advance.handler`.
+
+The stream is filtered to records of new messages.
+"""
 
 from typing import Any
 
@@ -11,7 +14,11 @@ telemetry = Telemetry("advance")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Advance the actors that the records' messages went to; records that failed come again."""
+    """Advance the receivers of the messages in a batch of stream records.
+
+    Return the records that failed, so that the stream delivers them again. Write a log line and
+    metrics.
+    """
     records = event["Records"]
     outcome = advance_receivers(cluster.engine, records, context.get_remaining_time_in_millis)
     telemetry.log_line("served", records=len(records), actors=outcome.actors)

@@ -1,4 +1,4 @@
-"""The function behind API Gateway: `lambdas.aws.api.handler`."""
+"""The API as a function behind API Gateway: `lambdas.aws.api.handler`."""
 
 import os
 from typing import Any
@@ -15,7 +15,11 @@ _answer = Mangum(cluster.build_app(adapters.administrator_tokens()), lifespan="o
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Answer a request; the application writes its line of the log."""
+    """Return the application's response to a request of API Gateway.
+
+    Return status 403 if the cluster has a distribution and the request did not pass through it.
+    Only the application writes a log line for the request.
+    """
     if not comes_through_distribution(event, os.environ.get("DETCLOUD_ORIGIN_SHA256", "")):
         return REFUSAL
     return _answer(event, context)

@@ -1,4 +1,4 @@
-"""The boot script of EC2's instances, as a launch gives it to them."""
+"""Rendering of the boot script of an EC2 instance, which a launch passes as user data."""
 
 import gzip
 from collections.abc import Callable, Mapping
@@ -14,8 +14,9 @@ from lambdas.boot_script import (
     provider_section,
 )
 
-# Who fetches the agent's code and from where. A bucket in another cloud knows no role of this one:
-# the cluster, which a proof convinces, signs for it.
+# The program that fetches the agent's code, and the program's arguments. A bucket in another cloud
+# cannot check a role of AWS. The instance therefore proves its identity to the cluster, and the
+# cluster redirects the request to a signed URL.
 OWN_BUCKET = ("fetch_code.py", '"$code_place/$code_sha256"')
 OTHER_BUCKET = (
     "ask_for_code.py",
@@ -26,12 +27,18 @@ OTHER_BUCKET = (
 def user_data(
     url: str, cluster: str, code_place: str, *, session_manager: bool = False
 ) -> Callable[[IntentRow], bytes]:
-    """Return a function that renders the script of a launch, compressed; `url` is the cluster's
-    API, and `code_place` the URL in its bucket below which the agent's code is, by its digest;
-    without one the instance asks the cluster for it, and proves who it is. With `session_manager`
-    Systems Manager may open sessions.
+    """Return a function that renders the boot script of a launch request, compressed with gzip.
 
-    A script holds no secret but what a pool's `startup_script` itself contains.
+    The script contains no secret, except secrets in the pool's own `startup_script`. The function
+    raises ConfigurationError if a setting of the pool is unsafe in a boot script. Equal requests
+    give equal bytes.
+
+    Args:
+        url: the URL of the cluster's API.
+        cluster: the id of the cluster.
+        code_place: the URL of the folder that contains the archives of the agent's code by digest.
+            "" if instances request the code from the cluster, with a proof of identity.
+        session_manager: whether to allow sessions of AWS Systems Manager.
     """
 
     def render_script(request: IntentRow) -> bytes:
@@ -48,13 +55,17 @@ def user_data(
         fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
         values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
-        # EC2 takes 16 KB, which it would fill as it is; cloud-init unpacks what is compressed.
+        # EC2 accepts at most 16 KB, which the plain script nearly fills. Cloud-init decompresses
+        # user data.
         return gzip.compress(fill_script("ec2.sh", values), mtime=0)
 
     return render_script
 
 
 def _mount_fields(file_system: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """Return the arguments of the script's mount_file_system."""
+    """Return the arguments of mount_file_system: type (default `efs`), id, folder, mount name.
+
+    Raises KeyError without an `id` or a `folder`.
+    """
     kind, mount_name = file_system.get("type", "efs"), file_system.get("mount_name", "")
     return kind, file_system["id"], file_system["folder"], mount_name

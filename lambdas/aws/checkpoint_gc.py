@@ -7,7 +7,7 @@ from typing import Any
 from lambdas.aws.adapters import cluster
 from lambdas.aws.telemetry import Telemetry
 
-# For the answer, and for what a pass takes beyond its budget.
+# Time for the response, and for a pass that exceeds its budget.
 RESERVE_MS = 30_000
 
 telemetry = Telemetry("checkpoint_gc")
@@ -15,6 +15,9 @@ telemetry = Telemetry("checkpoint_gc")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Make passes until nothing is left to do, or the time is used up; the tick asks again."""
+    """Delete checkpoints in passes until no work is due or less than RESERVE_MS is left.
+
+    The next tick starts the function again if work is left. Raises TableError.
+    """
     passes = cluster.collector.collect_while(context.get_remaining_time_in_millis, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)

@@ -1,4 +1,4 @@
-"""EC2 for the pools of a cluster, whose functions may run in any cloud."""
+"""EC2 instances for the pools of a cluster. The cluster's functions may run in any cloud."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,19 +17,27 @@ from provisioner.clouds.aws.provider import Ec2Clouds
 
 @dataclass(frozen=True)
 class DeployedPlace:
-    """The place that was deployed for instances: pools that name no other region, network or
-    profile have it. `network` is what the stack says in DETCLOUD_NETWORK.
-    """
+    """The defaults of the stack for the place of instances, unless a pool names its own."""
 
     region: str
     network: Mapping[str, Any]
+    """The stack's value of DETCLOUD_NETWORK: `subnets`, `security_group`, `instance_profile` and
+    optional settings.
+    """
 
 
 def open_clouds(
     parts: HostParts, place: DeployedPlace, code_place: str, session: Callable[[], Any]
 ) -> Ec2Clouds:
-    """Open EC2 with sessions of botocore that have the credentials. `code_place` is the URL below
-    which instances fetch their code, "" where they ask the cluster for it.
+    """Return the EC2 providers of a cluster's pools.
+
+    Before a boot script is rendered, the agent's code is written to the object store.
+
+    Args:
+        place: the defaults of the stack.
+        code_place: the URL of the folder from which instances download the agent's code. "" if
+            instances request the code from the cluster.
+        session: returns a botocore session with the credentials. Called for each new client.
     """
     sessions = bool(place.network.get("session_manager"))
     script = user_data(parts.api_url, parts.cluster_id, code_place, session_manager=sessions)
@@ -48,12 +56,16 @@ def open_clouds(
 
 
 def complete_network(settings: Ec2Settings, place: DeployedPlace) -> Ec2Settings:
-    """Complete a pool's settings by the tags and the key of the stack and, where the pool names
-    none, by the network of the stack.
+    """Return a pool's settings, completed with the settings of the stack.
+
+    The pool's own region, subnets, security group and instance profile take precedence. Instances
+    get a public address only if the pool and the stack allow one. The stack's tags come before the
+    pool's tags. The placement groups and the KMS key are the stack's. Raises KeyError if both lack
+    subnets, a security group or an instance profile.
     """
     pool, deployed = settings.network_interface, place.network
     network = Network(
-        # In private subnets a public address would lead nowhere.
+        # A public address is useless in private subnets.
         public_ip=pool.public_ip and deployed.get("public_ip", True),
         subnet_ids=pool.subnets or tuple(deployed["subnets"].values()),
         security_group_id=pool.security_group_id or deployed["security_group"],
@@ -66,13 +78,16 @@ def complete_network(settings: Ec2Settings, place: DeployedPlace) -> Ec2Settings
         network_interface=network,
         iam_instance_profile_arn=profile,
         placement_groups=deployed.get("placement_groups", {}),
-        # A pool's own come later, and so take precedence.
+        # For equal keys the last tag is used, so a pool's own tag takes precedence.
         custom_tags=(*tags, *settings.custom_tags),
         kms_key=deployed.get("kms_key", ""),
     )
 
 
 def _create_price_client(session: Any) -> Any:
-    """Make a client of the Price List API that holds up no tick for long."""
+    """Create a client of AWS's Price List API with short timeouts and without retries.
+
+    So a slow API does not delay a tick for long.
+    """
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=4)
     return session.create_client("pricing", PRICE_LIST_REGION, config=config)

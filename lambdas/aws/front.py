@@ -1,4 +1,4 @@
-"""The check that a request comes by the distribution in front of the API, where there is one."""
+"""The check that a request passed through the CloudFront distribution in front of the API."""
 
 import hashlib
 import hmac
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# As of infra/aws/front.py.
+# Equal to the constant in infra/aws/front.py.
 ORIGIN_HEADER = "x-detcloud-origin"
 _TEXT = "use the cluster's own address, which `detcloud deploy` printed"
 REFUSAL = {
@@ -17,8 +17,13 @@ REFUSAL = {
 
 
 def comes_through_distribution(event: Mapping[str, Any], secret_sha256: str) -> bool:
-    """Return whether a request of the gateway shows what the distribution alone knows, whose digest
-    is `secret_sha256`; "": nobody needs to.
+    """Return whether a request of API Gateway carries the secret that the distribution adds.
+
+    Always return True if `secret_sha256` is "", for a cluster without a distribution.
+
+    Args:
+        event: the event of API Gateway. The secret is in the header ORIGIN_HEADER.
+        secret_sha256: the SHA-256 of the secret in hexadecimal.
     """
     if not secret_sha256:
         return True

@@ -1,4 +1,4 @@
-"""EC2's warnings about instances and capacity blocks, as notices."""
+"""Conversion of EC2's warnings about instances and capacity blocks into notices."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,13 +10,20 @@ from control_plane.fleet.notices import InstanceNotice
 INTERRUPTION = "EC2 Spot Instance Interruption Warning"
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 BLOCK_ENDS = "Capacity Block Reservation Expiration Warning"
-# EC2 warns two minutes before it takes an instance away.
+# EC2 sends an interruption warning two minutes before the end of the instance.
 WARNING_MS = 120_000
 
 
 def read_warning(event: Mapping[str, Any]) -> InstanceNotice:
-    """Return the notice of an event. That of a capacity block names no instance but the
-    reservation. Raises ValueError for another event.
+    """Return the notice for an EventBridge event of EC2.
+
+    - An interruption warning gives the instance's end, two minutes after the event.
+    - A rebalance recommendation gives a notice without an end.
+    - A warning about a capacity block gives the block's end. The notice names the id of the
+      reservation in place of an instance.
+
+    Raises ValueError for another type of event or an invalid time, and KeyError for a missing
+    field.
     """
     what, detail = event["detail-type"], event["detail"]
     if what == BLOCK_ENDS:
@@ -29,10 +36,11 @@ def read_warning(event: Mapping[str, Any]) -> InstanceNotice:
 
 
 def _block_end_ms(event: Mapping[str, Any]) -> int:
-    """The time at which EC2 starts to terminate the instances of a capacity block.
+    """Return the time at which EC2 starts to terminate a capacity block's instances, in epoch ms.
 
-    It is derived from the block's end or, since EC2 does not document the format of that field,
-    from the time of the warning.
+    Usually this is 30 minutes before the block's end. If the end is missing or unreadable, it is 10
+    minutes after the warning: EC2 does not document the format of the end. Raises ValueError and
+    KeyError if the time of the warning is invalid or missing.
     """
     warned_ms = _epoch_ms(event["time"]) + BLOCK_WARNING_MS
     try:
@@ -42,4 +50,5 @@ def _block_end_ms(event: Mapping[str, Any]) -> int:
 
 
 def _epoch_ms(moment: str) -> int:
+    """Convert an ISO 8601 time to epoch ms. Raises ValueError for another text."""
     return int(datetime.fromisoformat(moment).timestamp() * 1000)

@@ -1,5 +1,7 @@
-"""Pools on AWS of a cluster whose functions run in another cloud. There is no key in it: an
-identity token of the function that launches is exchanged for a session of a role.
+"""Pools on AWS of a cluster whose functions run in another cloud.
+
+The cluster stores no key of AWS. The launching function exchanges its identity token for a session
+of an AWS role.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 
 class AwsPools:
-    """The remote account of a cluster on AWS.
+    """The remote account on AWS of a cluster in another cloud.
 
-    `remote` has the `region`, the ARNs of the roles `launcher` and `instance`, and the `network` as
-    DETCLOUD_NETWORK has it for clusters there.
+    Args:
+        parts: the parts of the cluster's host.
+        remote: the `region`, the ARNs of the roles `launcher` and `instance`, and `network`, in the
+            form of DETCLOUD_NETWORK on AWS. A missing field raises KeyError on first use.
     """
 
     def __init__(self, parts: HostParts, remote: Mapping[str, Any]) -> None:
@@ -29,12 +33,16 @@ class AwsPools:
         self._remote = remote
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the EC2 of a pool. Raises CloudError."""
+        """Return the provider of EC2 instances for a pool with the given settings.
+
+        Equal settings get the same, cached provider. Raises CloudError if the settings are
+        unusable.
+        """
         return self._clouds.cloud(settings)
 
     @cached_property
     def identity_verifier(self) -> AwsIdentityVerifier:
-        """The verifier of instances that have the remote account's role."""
+        """The verifier of identity proofs for instances with the role `instance`."""
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         region = self._remote["region"]
@@ -55,5 +63,5 @@ class AwsPools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:
-    """Open the remote account of a cluster on AWS."""
+    """Return the pools of a remote account on AWS. The parameters are those of AwsPools."""
     return AwsPools(parts, remote)

@@ -1,5 +1,6 @@
-"""The function behind EC2's own warnings, a second source beside the agent:
-`lambdas.aws.spot_notice.handler`.
+"""The function for EC2's warnings about instances: `lambdas.aws.spot_notice.handler`.
+
+EventBridge calls the function. The agent of an instance reports the same warning independently.
 """
 
 from typing import Any
@@ -16,15 +17,19 @@ telemetry = Telemetry("spot_notice")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Store warnings about the cluster's instances and capacity blocks.
+    """Store an EC2 warning about an instance or a capacity block as a notice.
 
-    A new row wakes the tick, which notifies agents and launches replacements.
+    Skip an instance without a row in the cluster. A notice of the same kind that is already stored
+    stays unchanged. A new notice wakes the tick, which notifies agents and launches replacements.
+    Raises ValueError or KeyError for an unexpected event, and TableError.
     """
     table, what = cluster.engine.table, event["detail-type"]
     notice = read_warning(event)
-    # EC2 warns of everybody's in the account. One of a launch whose answer was lost has no row yet:
-    # its agent hears the same, and EC2's lists tell it to the pass that writes it. Whose a block is
-    # no row says: the tick compares it with what EC2 lists, also of what is launched until its end.
+    # EventBridge delivers warnings for every instance in the account; skip instances without a
+    # row. After a lost launch response, an instance has no row yet: its agent receives the warning
+    # as well, and the next provisioner pass finds the instance in EC2's list. Rows do not
+    # record the owner of a capacity block, so the tick looks the block up in EC2's list, also for
+    # instances that are launched into the block later.
     is_block = what == BLOCK_ENDS
     if not is_block and not has_instance(table, notice.instance):
         telemetry.log_line("notice for an unknown instance", what=what)

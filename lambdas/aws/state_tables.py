@@ -1,4 +1,4 @@
-"""A state table in DynamoDB by its name, for tools."""
+"""Access of tools to a state table in DynamoDB, by the table's name."""
 
 from contextlib import AbstractContextManager, closing
 
@@ -6,5 +6,9 @@ from control_plane.aws.state_table import DynamoDbTable, create_client
 
 
 def open_table(name: str) -> AbstractContextManager[DynamoDbTable]:
-    """Open a table for a block, with the environment's region and credentials."""
+    """Return a context manager that provides a table in DynamoDB and closes the table at the end.
+
+    The environment's region and credentials are used. A missing table is not detected here: the
+    first request raises TableError.
+    """
     return closing(DynamoDbTable(create_client(), name))

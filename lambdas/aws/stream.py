@@ -1,6 +1,6 @@
-"""The table's stream: which actors have new mail, and which of its records could not be served.
+"""Processing of the state table's stream, whose records report new mail of actors.
 
-Records are gathered by actor, of which each is looked at once.
+The records of a batch are grouped by actor, so that each actor is advanced once.
 """
 
 import logging
@@ -19,22 +19,28 @@ Record = Mapping[str, Any]
 
 @dataclass
 class BatchOutcome:
-    """The outcome of a batch of records. `actors`: how many they were about; `with_mail`: how many
-    of those had mail left; `failed`: the sequence numbers of records that must come again.
-    """
+    """The outcome of a batch of stream records."""
 
     actors: int = 0
+    """The number of actors in the records."""
     with_mail: int = 0
+    """The number of these actors that still had mail."""
     failed: list[str] = field(default_factory=list)
+    """The sequence numbers of the records that the stream must deliver again."""
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer to the stream's mapping, which goes on behind the first that failed."""
+        """Return the response to Lambda's event source mapping, which lists the failed records.
+
+        The stream then continues with the earliest failed record. Without failed records the list
+        is empty, and the stream continues after the batch.
+        """
         return {"batchItemFailures": [{"itemIdentifier": number} for number in self.failed]}
 
 
 def key_of(record: Record) -> Key:
-    """Return the key of the row that a record is about. Raises KeyError or TypeError for what is no
-    record.
+    """Return the key of the row in a stream record.
+
+    Raises KeyError or TypeError if the value is not a stream record.
     """
     keys = record["dynamodb"]["Keys"]
     return Key(keys["p"]["S"], keys["s"]["S"])
@@ -43,7 +49,15 @@ def key_of(record: Record) -> Key:
 def advance_receivers(
     engine: Engine, records: Sequence[Record], left_ms: Callable[[], int]
 ) -> BatchOutcome:
-    """Advance the actors that the records' messages were sent to, as far as the time allows."""
+    """Advance the receivers of the messages in stream records, each receiver once.
+
+    Return the counts and the records that failed. A record fails if it names no row, which is
+    logged, or if its receiver could not be advanced because of the time or the state table. Raises
+    KeyError for a record without a sequence number.
+
+    Args:
+        left_ms: returns the time until the function is stopped.
+    """
     outcome = BatchOutcome()
     numbers: dict[str, list[str]] = {}
     for record in records:

@@ -1,11 +1,11 @@
-"""The function that asks the models of Bayesian searches: `lambdas.aws.suggest.handler`."""
+"""The function that computes suggestions for Bayesian searches: `lambdas.aws.suggest.handler`."""
 
 from typing import Any
 
 from lambdas.aws.adapters import cluster
 from lambdas.aws.telemetry import Telemetry
 
-# For the answer, and for a suggestion that has begun.
+# Time for the response, and for a suggestion that was started before.
 RESERVE_MS = 60_000
 
 telemetry = Telemetry("suggest")
@@ -13,7 +13,10 @@ telemetry = Telemetry("suggest")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Suggest until no search waits, or the time is used up; what failed is the next tick's."""
+    """Compute suggestions in passes until a pass answers no search or at most RESERVE_MS is left.
+
+    The next tick starts the function again for searches that still wait. Raises TableError.
+    """
     passes = 0
     while context.get_remaining_time_in_millis() > RESERVE_MS and cluster.suggester.suggest_all():
         passes += 1

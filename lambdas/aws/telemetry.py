@@ -1,4 +1,4 @@
-"""Logs, metrics and traces of the deployed functions, as CloudWatch and X-Ray take them."""
+"""Logs, metrics and traces of the deployed functions, in the forms of CloudWatch and X-Ray."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from control_plane.api.access_log import redact
 
-# Of a process that no team deployed.
+# The metric namespace of a process without DETCLOUD_CLUSTER.
 NAMESPACE = "detcloud"
 
 Handler = Callable[[Any, Any], Any]
@@ -20,7 +20,8 @@ Handler = Callable[[Any, Any], Any]
 class Telemetry:
     """The logs, metrics and traces of the function `service`.
 
-    A metric is paid for by the hour in which it has a value: zeros are not written.
+    The constructor sends all logs of the process to the function's log: from level INFO, and from
+    WARNING for botocore and mangum.
     """
 
     def __init__(self, service: str) -> None:
@@ -34,11 +35,15 @@ class Telemetry:
         root.setLevel(logging.INFO)
         for name in ("botocore", "mangum"):
             logging.getLogger(name).setLevel(logging.WARNING)
-        # Ours goes there too, once.
+        # The function's logger has the same handlers; propagation would write each line twice.
         logging.getLogger(service).propagate = False
 
     def wrap_handler(self, handler: Handler) -> Handler:
-        """Return the handler with the request's id in its logs, its metrics, and its trace."""
+        """Wrap a handler so that each call is logged, measured and traced.
+
+        Log lines contain the request's id. The metrics are written after each call, also after an
+        error. The handler's result and errors are passed on.
+        """
         logged = self._logger.inject_lambda_context(self._traced_handler(handler), clear_state=True)
 
         def measured_handler(event: Any, context: Any) -> Any:
@@ -51,9 +56,12 @@ class Telemetry:
         return measured_handler
 
     def _traced_handler(self, handler: Handler) -> Handler:
-        """Return the handler with its trace, where traces are wanted."""
+        """Wrap a handler so that each call is traced. Return it unchanged if traces are disabled.
+
+        The environment variable POWERTOOLS_TRACE_DISABLED disables traces with the value `true`.
+        """
         if os.environ.get("POWERTOOLS_TRACE_DISABLED") == "true":
-            # A tracer that is disabled imports all of X-Ray all the same, which makes two clients.
+            # Even a disabled tracer imports all of X-Ray, which creates two clients.
             return handler
         from aws_lambda_powertools import Tracer
 
@@ -62,22 +70,27 @@ class Telemetry:
         return traced
 
     def log_line(self, message: str, /, **fields: object) -> None:
-        """Write one line; what an invocation that logs nothing else logs."""
+        """Write a log line of level INFO with additional fields."""
         self._logger.info(message, extra=fields)
 
     def count(self, **numbers: int) -> None:
-        """Add to metrics, by their names."""
+        """Add numbers to metrics: a keyword argument for each metric.
+
+        Zeros are skipped, because each hour in which a metric has a value is charged.
+        """
         for name, number in numbers.items():
             if number:
                 self._metrics.add_metric(name=name, unit=MetricUnit.Count, value=number)
 
 
 def _render_line(fields: dict[str, Any]) -> str:
+    """Return a log line as JSON without tokens and other secrets."""
     return redact(json.dumps(fields, default=str))
 
 
 def _namespace() -> str:
-    """Return `detcloud/TEAM`, the alarms' namespace too: metrics of an account's teams do not add
-    up.
+    """Return the metric namespace of the cluster, `detcloud/TEAM`, which the alarms also use.
+
+    Return NAMESPACE without DETCLOUD_CLUSTER. Metrics of several teams in an account stay separate.
     """
     return os.environ.get("DETCLOUD_CLUSTER", NAMESPACE).replace("-", "/", 1)

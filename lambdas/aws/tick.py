@@ -1,4 +1,4 @@
-"""The function of each minute, and behind new intents in the table: `lambdas.aws.tick.handler`."""
+"""The tick, called every minute and for new rows of the state table: `lambdas.aws.tick.handler`."""
 
 from typing import Any
 
@@ -14,8 +14,11 @@ steps = TickSteps(cluster)
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Run all steps each minute; for new intents only those they ask for. Those for which it is
-    too early come again.
+    """Run the steps of a tick, and return the records that the stream must deliver again.
+
+    An event without records is the call of each minute and runs all steps that are due. For stream
+    records, run only the steps for the partitions of the new rows. If work is left, all records are
+    delivered again. Raises StepsFailed if a step failed.
     """
     intents, outcome = event.get("Records", ()), BatchOutcome()
     left_ms = context.get_remaining_time_in_millis

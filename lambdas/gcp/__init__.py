@@ -1,1 +1,1 @@
-"""Google Cloud as a host: the entry points of a cluster's functions, and their adapters."""
+"""Google Cloud as a host: the entry points and the adapters of a cluster's functions."""

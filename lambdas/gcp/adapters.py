@@ -1,5 +1,7 @@
-"""Google Cloud as the host of a cluster, as the environment of its functions names the parts; and
-the cluster of a function there.
+"""The adapters of a cluster with functions in Google Cloud, and the cluster of the running
+function.
+
+Environment variables of the functions name the parts of the cluster.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
     from provisioner.model import ProvisionerSettings
 
 STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-# The settings that have the addresses of the functions which others start.
+# The settings with the addresses of the functions that other functions start.
 _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 
 
 class GcpAdapters(DeployedAdapters):
-    """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
+    """Firestore, Cloud Storage, Compute Engine and Cloud Run, with the environment's credentials.
+
+    A part whose setting is missing in the environment raises KeyError on first use.
+    """
 
     own_type = "gcp"
 
@@ -65,11 +70,11 @@ class GcpAdapters(DeployedAdapters):
 
             from detcloud.shared.gcs import GcsBucket
 
-            # Given, so that they sign URLs of an emulator too, of which Google's client needs none.
+            # For an emulator, Google's client would use no credentials and could not sign URLs.
             credentials, _ = google.auth.default(scopes=(STORAGE_SCOPE,))
             return GcsBucket(read_setting("OBJECTS"), credentials=credentials)
 
-        # Google's client takes a third of a second to import, and most requests need none.
+        # Importing Google's client takes a third of a second, and most requests do not need it.
         return GcsObjectStore(LazyClient(open_bucket), self.clock)
 
     @cached_property
@@ -84,7 +89,8 @@ class GcpAdapters(DeployedAdapters):
 
         from control_plane.objects.signing import HmacUrlSigner
 
-        # Objects are signed for by their bucket; nothing is by us.
+        # Cloud Storage verifies the URLs of its objects, so the API serves no signed URLs. Any
+        # secret will do.
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
@@ -103,7 +109,10 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def trial_grants(self) -> AccountGrants | None:
-        """The giver of access by the accounts that were deployed; None where there are none."""
+        """The issuer of access to data and registries, which uses the deployed service accounts.
+
+        None if no accounts were deployed.
+        """
         accounts = json.loads(os.environ.get("DETCLOUD_TRIAL_GRANTS") or "{}")
         if not accounts:
             return None
@@ -113,7 +122,11 @@ class GcpAdapters(DeployedAdapters):
         return AccountGrants(AccountTokens(), **accounts)
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the Compute Engine of a pool. Raises CloudError."""
+        """Return the provider of Compute Engine instances for a pool with the given settings.
+
+        Equal settings get the same, cached provider. Raises CloudError if the settings are
+        unusable.
+        """
         return self._gce_clouds.cloud(settings)
 
     @cached_property
@@ -139,14 +152,21 @@ class GcpAdapters(DeployedAdapters):
         return open_clouds(self.host_parts, place, _agent_code_place())
 
     def invoke_function(self, name: str) -> None:
-        """Start a function of the cluster, and wait for nothing but that it begins."""
+        """Start a function of the cluster, and wait at most 5 s for the response.
+
+        Raises KeyError for an unknown name, and OSError if the function refuses the call or cannot
+        be reached.
+
+        Args:
+            name: `suggest` or `checkpoint_gc`.
+        """
         from lambdas.gcp.invocations import invoke_url
 
         invoke_url(read_setting(_FUNCTIONS[name]))
 
 
 def _agent_code_place() -> str:
-    """The URL in the bucket of objects below which the agent's code is."""
+    """Return the URL of the folder in the object bucket that contains the agent's code."""
     from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
 
     store = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"

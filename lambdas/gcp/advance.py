@@ -1,4 +1,4 @@
-"""The function behind the trigger on new mail: `lambdas.gcp.advance:app`."""
+"""The function for new mail, called by a trigger on new documents: `lambdas.gcp.advance:app`."""
 
 import logging
 import time
@@ -15,13 +15,19 @@ telemetry = Telemetry("advance")
 
 
 def handle(call: Call) -> int:
-    """Advance the actor that a message went to; an event that failed comes again."""
+    """Advance the receiver of the new message that an event reports; return the HTTP status.
+
+    DONE: the receiver was advanced, or the message's row no longer exists. REFUSED, with a logged
+    error: the call is not an event of a new message. AGAIN: no time is left or the state table
+    failed, and Eventarc must deliver the event again. Raises TableError if the row's key cannot be
+    read.
+    """
     try:
         path = new_row_path(call.headers, "advance")
     except NotAnEvent as error:
         log.error("refused: %s", error)
         return REFUSED
-    # A message that is gone was consumed.
+    # A message without a row was consumed.
     key = adapters.state_table.find_key(path)
     try:
         if key is not None:
@@ -34,7 +40,10 @@ def handle(call: Call) -> int:
 
 
 def wait_for_sender(headers: Mapping[str, str]) -> float:
-    """Return for how long the sender of the message may be about to do all that is to be done."""
+    """Return the seconds to wait, because the message's sender may still advance the receiver.
+
+    The time is at most SENDER_SECONDS, and 0 if the headers contain no time of the event.
+    """
     return seconds_of_sender(headers, time.time())
 
 

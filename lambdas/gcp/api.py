@@ -1,10 +1,10 @@
 """The API on Cloud Run: `lambdas.gcp.api:app`.
 
-Anyone may invoke this service: the application itself asks for a token or a signature.
+Cloud Run lets anyone invoke this service. The application itself requires a token or a signature.
 """
 
 from lambdas.gcp.adapters import adapters, cluster
-from lambdas.gcp.function import Receive, Scope, Send, header_map
+from lambdas.gcp.function import Receive, Scope, Send, client_address, header_map
 from lambdas.gcp.telemetry import Telemetry
 
 telemetry = Telemetry("api")
@@ -12,7 +12,13 @@ _answer = cluster.build_app(adapters.administrator_tokens())
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request; the application writes its line of the log."""
+    """Pass an ASGI request to the application.
+
+    For HTTP, replace the peer's address by the address of the client behind Google's front, and
+    assign the log lines of the request to the trace in the headers. Other scopes stay unchanged.
+    """
     if scope["type"] == "http":
-        telemetry.begin_request(header_map(scope))
+        headers = header_map(scope)
+        telemetry.begin_request(headers)
+        scope = {**scope, "client": client_address(headers, scope.get("client"))}
     await _answer(scope, receive, send)

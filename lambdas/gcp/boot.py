@@ -1,5 +1,6 @@
-"""The boot script of Compute Engine's instances, as a launch gives it to them: their metadata's
-`startup-script`.
+"""Rendering of the boot script of a Compute Engine instance.
+
+A launch passes the script as the metadata `startup-script`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,18 +23,22 @@ from provisioner.clouds.gcp.launch_request import (
     NOTICE_SECONDS,
 )
 
-# The pool's own section leaves a default out. Its model takes time to import (docs/benchmarks.md:
-# cold starts).
+# A stored section omits default values. The section's model has this default, but importing the
+# model takes time (docs/benchmarks.md: cold starts).
 NFS_VERSION_DEFAULT = "3"
 
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
-    """Return a function that renders the script of a launch; `url` is the cluster's API, and
-    `code_place` the URL in its bucket below which the agent's code is, by its digest. Without one
-    the instance asks the cluster for it, and proves who it is.
+    """Return a function that renders the boot script of a launch request.
 
-    A script holds no secret but what a pool's `startup_script` itself contains. The function raises
-    ConfigurationError for a section that no script can be made of.
+    The script contains no secret, except secrets in the pool's own `startup_script`. The function
+    raises ConfigurationError if a setting of the pool is unsafe in a boot script.
+
+    Args:
+        url: the URL of the cluster's API.
+        cluster: the id of the cluster.
+        code_place: the URL of the folder that contains the archives of the agent's code by digest.
+            "" if instances request the code from the cluster, with a proof of identity.
     """
 
     def render_script(request: IntentRow) -> bytes:
@@ -54,15 +59,24 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
 
 
 def _mount_fields(share: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """Return the arguments of the script's mount_file_system."""
+    """Return the arguments of mount_file_system for an NFS share: `nfs`, source, folder, version.
+
+    The default version is 3. Raises KeyError without `server`, `share` or `folder`.
+    """
     source = f"{share['server']}:{share['share']}"
     return "nfs", source, share["folder"], share.get("version", NFS_VERSION_DEFAULT)
 
 
 def preemption_seconds(section: Mapping[str, Any]) -> int:
-    """The time from the notice of a preemption to its end: the `preemptionNoticeDuration` that the
-    launch's scheduling gets by this section, which no metadata tell the instance, or what there is
-    without it.
+    """Return the seconds from a preemption notice to the end of an instance.
+
+    Return EXTENDED_NOTICE_SECONDS if the section sets `extended_preemption_notice`. Otherwise
+    return the `preemptionNoticeDuration` in the section's `base_config`, but at least
+    NOTICE_SECONDS. A missing or invalid duration counts as 0. The instance's metadata do not
+    contain this time.
+
+    Args:
+        section: the cloud's own settings of the pool.
     """
     if section.get("extended_preemption_notice") is True:
         return EXTENDED_NOTICE_SECONDS

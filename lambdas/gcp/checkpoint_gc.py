@@ -4,14 +4,17 @@ from lambdas.gcp.adapters import cluster
 from lambdas.gcp.function import DONE, Call, Function
 from lambdas.gcp.telemetry import Telemetry
 
-# For the answer, and for what a pass takes beyond its budget.
+# Time for the response, and for a pass that exceeds its budget.
 RESERVE_MS = 30_000
 
 telemetry = Telemetry("checkpoint_gc")
 
 
 def handle(call: Call) -> int:
-    """Make passes until nothing is left to do, or the time is used up; the tick asks again."""
+    """Delete checkpoints in passes until no work is due or less than RESERVE_MS is left.
+
+    Always return DONE: the next tick starts the function again if work is left. Raises TableError.
+    """
     passes = cluster.collector.collect_while(call.left_ms, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)
     return DONE

@@ -1,7 +1,7 @@
-"""A function of Cloud Run as an ASGI application, for uvicorn: what all of them but the API share.
+"""The ASGI application of a Cloud Run function, which all functions except the API share.
 
-Who calls is checked by Cloud Run, before a request comes here: a service may be invoked only by the
-accounts that its IAM policy names, and nothing here looks for a second proof.
+Cloud Run checks the caller before a request arrives here: only the accounts in the service's IAM
+policy may invoke the service. Therefore this module checks no further proof.
 """
 
 import asyncio
@@ -16,40 +16,46 @@ from typing import Any
 
 from lambdas.gcp.telemetry import Telemetry
 
-# What the stack gives a function where it says nothing else.
+# The timeout of a function whose stack sets no DETCLOUD_TIMEOUT_SECONDS.
 SECONDS_MAX = 60
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Cloud Run logs an answer of 5xx as an error, which rings the alarm; that it is too early is none.
+# Cloud Run logs a status of 5xx as an error, which triggers the alarm. A call that comes too early
+# is not an error, so AGAIN is 429.
 DONE, REFUSED, AGAIN, FAILED = 204, 400, 429, 500
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function: its headers, whose names are in lower case, and `left_ms`, how long
-    until Cloud Run gives it up.
-    """
+    """A call of a function."""
 
     headers: Mapping[str, str]
+    """The headers of the request, with names in lower case."""
     left_ms: Callable[[], int]
+    """Returns the time in ms until Cloud Run aborts the request."""
 
 
 Handler = Callable[[Call], int]
-"""Does what a call asks for and returns the status of its answer. Eventarc and the
-scheduler repeat an event unless the status is 2xx.
+"""Handles a call and returns the HTTP status. Eventarc and the scheduler repeat an event unless the
+status is 2xx.
 """
 
 Pause = Callable[[Mapping[str, str]], float]
-"""Says for how many seconds a call of these headers is to wait before it is handled."""
+"""Returns the seconds to wait before a call with these headers is handled."""
 
 
 class Function:
-    """The ASGI application of a function. `threads` calls are handled concurrently; another waits,
-    or, where it is `one_at_a_time`, is answered at once: the one that runs does its work too. What
-    waits for its `pause` holds no thread.
+    """The ASGI application of a function, which handles POST requests in threads.
+
+    Args:
+        handler: handles a call in a thread. An exception is logged and answered with FAILED.
+        threads: the number of calls that run at the same time. Further calls wait for a thread.
+        one_at_a_time: whether only one call may run. Then another call is answered with DONE at
+            once, because the running call does its work, too.
+        pause: returns the seconds that a call waits before it gets a thread.
     """
 
     def __init__(
@@ -68,7 +74,10 @@ class Function:
         self._turn = threading.Lock() if one_at_a_time else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Handle a POST request, and send the handler's status with an empty body.
+
+        Answer other methods with 405. Ignore scopes that are not HTTP.
+        """
         if scope["type"] != "http":
             return
         begun = time.monotonic()
@@ -88,6 +97,11 @@ class Function:
         await send({"type": "http.response.body", "body": b""})
 
     def _answer(self, call: Call) -> int:
+        """Run the handler in the current thread, and return the HTTP status.
+
+        Log an exception and return FAILED. Return DONE if the function runs one call at a time and
+        a call is running.
+        """
         if self._turn is not None and not self._turn.acquire(blocking=False):
             self._telemetry.log_line("already running")
             return DONE
@@ -102,5 +116,23 @@ class Function:
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request, by their names in lower case."""
+    """Return the headers of an ASGI request by name, in lower case. Of repeated headers, the last
+    value is returned.
+    """
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def client_address(
+    headers: Mapping[str, str], peer: tuple[str, int] | None
+) -> tuple[str, int] | None:
+    """Return the address of a request's client, with port 0.
+
+    Google's front appends the client's address to X-Forwarded-For. Earlier addresses are claims of
+    the client and are ignored. Return `peer` unchanged if the header has no address.
+
+    Args:
+        headers: the request's headers, with names in lower case.
+        peer: the address and port at the other end of the connection, if known.
+    """
+    address = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return (address, 0) if address else peer

@@ -1,4 +1,4 @@
-"""The names of the functions: what an image serves, and what a stack has."""
+"""The names of a cluster's functions, which the image serves and the stack deploys."""
 
 from typing import Final
 

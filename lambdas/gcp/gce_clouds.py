@@ -1,4 +1,4 @@
-"""Compute Engine for the pools of a cluster, whose functions may run in any cloud."""
+"""Compute Engine instances for the pools of a cluster. The functions may run in any cloud."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,13 +15,12 @@ from provisioner.clouds.gcp.provider import GceClouds
 
 @dataclass(frozen=True)
 class DeployedPlace:
-    """The place that was deployed for instances: pools that name no other project, region or
-    network have it. `network` is as `add_deployment` takes it.
-    """
+    """The stack's defaults for the place of instances, for settings that a pool does not name."""
 
     project: str
     region: str
     network: Mapping[str, Any]
+    """The stack's value of DETCLOUD_NETWORK, in the form that `add_deployment` expects."""
 
 
 def open_clouds(
@@ -32,8 +31,16 @@ def open_clouds(
     compute: Callable[[], GoogleApi] = create_compute_api,
     billing: Callable[[], GoogleApi] = create_billing_api,
 ) -> GceClouds:
-    """Open Compute Engine. `code_place` is the URL below which instances fetch their code, "" where
-    they ask the cluster for it.
+    """Return the Compute Engine providers of a cluster's pools.
+
+    Before a boot script is rendered, the agent's code is written to the object store.
+
+    Args:
+        place: the defaults of the stack.
+        code_place: the URL of the folder from which instances download the agent's code. "" if
+            instances request the code from the cluster.
+        compute: returns a client of the Compute Engine API.
+        billing: returns a client of the Cloud Billing API, for prices.
     """
     script = startup_script(parts.api_url, parts.cluster_id, code_place)
 

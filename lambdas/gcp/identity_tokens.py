@@ -1,10 +1,17 @@
-"""Identity tokens that say which function it is: the metadata server has Google sign them."""
+"""Identity tokens of the running function, which Google signs for the metadata server."""
 
 import urllib3
 
 
 def fetch_identity_token(audience: str, pool: urllib3.PoolManager | None = None) -> str:
-    """Fetch a token that is good for one audience. Raises OSError."""
+    """Fetch an identity token of this function from the metadata server.
+
+    Raises OSError if no token can be fetched.
+
+    Args:
+        audience: the only receiver that accepts the token.
+        pool: the connections to use. None for new connections with a timeout of 3 s.
+    """
     from google.auth.compute_engine import IDTokenCredentials
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.urllib3 import Request

@@ -1,21 +1,25 @@
-"""Invocations of functions by others of the cluster: over HTTPS, with an identity token that says
-who calls, which the metadata server makes and Cloud Run checks.
+"""Invocations of a cluster's function by another function.
+
+The request uses HTTPS and carries an identity token of the caller from the metadata server. Cloud
+Run checks the token.
 """
 
 import urllib3
 
 from lambdas.gcp.identity_tokens import fetch_identity_token
 
-# Longer than a function takes to start. No tick waits for more: an invoked function goes on when
-# nobody waits for it.
+# Longer than a function takes to start. The tick does not wait longer, because an invoked function
+# continues after the caller has closed the connection.
 ANSWER_SECONDS_MAX = 5.0
 CONNECT_SECONDS_MAX = 3.0
 
 
 def invoke_url(url: str) -> None:
-    """Call the function at `url`, and wait only until it has begun.
+    """Send a POST request to the function at `url`, and wait at most ANSWER_SECONDS_MAX.
 
-    Raises OSError where it refuses or cannot be reached.
+    A function that has not answered by then counts as started. Raises OSError if no identity token
+    can be fetched, the function cannot be reached, or the status is not 2xx. Redirects are not
+    followed and count as errors.
     """
     timeout = urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=ANSWER_SECONDS_MAX)
     with urllib3.PoolManager(retries=False, timeout=timeout) as pool:
@@ -23,7 +27,7 @@ def invoke_url(url: str) -> None:
         try:
             answer = pool.request("POST", url, headers=headers, redirect=False)
         except urllib3.exceptions.ReadTimeoutError:
-            # It is at work.
+            # The function is running.
             return
         except urllib3.exceptions.HTTPError as error:
             raise OSError(f"{url} was not invoked: {error}") from error
@@ -32,8 +36,10 @@ def invoke_url(url: str) -> None:
 
 
 def _identity_headers(url: str, pool: urllib3.PoolManager) -> dict[str, str]:
-    """Return the headers that prove who calls, none for an address of this machine without TLS,
-    over which no token is sent.
+    """Return the header with this function's identity token for `url`.
+
+    Return no headers for a URL without HTTPS, so that no token is sent in plain text. Raises
+    OSError if no token can be fetched.
     """
     if not url.startswith("https://"):
         return {}

@@ -1,5 +1,7 @@
-"""Pools on Google Cloud of a cluster whose functions run in another cloud. There is no key in it:
-the role of the function that launches acts as a service account.
+"""Pools on Google Cloud of a cluster whose functions run in another cloud.
+
+The cluster stores no key of Google Cloud. The role of the launching function acts as a service
+account.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ if TYPE_CHECKING:
 
 
 class GooglePools:
-    """The remote account of a cluster on Google Cloud.
+    """The remote account on Google Cloud of a cluster in another cloud.
 
-    `remote` has the `project`, the `region` of pools that name none, the `provider` of workload
-    identities that trusts the cluster's cloud, the service accounts `launcher` and `instance`, by
-    their e-mails, and the `network` as DETCLOUD_NETWORK has it for clusters there.
+    Args:
+        parts: the parts of the cluster's host.
+        remote: the fields of the remote account. A missing field raises KeyError on first use.
+
+            - `project` and the default `region` of pools;
+            - `provider`: the provider of workload identities that trusts the cluster's cloud;
+            - `launcher` and `instance`: the e-mail addresses of two service accounts;
+            - `network`, in the form of DETCLOUD_NETWORK on Google Cloud.
     """
 
     def __init__(self, parts: HostParts, remote: Mapping[str, Any]) -> None:
@@ -31,12 +38,16 @@ class GooglePools:
         self._remote = remote
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the Compute Engine of a pool. Raises CloudError."""
+        """Return the provider of Compute Engine instances for a pool with the given settings.
+
+        Equal settings get the same, cached provider. Raises CloudError if the settings are
+        unusable.
+        """
         return self._clouds.cloud(settings)
 
     @cached_property
     def identity_verifier(self) -> GoogleIdentityVerifier:
-        """The verifier of instances that have the remote account's service account."""
+        """The verifier of identity proofs for instances with the service account `instance`."""
         remote = self._remote
         return open_verifier(self._parts.cluster_id, remote["project"], remote["instance"])
 
@@ -59,5 +70,7 @@ class GooglePools:
 
 
 def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:
-    """Open the remote account of a cluster on Google Cloud."""
+    """Return the pools of a remote account on Google Cloud. The parameters are those of
+    GooglePools.
+    """
     return GooglePools(parts, remote)

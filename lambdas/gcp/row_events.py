@@ -1,8 +1,8 @@
-"""Events that tell of a new row of the state table: CloudEvents in binary mode over HTTP, as
-Eventarc sends them for a document of Firestore that was created.
+"""Parsing of events about new rows of the state table.
 
-The event's headers name the document; what it brings is not read, for the row may have changed or
-gone since. An event may come more than once, and later than one that was sent after it.
+Eventarc sends an event for a new document in Firestore, as a CloudEvent in binary mode over HTTP.
+The headers name the document. The content is not read, because the row may have changed or been
+deleted since. Events may be repeated and may arrive in another order.
 """
 
 import re
@@ -15,38 +15,50 @@ from control_plane.gcp.row_documents import CREATED, ROW_ID, TRIGGER_PATTERNS
 TYPE, DOCUMENT, TIME = "ce-type", "ce-document", "ce-time"
 VERSION, SPEC_VERSION = "ce-specversion", "1.0"
 REQUIRED = ("ce-id", "ce-source", TYPE, VERSION)
-# The content of an event in structured or batched mode, which Eventarc sends no document in.
+# The content type of events in structured or batched mode, which Eventarc does not use here.
 WHOLE_EVENT = "application/cloudevents"
-# The sender of a message goes on with its receiver. An event that comes sooner after its commit has
-# the same work done twice at once, and one of the commits lost.
+# After a commit, the sender of a message advances the receiver for about this time. If the event
+# were handled earlier, two processes would do the same work, and the later commit would fail.
 SENDER_SECONDS = 0.25
 
 
 class NotAnEvent(Exception):
-    """A request is no event of a new row that this function is called for."""
+    """A request is not an event about a new row for this function."""
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Whether a request is an event of any kind, a whole one or not."""
+    """Return whether a request is a CloudEvent in any mode: structured, batched or binary."""
     is_whole = headers.get("content-type", "").startswith(WHOLE_EVENT)
     return is_whole or any(name.startswith("ce-") for name in headers)
 
 
 def seconds_of_sender(headers: Mapping[str, str], now_seconds: float) -> float:
-    """Return for how many seconds more the sender of an event's row may be at work on it, by the
-    time of its commit; 0 for an event that tells none.
+    """Return the seconds until SENDER_SECONDS have passed since the commit of an event's row.
+
+    Meanwhile the sender of a message may still process the row. The result is from 0 to
+    SENDER_SECONDS. Return 0 if the time of the commit is missing or invalid.
+
+    Args:
+        headers: the event's headers, with names in lower case.
+        now_seconds: the current epoch time in seconds.
     """
     try:
         committed = datetime.fromisoformat(headers.get(TIME, "")).timestamp()
     except (ValueError, OverflowError):
         return 0.0
-    # A clock that is behind Google's waits no longer.
+    # If this machine's clock is behind Google's, the difference would be too large.
     return max(0.0, min(SENDER_SECONDS, committed + SENDER_SECONDS - now_seconds))
 
 
 def new_row_path(headers: Mapping[str, str], function: str) -> str:
-    """Return the path of the document that an event says is new, one of those whose creation calls
-    `function`. Raises NotAnEvent.
+    """Return the path, in the database, of the new document that an event reports.
+
+    Raises NotAnEvent if the request is not a binary CloudEvent about a new document, or if the
+    document's path does not match the trigger of `function`.
+
+    Args:
+        headers: the request's headers, with names in lower case.
+        function: `advance` or `tick`.
     """
     content = headers.get("content-type", "")
     if content.startswith(WHOLE_EVENT):

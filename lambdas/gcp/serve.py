@@ -1,5 +1,6 @@
-"""`python -m lambdas.gcp.serve`: serve the function that DETCLOUD_FUNCTION names, as its container
-does, at $PORT.
+"""`python -m lambdas.gcp.serve`: serve the function named by DETCLOUD_FUNCTION at the port $PORT.
+
+This is the command of the functions' containers.
 """
 
 import os
@@ -11,14 +12,17 @@ from uvicorn.server import Server
 
 from lambdas.gcp.function_names import FUNCTIONS
 
-# Cloud Run ends an instance ten seconds after it asked it to stop.
+# Cloud Run kills an instance ten seconds after SIGTERM.
 CLOSE_SECONDS_MAX = 8
-# Longer than Google's front keeps a connection that is not used.
+# Longer than Google's front keeps an idle connection.
 KEEP_ALIVE_SECONDS = 620
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns 2 for an unknown name."""
+    """Serve the function until SIGTERM, then return 0.
+
+    If DETCLOUD_FUNCTION is not in FUNCTIONS, print an error and return 2. The default port is 8080.
+    """
     name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in FUNCTIONS:
         known = ", ".join(FUNCTIONS)

@@ -1,5 +1,7 @@
-"""One pass for all calls that come while it waits for its turn: the cloud brings each event by
-itself, and a pass does the work of many.
+"""Passes that several calls share.
+
+The cloud delivers each event as a separate call, but a pass does the work of many events. All calls
+that arrive before the next pass starts share the pass.
 """
 
 import threading
@@ -13,19 +15,22 @@ LeftMs = Callable[[], int]
 
 @dataclass
 class _Round:
-    """A pass and those who wait for it; `outcome` is None where it failed."""
+    """A pass, and the calls that wait for the pass."""
 
     partitions: set[str] = field(default_factory=set)
+    """The partitions of all calls."""
     over: threading.Event = field(default_factory=threading.Event)
+    """Set after the pass."""
     outcome: bool | None = None
+    """The result of the pass. None before the end of the pass, and if the pass failed."""
 
 
 class PassFailed(Exception):
-    """The pass that a call shared was made by another, where it failed."""
+    """The pass failed in the thread of another call."""
 
 
 class SharedPass:
-    """Passes of `run`, which takes the partitions of those who asked, one after the other."""
+    """A queue with at most two passes: the running pass and the next pass, which calls can join."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,10 +38,19 @@ class SharedPass:
         self._next: _Round | None = None
 
     def join(self, partition: str, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> bool:
-        """Run the next pass, or wait for the thread that runs it, and return its result.
+        """Join the next pass, wait for the end of the pass, and return the result.
 
-        Returns False if the caller's remaining time, `left_ms`, ends first. Raises what `run`
-        raises, and PassFailed.
+        The first call of a pass runs it after the end of the previous pass; further calls wait.
+        Return False if a call's time ends first. A pass whose first call ran out of time is skipped
+        and returns False to all its calls. The thread that runs the pass raises the error of `run`;
+        in this case, other calls raise PassFailed.
+
+        Args:
+            partition: a partition that the pass must include.
+            run: runs the pass with the partitions of all its calls, and returns whether all work is
+                complete. Only the `run` of the first call is used.
+            left_ms: returns the time until this call is stopped. RESERVE_MS of it is kept for the
+                answer.
         """
         with self._lock:
             mine, leads = self._next, self._next is None
@@ -54,11 +68,15 @@ class SharedPass:
     def _run_pass(
         self, mine: _Round, run: Callable[[Collection[str]], bool], left_ms: LeftMs
     ) -> None:
-        """Make the pass when it is its turn, unless the time is over by then."""
+        """Run the pass after the end of the previous pass, and store the outcome.
+
+        Store False without running the pass if less than RESERVE_MS is left. In every case, close
+        the pass to new calls first, and wake the waiting calls at the end.
+        """
         is_on_turn = self._turn.acquire(timeout=_wait_seconds(left_ms))
         try:
             with self._lock:
-                # Who comes from here on may have seen what this pass no longer sees.
+                # A later call may know rows that this pass no longer reads, so it needs a new pass.
                 self._next = None
             mine.outcome = is_on_turn and left_ms() >= RESERVE_MS and run(mine.partitions)
         finally:
@@ -68,5 +86,5 @@ class SharedPass:
 
 
 def _wait_seconds(left_ms: LeftMs) -> float:
-    """Return how long a caller can wait and still answer."""
+    """Return the seconds that a call can wait and still answer, at least 0."""
     return max(0.0, (left_ms() - RESERVE_MS) / 1000)

@@ -1,4 +1,4 @@
-"""A state table in Firestore by its name, PROJECT/DATABASE, for tools."""
+"""Access of tools to a state table in Firestore, by the name PROJECT/DATABASE."""
 
 from contextlib import AbstractContextManager, closing
 
@@ -8,7 +8,11 @@ from control_plane.state.table import TableError
 
 
 def open_table(name: str) -> AbstractContextManager[FirestoreTable]:
-    """Open a table for a block, with the environment's credentials. Raises TableError."""
+    """Return a context manager that provides a table in Firestore and closes the table at the end.
+
+    Raises TableError if the environment has no credentials or the name is not PROJECT/DATABASE. A
+    missing database is not detected here: the first request raises TableError.
+    """
     project, slash, database = name.partition("/")
     if not (project and slash and database):
         raise TableError(f"{name!r} names no table: expected PROJECT/DATABASE")

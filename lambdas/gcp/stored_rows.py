@@ -1,17 +1,22 @@
-"""The rows of a table in Firestore as they are stored, for `python -m lambdas.dump`."""
+"""Reading of the stored rows of a table in Firestore, for `python -m lambdas.dump`."""
 
 from collections.abc import Iterator
 
 from lambdas.clouds import StoredRow
 from lambdas.gcp.state_tables import open_table
 
-# Behind every character that a sort key has.
+# Greater than every sort key.
 _END = "\U0010ffff"
 
 
 def read_stored_rows(table: str, partition: str) -> Iterator[StoredRow]:
-    """Read a partition of the table PROJECT/DATABASE, with the environment's credentials. Raises
-    TableError.
+    """Yield the rows of a partition by sort key, with the environment's credentials.
+
+    Yield nothing for an empty partition. Raises TableError during the iteration if the table cannot
+    be opened or read.
+
+    Args:
+        table: the name PROJECT/DATABASE.
     """
     with open_table(table) as opened:
         first: str | None = ""

@@ -1,17 +1,21 @@
-"""The function that asks the models of Bayesian searches: `lambdas.gcp.suggest:app`."""
+"""The function that computes suggestions for Bayesian searches: `lambdas.gcp.suggest:app`."""
 
 from lambdas.gcp.adapters import cluster
 from lambdas.gcp.function import DONE, Call, Function
 from lambdas.gcp.telemetry import Telemetry
 
-# For the answer, and for a suggestion that has begun.
+# Time for the response, and for a suggestion that was started before.
 RESERVE_MS = 60_000
 
 telemetry = Telemetry("suggest")
 
 
 def handle(call: Call) -> int:
-    """Suggest until no search waits, or the time is used up; what failed is the next tick's."""
+    """Compute suggestions in passes until a pass answers no search or at most RESERVE_MS is left.
+
+    Always return DONE: the next tick starts the function again for searches that still wait. Raises
+    TableError.
+    """
     passes = 0
     while call.left_ms() > RESERVE_MS and cluster.suggester.suggest_all():
         passes += 1

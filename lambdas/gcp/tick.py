@@ -1,4 +1,4 @@
-"""The function of each minute, and behind the trigger on new jobs, notices and searches that wait:
+"""The tick, called every minute and for new jobs, notices and waiting searches:
 `lambdas.gcp.tick:app`.
 """
 
@@ -12,7 +12,7 @@ from lambdas.gcp.shared_pass import SharedPass
 from lambdas.gcp.telemetry import Telemetry
 from lambdas.tick_steps import TickSteps, run_steps
 
-# Events that wait for a pass hold a thread each.
+# Each event that waits for a pass occupies a thread.
 THREADS = 32
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,15 @@ passes = SharedPass()
 
 
 def handle(call: Call) -> int:
-    """Run all steps each minute; for a new row only those it asks for. An event for which it is too
-    early, or no time is left, comes again.
+    """Run the steps of a tick, and return the HTTP status.
+
+    A call that is not an event is the call of each minute: run all steps that are due. For an event
+    about a new row, join a pass that runs the steps for the row's partition. Do nothing for a row
+    that no longer exists.
+
+    DONE: all work is complete. AGAIN: work is left, and Eventarc must deliver the event again.
+    REFUSED, with a logged error: the event is not about a new row for the tick. Raises StepsFailed
+    if a step failed, PassFailed if the pass failed in another thread, and TableError.
     """
     if not is_event(call.headers):
         run_steps(steps.minute_steps(telemetry.count), now_ms(), call.left_ms)
@@ -34,7 +41,7 @@ def handle(call: Call) -> int:
     except NotAnEvent as error:
         log.error("refused: %s", error)
         return REFUSED
-    # What a row that is gone asked for was done.
+    # The work of a deleted row was already done.
     key = adapters.state_table.find_key(path)
     is_done = key is None or passes.join(
         key.partition,

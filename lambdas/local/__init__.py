@@ -1,1 +1,1 @@
-"""The host of a whole cluster on one machine."""
+"""The host of a whole cluster on a single machine."""

@@ -1,4 +1,7 @@
-"""One machine as the host of a cluster: everything is in a folder, and instances are processes."""
+"""The adapters of an embedded cluster, which runs on a single machine.
+
+All data is in a folder, and instances are processes.
+"""
 
 import uuid
 from functools import cached_property
@@ -21,13 +24,22 @@ _CLUSTER_ID = Key("cluster", "id")
 
 
 def read_cluster_id(table: StateTable) -> str | None:
-    """Read the id of the cluster whose state the table is; None before its first server."""
+    """Read the id of the cluster that a state table belongs to.
+
+    Return None if no server has used the table yet. Raises TableError.
+    """
     row = table.get(_CLUSTER_ID)
     return None if row is None else row.body.decode()
 
 
 class LocalAdapters(Adapters):
-    """The files of `home`, and processes whose agents call the server at `url`."""
+    """The adapters of an embedded cluster: files in a folder, and processes as instances.
+
+    Args:
+        home: the folder with the cluster's data.
+        url: the URL of the server, which the agents of instances call. "" if no instance will be
+            launched.
+    """
 
     api_hosts = LOOPBACK
     provider_types = frozenset({"local"})
@@ -46,7 +58,10 @@ class LocalAdapters(Adapters):
 
     @cached_property
     def cluster_id(self) -> str:
-        """An id that is drawn by the first server on the folder."""
+        """The id of the cluster, which the first access draws at random and stores.
+
+        Raises TableError if the state table fails.
+        """
         known = read_cluster_id(self.state_table)
         if known is not None:
             return known
@@ -67,11 +82,14 @@ class LocalAdapters(Adapters):
         return Directory(type="directory", container_path=str(self._home.checkpoints))
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the processes of this machine as a pool's provider."""
+        """Return the provider that runs a pool's instances as processes of this machine.
+
+        Raises ConfigurationError if the pool's provider type is not `local`.
+        """
         self._check_provider_type(settings)
         return self.launcher.provider(settings.section)
 
     @cached_property
     def launcher(self) -> InstanceLauncher:
-        """The launcher of instances' agents."""
+        """The launcher of the agents of instances."""
         return InstanceLauncher(self._home, self.state_table, self._url, self.clock)

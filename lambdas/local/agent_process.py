@@ -1,7 +1,7 @@
-"""The agent of an embedded cluster: a process of its own, started again when it ends.
+"""The supervision of an embedded cluster's agent process, which is started again after each end.
 
-Trials do not depend on their agent: one that a crash left behind is killed, and its successor takes
-over its trials. So there are never two agents under one name.
+Trials run independently of their agent. An agent that a crashed server left behind is killed, and
+the next agent takes over its trials. So two agents never use the same name.
 """
 
 import contextlib
@@ -23,18 +23,26 @@ log = logging.getLogger(__name__)
 
 RECORD = "agent"
 LOG_BYTES_MAX = 4 * 1024 * 1024
-# `detcloud down` gives the server 20 s: time for the trials, then for their exits, then for us.
+# `detcloud down` waits 20 s for the server: first the trials stop, then the agent reports their
+# exits, then the server ends.
 TRIAL_STOP_SECONDS = 11.0
 STOP_SECONDS_MAX = 17.0
 BACKOFF_SECONDS_MAX = 30.0
-# An agent that ran so long did not fail to start.
+# After this run time, the end of an agent does not count as another failed start.
 STEADY_SECONDS = 60.0
 POLL_SECONDS = 0.5
 
 
 def agent_command(home: HomeFolder, url: str, name: str, pool: str, slots: int | None) -> list[str]:
-    """Return the agent's command line."""
-    # -P keeps the folder we are in, which may hold a module of any name, out of the imports.
+    """Return the command line of the machine's own agent.
+
+    Args:
+        url: the URL of the server.
+        name: the name of the agent.
+        pool: the pool that the agent joins.
+        slots: the number of CPU slots. None for slots of the detected devices.
+    """
+    # -P excludes the working directory, which may contain any module, from the imports.
     command = [sys.executable, "-P", "-m", "detcloud.agent", "--url", url, "--name", name]
     command += ["--pool", pool, "--token-file", str(home.folder / "agent.token")]
     command += ["--work-dir", str(home.agent), "--stop-seconds", str(TRIAL_STOP_SECONDS)]
@@ -42,7 +50,13 @@ def agent_command(home: HomeFolder, url: str, name: str, pool: str, slots: int |
 
 
 class AgentKeeper:
-    """Keeps one agent process alive. `on_start` is called with the process id of each."""
+    """A thread that keeps an agent process alive.
+
+    Args:
+        home: the cluster's folder, with the agent's log and the record of its process.
+        command: the agent's command line.
+        on_start: called with the process id of each started process.
+    """
 
     def __init__(
         self, home: HomeFolder, command: Sequence[str], on_start: Callable[[int], None]
@@ -56,12 +70,20 @@ class AgentKeeper:
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
 
     def start(self) -> None:
-        """Replace the agent that an earlier server left, and keep one alive from now on."""
+        """Kill the agent of an earlier server, then keep a new agent alive in a thread.
+
+        An agent that ends is started again after a pause, which grows from 0.4 s to
+        BACKOFF_SECONDS_MAX with consecutive failures.
+        """
         kill_former_agent(self._home)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the agent, which preempts its trials and reports their exits, for at most 17 s."""
+        """Stop the agent process, wait for the exit, and delete the record of the process.
+
+        The agent preempts its trials and reports their exits. It is killed after STOP_SECONDS_MAX.
+        Do nothing else if no agent was started. No agent starts afterwards.
+        """
         self._stopping.set()
         with self._changing:
             process = self._process
@@ -77,6 +99,7 @@ class AgentKeeper:
         self._home.remove_record(RECORD)
 
     def _run(self) -> None:
+        """Start the agent again after each end, until `stop` is called. Log each end."""
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -90,6 +113,11 @@ class AgentKeeper:
             self._stopping.wait(min(BACKOFF_SECONDS_MAX, 0.2 * 2.0**failures))
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
+        """Start an agent process, write the record of the process, and call `on_start`.
+
+        Return None without a start if the keeper is stopping. Output goes to `agent.log`. Raises
+        OSError if the process cannot be started.
+        """
         with self._changing:
             if self._stopping.is_set():
                 return None
@@ -101,7 +129,7 @@ class AgentKeeper:
                     stdin=subprocess.DEVNULL,
                     stdout=errors,
                     stderr=errors,
-                    # A Ctrl-C in our terminal is ours to pass on, once.
+                    # A Ctrl-C in the terminal reaches only the server, which then stops the agent.
                     start_new_session=True,
                 )
             self._process = process
@@ -112,11 +140,16 @@ class AgentKeeper:
         return process
 
     def _wait(self) -> int | None:
+        """Wait for the agent's end, and return the exit code; negative for a signal."""
         process = self._process
         assert process is not None
         return process.wait()
 
     def _rotate_log(self) -> Path:
+        """Return the path of the agent's log.
+
+        Rename a log of more than LOG_BYTES_MAX to `agent.log.1` first, which replaces an older one.
+        """
         path = self._home.folder / "agent.log"
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > LOG_BYTES_MAX:
@@ -124,6 +157,10 @@ class AgentKeeper:
         return path
 
     def _last_line(self) -> str:
+        """Return the last line of the agent's log. Return "" for an empty or unreadable log.
+
+        A log of more than LOG_BYTES_MAX is rotated first, and the result is "".
+        """
         try:
             lines = self._rotate_log().read_text(errors="replace").splitlines()
         except OSError:
@@ -132,7 +169,11 @@ class AgentKeeper:
 
 
 def kill_former_agent(home: HomeFolder) -> None:
-    """Kill the agent of an earlier server, if it is still the same process; its trials go on."""
+    """Kill the agent process of an earlier server, and wait up to 5 s for the exit.
+
+    The agent's trials keep running. Do nothing if no agent is recorded, or if the recorded process
+    has ended, even if another process has the same process id now.
+    """
     record = home.read_record(RECORD)
     pid, ticks = record.get("pid"), record.get("started_ticks")
     if not isinstance(pid, int) or not isinstance(ticks, int):
@@ -149,7 +190,10 @@ def kill_former_agent(home: HomeFolder) -> None:
 
 
 def agent_environment() -> dict[str, str]:
-    """Return our environment, with `detcloud` importable."""
+    """Return a copy of this process's environment, with `detcloud` importable.
+
+    The parent folder of the package comes first in PYTHONPATH, before the present value.
+    """
     packages = str(Path(detcloud.__file__).parents[1])
     folders = [packages, os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}

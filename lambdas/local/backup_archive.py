@@ -1,13 +1,14 @@
-"""Backups of an embedded cluster: one tar archive, written while the cluster runs.
+"""Backups of an embedded cluster, as tar archives. The cluster may run during a backup.
 
-    detcloud-backup.json    the format, when it was made, of which cluster, by which version
+    detcloud-backup.json    the description: format, time, cluster and version of detcloud
     state.db                a consistent copy of the state table
     objects/                model code, logs and metrics
-    checkpoints/            where they were asked for
+    checkpoints/            only if requested
     token, agent.token, signing.key
 
-Objects and checkpoints never change under their names, so a folder is read before and after the
-state: what the state names is in one of the two, whatever was written or deleted meanwhile.
+An object or checkpoint never changes under its name. The folders are read before and after the copy
+of the state. So the archive contains every file that the state names, even if files were written or
+deleted during the backup.
 """
 
 import json
@@ -32,31 +33,39 @@ FOLDERS = ("objects", "checkpoints")
 DESCRIPTION_BYTES_MAX = 64 * 1024
 
 OnProgress = Callable[[int, int], None]
-"""Hears how many bytes of how many are done."""
+"""Called with the number of completed bytes, then the total number of bytes."""
 
 
 class BackupInvalid(Exception):
-    """An archive is not a backup, or is damaged; the message says what is wrong."""
+    """An archive is not a backup or is damaged. The message names the fault."""
 
 
 @dataclass(frozen=True)
 class BackupDescription:
-    """An archive's own description. `taken_ms`: when the state was copied, epoch ms."""
+    """The description in a backup: origin, time and content."""
 
     cluster_id: str
+    """The id of the cluster."""
     taken_ms: int
+    """The time at which the state was copied, in epoch ms."""
     version: str = __version__
+    """The version of detcloud that wrote the backup."""
     has_checkpoints: bool = False
+    """Whether the backup contains checkpoints."""
     format: int = FORMAT
+    """The version of the archive's format."""
 
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A file of an archive: its name there, its size, and the open file to read it from."""
+    """A file in an archive."""
 
     name: str
+    """The path in the archive, with `/`."""
     size: int
+    """The size in bytes."""
     content: IO[bytes]
+    """The open file. It is readable until the next file of the archive is requested."""
 
 
 def write_backup(
@@ -67,13 +76,21 @@ def write_backup(
     with_checkpoints: bool = False,
     on_progress: OnProgress = lambda done, total: None,
 ) -> BackupDescription:
-    """Write a backup of the cluster in `home` to `archive`, which appears when it is complete.
+    """Write a backup of the cluster in `home` to the new file `archive`; return the description.
 
-    `describe` reads the description from the copy of the state.
+    The backup contains the state, the objects and the secrets of the cluster. The file appears
+    under its name only when it is complete, readable by its owner only. After an error, no file
+    remains. A temporary copy of the state is made in `home`.
+
+    Args:
+        archive: the path of the file to write.
+        describe: returns the description, given the path of the copy of the state.
+        with_checkpoints: whether to include checkpoints.
+        on_progress: called after each file.
 
     Raises:
-        FileExistsError: there is such a file; it is left alone.
-        FileNotFoundError: the folder holds no state.
+        FileExistsError: `archive` exists. The existing file is unchanged.
+        FileNotFoundError: the folder contains no state.
         Unavailable: the state is damaged.
         OSError: a file cannot be read or written.
     """
@@ -114,9 +131,10 @@ def write_backup(
 
 
 def read_description(archive: Path) -> BackupDescription:
-    """Read what an archive says of itself.
+    """Read the description in an archive.
 
-    Raises BackupInvalid for anything but a backup of this format.
+    Raises BackupInvalid if the archive is not a backup or has another format, and OSError if the
+    file cannot be read.
     """
     for file in read_files(archive):
         if file.name == DESCRIPTION:
@@ -125,9 +143,11 @@ def read_description(archive: Path) -> BackupDescription:
 
 
 def read_files(archive: Path) -> Iterator[ArchivedFile]:
-    """Yield the files of an archive; each is read before the next one is asked for.
+    """Yield the files of an archive, in the order of the archive.
 
-    Raises BackupInvalid for a damaged archive, and for an entry that no backup has.
+    The caller must read a file's content before requesting the next file. Raises BackupInvalid
+    during the iteration for a damaged archive, and for an entry that is not part of any backup.
+    Raises OSError if the file cannot be read.
     """
     try:
         with tarfile.open(archive, mode="r:") as tar:
@@ -144,6 +164,10 @@ def read_files(archive: Path) -> Iterator[ArchivedFile]:
 
 
 def _is_expected(name: str) -> bool:
+    """Return whether a backup may contain a file of this name.
+
+    Names in `objects/` and `checkpoints/` may not leave these folders.
+    """
     if name in (DESCRIPTION, STATE, *SECRETS):
         return True
     parts = name.split("/")
@@ -152,6 +176,7 @@ def _is_expected(name: str) -> bool:
 
 
 def _parse_description(file: ArchivedFile) -> BackupDescription:
+    """Parse a description. Raises BackupInvalid for invalid fields and for another format."""
     try:
         fields: dict[str, Any] = json.loads(file.content.read(DESCRIPTION_BYTES_MAX))
         found = BackupDescription(
@@ -170,7 +195,12 @@ def _parse_description(file: ArchivedFile) -> BackupDescription:
 
 
 class _ArchiveWriter:
-    """Adds the files of a home folder to an archive, each once."""
+    """A writer that adds the files of a home folder to an archive and reports the progress.
+
+    Args:
+        folder: the home folder.
+        total: the expected number of bytes, for `on_progress`.
+    """
 
     def __init__(
         self, folder: Path, tar: tarfile.TarFile, total: int, on_progress: OnProgress
@@ -183,14 +213,17 @@ class _ArchiveWriter:
         self._names = set[str]()
 
     def add_folder(self, name: str) -> None:
-        """Add the files below a folder that were not added before."""
+        """Add all files below a subfolder of the home folder that were not added before."""
         for path in _files_below(self._folder / name):
             relative = PurePosixPath(path.relative_to(self._folder)).as_posix()
             if relative not in self._names:
                 self.add_file(path, relative)
 
     def add_file(self, path: Path, name: str) -> None:
-        """Add a file, unless it has gone."""
+        """Add the file at `path` as `name`. Do nothing if the file no longer exists.
+
+        Raises OSError if the file is a symbolic link or cannot be read.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -199,13 +232,16 @@ class _ArchiveWriter:
             self._add(name, os.fstat(file.fileno()).st_size, file)
 
     def add_text(self, name: str, text: str) -> None:
-        """Add a file of the text."""
+        """Add a file with this text as UTF-8."""
         with tempfile.TemporaryFile() as file:
             size = file.write(text.encode())
             file.seek(0)
             self._add(name, size, file)
 
     def _add(self, name: str, size: int, file: IO[bytes]) -> None:
+        """Add `size` bytes of an open file as `name`, readable by the owner only, and report the
+        progress.
+        """
         member = tarfile.TarInfo(name)
         member.size, member.mode = size, 0o600
         self._tar.addfile(member, file)
@@ -215,7 +251,7 @@ class _ArchiveWriter:
 
 
 def _folder_bytes(home: HomeFolder, folders: tuple[str, ...]) -> int:
-    """About how many bytes a backup has; a file that goes meanwhile counts for nothing."""
+    """Return the approximate size of a backup in bytes. Deleted files count as 0."""
     total = home.state.stat().st_size
     for folder in folders:
         for path in _files_below(home.folder / folder):
@@ -224,7 +260,11 @@ def _folder_bytes(home: HomeFolder, folders: tuple[str, ...]) -> int:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the regular files below a folder; files still being written lie in `.partial`."""
+    """Yield the regular files below a folder, without symbolic links.
+
+    Skip folders called `.partial`, which contain unfinished files. Yield nothing if the folder does
+    not exist.
+    """
     for parent, names, files in os.walk(folder):
         names[:] = sorted(name for name in names if name != ".partial")
         for name in sorted(files):
@@ -234,9 +274,10 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def copy_file(file: ArchivedFile, target: Path) -> None:
-    """Write a file of an archive to `target`, replacing it, readable by its owner only.
+    """Write a file of an archive to `target`, readable by the owner only.
 
-    Raises BackupInvalid where the archive ends too early.
+    Create missing folders. An existing file is replaced only when the new file is complete. Raises
+    BackupInvalid if the archive ends within the file, and OSError.
     """
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.new")

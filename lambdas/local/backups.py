@@ -1,6 +1,6 @@
-"""`python -m lambdas.local.backups`: write a backup of an embedded cluster, or restore one.
+"""`python -m lambdas.local.backups`: write or restore a backup of an embedded cluster.
 
-Prints a JSON object. Lines `copied N of M` on stderr tell how many KiB are done.
+The program prints a JSON object. Lines `copied N of M` on stderr report the progress in KiB.
 """
 
 import argparse
@@ -24,7 +24,11 @@ PROGRESS_SECONDS = 0.1
 
 
 def main() -> int:
-    """Back up or restore; 1 where that is impossible, with the reason on stderr."""
+    """Write or restore a backup, and print a report as JSON.
+
+    Return the exit status: 0, or 1 after an error, with the reason on stderr. All new files are
+    readable by the owner only.
+    """
     options = _options()
     os.umask(0o077)
     try:
@@ -40,6 +44,7 @@ def main() -> int:
 
 
 def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
+    """Write a backup and return the report. Raises the errors of `write_backup`."""
     archive = Path(options.archive)
 
     def describe(state: Path) -> BackupDescription:
@@ -59,6 +64,10 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
 
 
 def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
+    """Restore a backup while holding the server's lock, and return the report.
+
+    Raises HomeInUse if a server runs, and the errors of `restore_backup`.
+    """
     with home.claim():
         report = restore_backup(home, Path(options.archive), _ProgressLines())
     return {
@@ -71,7 +80,7 @@ def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _ProgressLines:
-    """Prints a line of progress now and then, and one at the end."""
+    """A callback that prints the progress at most every PROGRESS_SECONDS, and at the end."""
 
     def __init__(self) -> None:
         self._printed_seconds = time.monotonic()

@@ -1,4 +1,4 @@
-"""A cluster on one machine: server, threads and agent, from start to stop."""
+"""The life of an embedded cluster on a single machine: server, threads and agent."""
 
 import getpass
 import os
@@ -16,20 +16,36 @@ from lambdas.local.http_server import HOST, EmbeddedServer, configure_logging, o
 from lambdas.local.provisioning_thread import ProvisioningThread
 from lambdas.local.tick_thread import TickThread
 
+PORT_RECORD = "port"
+
 
 def serve(
     home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
 ) -> None:
-    """Serve until a signal; the caller holds the folder's lock. `config` is a cluster configuration
-    to be applied first.
+    """Run an embedded cluster until SIGTERM or SIGINT, then stop its agents.
+
+    The caller holds the folder's lock. Logs and the server's address are written to the folder.
+
+    Args:
+        slots: the number of CPU slots of the own agent. None for slots of the detected devices.
+        port: the port to listen on. None for the former port or the next free port.
+        config: the path of a cluster configuration to apply first. None to keep the current pools.
 
     Raises:
-        OSError: `port` is taken, or the file cannot be read.
-        ConfigInvalid, RequestError: the configuration has problems, or cannot be applied.
+        OSError: `port` is not available, or a file cannot be read or written.
+        ConfigInvalid: the configuration is invalid.
+        RequestError: the configuration cannot be applied.
+        HomeInvalid: a file with a secret is invalid.
+        TableError: the state table cannot be used.
     """
     configure_logging(home.folder / "server.log")
-    listener = open_listener(port, str(home.read_record("server").get("url", "")))
-    url = f"http://{HOST}:{listener.getsockname()[1]}"
+    # A killed server leaves its record, which would mislead commands.
+    home.remove_record("server")
+    former = home.read_record(PORT_RECORD).get("port")
+    listener = open_listener(port, former if isinstance(former, int) else None)
+    own_port = listener.getsockname()[1]
+    home.write_record(PORT_RECORD, {"port": own_port})
+    url = f"http://{HOST}:{own_port}"
     home.checkpoints.mkdir(exist_ok=True)
     text = None if config is None else read_config(str(config))
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
@@ -56,7 +72,7 @@ def serve(
         provisioning_thread.start()
 
     def stop() -> None:
-        # The API goes on meanwhile: the trials' exits are still to be reported.
+        # The API still answers, because the agents report the exits of the trials.
         provisioning_thread.stop()
         launcher.ask_to_stop(cluster_id)
         agent.stop()

@@ -1,14 +1,13 @@
-"""Connections of an embedded cluster's server, with limits on those that only hold it.
+"""HTTP connections of an embedded cluster's server, with limits on idle and slow connections.
 
-A connection waits that is between two requests, or whose request has not come as far as the end of
-its headers. It may wait for HEAD_SECONDS_MAX; of more than WAITING_MAX, the one that waits longest
-is closed, strangers first: nobody whose token or signature was found good has called on them.
-
-A stranger's request is one whose body is waited for and whose caller is not known: of more than
-STRANGERS_MAX, the oldest is closed. How long a body may take is bounded where it is read.
-
-A client must take its answer: one that is ready waits for WRITE_SECONDS_MAX and the
-time that its bytes take at WRITE_BYTES_PER_SECOND, and then the connection is closed.
+- A connection is waiting between two requests and until the headers of a request are complete. New
+  and partly received headers must be complete within HEAD_SECONDS_MAX. If more than WAITING_MAX
+  connections wait, the longest-waiting connection is closed. Strangers come first: connections
+  without an earlier request that had a valid token or signature.
+- If the server waits for the body of more than STRANGERS_MAX requests of unknown callers, the
+  connection of the oldest request is closed. The API limits the time of each body.
+- A client must read its response within WRITE_SECONDS_MAX, plus the time of the unsent bytes at
+  WRITE_BYTES_PER_SECOND. Otherwise the connection is closed.
 """
 
 import asyncio
@@ -21,17 +20,18 @@ WAITING_MAX = 192
 STRANGERS_MAX = 96
 WRITE_SECONDS_MAX = 30.0
 WRITE_BYTES_PER_SECOND = 16 * 1024
-# The parser bounds lines that have not ended: one that comes at once as those that come in parts.
+# The parser limits only the length of incomplete lines. Passing the data in small pieces applies
+# this limit to lines that arrive at once.
 PIECE_BYTES = 16 * 1024
 
 
 class Connection(H11Protocol):
-    """One connection. `waiting` are all connections that wait, the longest first; `answering` all
-    whose request has come, the oldest first.
-    """
+    """A connection with limits. All connections of a process share `waiting` and `answering`."""
 
     waiting: dict["Connection", None] = {}  # noqa: RUF012
+    """The connections that wait for a request, the longest-waiting first."""
     answering: dict["Connection", None] = {}  # noqa: RUF012
+    """The connections with complete headers and without a complete response, oldest first."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -54,7 +54,7 @@ class Connection(H11Protocol):
             if not was_answering:
                 self._start_answering()
         else:
-            # Part of a head, or the rest of a body that nobody read.
+            # The data is a part of the headers, or the rest of a body that the application skipped.
             self._start_head_timeout()
 
     def on_response_complete(self) -> None:
@@ -83,23 +83,31 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:
+        """Return whether a request with complete headers has no complete response yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _is_known(self) -> bool:
-        """Whether the present request showed a good token or signature, as the API notes it."""
+        """Return whether the API has found the current request's token or signature valid.
+
+        Return False without a current request.
+        """
         state = self.cycle.scope.get("state", {}) if self.cycle is not None else {}
         return "principal" in state or "grant" in state
 
     def _is_unknown_caller(self) -> bool:
-        """Whether the server waits for an unknown caller.
+        """Return whether the server waits for more of the body from an unknown caller.
 
-        While reading is paused, because a thread checks the token of what was received, the server
-        does not wait for the caller.
+        Return False while reading is paused: the server itself is then busy with received data, for
+        example with the check of the token.
         """
         is_awaited = self.cycle is not None and self.cycle.more_body and not self.flow.read_paused
         return is_awaited and not self._is_known()
 
     def _start_waiting(self) -> None:
+        """Add this connection to `waiting`.
+
+        If more than WAITING_MAX connections wait, close the longest-waiting one, strangers first.
+        """
         self.waiting[self] = None
         if len(self.waiting) > WAITING_MAX:
             strangers = (each for each in self.waiting if not each._was_known)
@@ -108,6 +116,10 @@ class Connection(H11Protocol):
             longest.transport.abort()
 
     def _start_answering(self) -> None:
+        """Add this connection to `answering`.
+
+        If the server waits for more than STRANGERS_MAX unknown callers, close the oldest one.
+        """
         self.answering[self] = None
         if len(self.answering) <= STRANGERS_MAX:
             return
@@ -117,16 +129,19 @@ class Connection(H11Protocol):
             strangers[0].transport.abort()
 
     def _start_head_timeout(self) -> None:
+        """Close the connection after HEAD_SECONDS_MAX. A timeout that is running stays."""
         if self._head_task is None:
             self._head_task = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
 
     def _stop_waiting(self) -> None:
+        """Remove this connection from `waiting`, and cancel the timeout of the headers."""
         self.waiting.pop(self, None)
         if self._head_task is not None:
             self._head_task.cancel()
             self._head_task = None
 
     def _start_write_timeout(self) -> None:
+        """Start the timeout of the unsent response bytes. A timeout that is running stays."""
         if self._write_task is None:
             waiting_bytes = self.transport.get_write_buffer_size()
             seconds = WRITE_SECONDS_MAX + waiting_bytes / WRITE_BYTES_PER_SECOND
@@ -138,6 +153,7 @@ class Connection(H11Protocol):
             self._write_task = None
 
     def _end_writing(self) -> None:
+        """Close the connection if response bytes are still unsent at the end of the timeout."""
         self._write_task = None
         if self.transport.get_write_buffer_size():
             self.transport.abort()

@@ -1,5 +1,7 @@
-"""An embedded cluster: a cluster's parts on one machine, and what a server adds: held calls, a
-thread for suggestions, and the pool of the machine's own agent.
+"""The builder of an embedded cluster, which runs on a single machine.
+
+The builder adds long polls, a thread for suggestions and the pool of the machine's own agent to the
+parts of a cluster.
 """
 
 import logging
@@ -32,36 +34,47 @@ from lambdas.local.suggestion_thread import SuggestionThread
 
 log = logging.getLogger(__name__)
 
-# The pool of a cluster that nobody has configured.
+# The name of the only pool of a cluster without a configuration.
 POOL = "default"
 
 
 @dataclass(frozen=True)
 class EmbeddedCluster:
-    """The parts of an embedded cluster's server. `own_pool`: which pool the machine's own agent
-    belongs to, "" for none.
-    """
+    """The parts of an embedded cluster's server."""
 
     cluster: Cluster
     adapters: LocalAdapters
     app: FastAPI
+    """The API."""
     table: SqliteTable
+    """The state table."""
     suggestion_thread: SuggestionThread
+    """The thread for suggestions, not started yet."""
     own_pool: str
+    """The pool of the machine's own agent, or "" if the machine has no own agent."""
     mark: StateMark
+    """The mark that detects older copies of the state."""
 
 
 def build_embedded_cluster(
     home: HomeFolder, user: str, config: str | None = None, url: str = ""
 ) -> EmbeddedCluster:
-    """Build a cluster on the files of `home`, whose only user is `user`.
+    """Build an embedded cluster on the files of `home`, with its pools configured.
 
-    Its pools are those of the cluster configuration `config`; without one it keeps the pools that
-    it has, or gets one. `url` is the server's.
+    Create the state table and the secrets on first use. If the state is an older copy or another
+    cluster's, start a new incarnation. Threads are not started.
+
+    Args:
+        user: the only user, who gets the role of an admin.
+        config: the text of a cluster configuration to apply. None to keep the current pools, or to
+            create the pool POOL if no pool exists.
+        url: the URL of the server, which the agents of instances call.
 
     Raises:
-        ConfigInvalid: the configuration has problems.
-        RequestError: it cannot be applied.
+        ConfigInvalid: the configuration is invalid.
+        RequestError: the configuration cannot be applied.
+        HomeInvalid: a file with a secret is invalid.
+        TableError: the state table cannot be used.
     """
     adapters = LocalAdapters(home, url)
     cluster = Cluster(adapters)
@@ -78,7 +91,11 @@ def build_embedded_cluster(
 
 
 def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
-    """Make a state safe to be used that somebody put in the place of a newer one."""
+    """Start a new incarnation if the state was replaced by an older copy or another cluster's.
+
+    An older copy also skips ids. Both cases are logged. Finally advance the mark in every case.
+    Raises TableError.
+    """
     if mark.is_older_copy():
         report = begin_incarnation(engine)
         log.warning(
@@ -94,9 +111,13 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
 
 
 def _configure_pools(services: Services, user: str, config: str | None) -> str:
-    """Ensure that there are pools, and return the pool of the machine's own agent.
+    """Configure the pools, and return the pool of the machine's own agent.
 
-    That is the default pool, or "" if the default pool launches its agents itself.
+    - With a configuration, apply it. The own agent is removed from pools that are not in it.
+    - Without a configuration, create or update the pool POOL if no other pool exists.
+
+    Return the default compute pool, or "" if this pool has a provider or does not exist. Raises
+    ConfigInvalid for an invalid configuration, and RequestError if it cannot be applied.
     """
     if config is not None:
         wanted = check_cluster(config)
@@ -105,8 +126,8 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
         )
         apply_configuration(services, check_configuration(services, wanted), user, no_extra_writes)
     elif pool_names(services) in ([], [POOL]):
-        # What an earlier release configured keeps its settings, and its idle jobs apart from now
-        # on.
+        # A pool of an earlier release keeps its settings, except that idle jobs are now stored
+        # apart.
         settings = replace(load_settings(services, POOL), idle_apart=True)
         services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL, settings))
     cluster = cluster_config(services)
@@ -116,17 +137,22 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
 
 
 def own_agent_name(pool: str) -> str:
-    """Return the name of the machine's own agent in a pool."""
+    """Return the name of the machine's own agent in a pool: `local` in the pool POOL.
+
+    In another pool, the name is `local-`, followed by the pool's name.
+    """
     return "local" if pool == POOL else f"local-{pool}"
 
 
 def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
-    """Take the own agent of an earlier server out of these pools: it is not to keep them from being
-    removed.
+    """Mark the own agent of an earlier server as lost in these pools.
+
+    Otherwise the agent would prevent the removal of the pools. An agent whose lease changes
+    meanwhile is skipped.
     """
     engine = services.engine
     for pool in pools:
-        # One that has spoken just now is still running, and is no agent of an earlier server.
+        # A conflict means that the agent has just called, so it is not left from an earlier server.
         with suppress(Conflict):
             mark_ended_agent(
                 engine.table, pool, own_agent_name(pool), engine.clock(), engine.advance_until_idle
@@ -134,7 +160,11 @@ def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
 
 
 def _file_tokens(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:
-    """Return the tokens that are in files of `home`: the user's and the own agent's."""
+    """Return the tokens of the user and of the machine's own agent, from files of `home`.
+
+    The user is an admin; the agent may only join `own_pool`. Missing files are created. Raises
+    HomeInvalid for an invalid file.
+    """
     user_token, agent_token = map(home.load_or_create_secret, ("token", "agent.token"))
     return StaticTokens(
         {

@@ -1,12 +1,15 @@
-"""The data folder of an embedded cluster, as its server sees it.
+"""The data folder of an embedded cluster.
 
-    server.lock   held for the server's whole life
-    server.json   its address; written when it listens, removed when it stops
-    agent.json    the agent it started last
-    token         the user's; agent.token, signing.key: the cluster's own
+    server.lock   locked by the running server
+    server.json   the address of the running server, deleted when the server stops
+    port.json     the port of the last server
+    agent.json    the process of the last agent
+    token         the user's token
+    agent.token   the token of the machine's own agent
+    signing.key   the key of signed URLs
     state.db, objects/, checkpoints/, agent/
 
-The next start finds and uses whatever a crash left.
+After a crash, the next server uses the remaining files.
 """
 
 import fcntl
@@ -18,20 +21,24 @@ from typing import Any, BinaryIO
 
 from detcloud.shared.tokens import mint_token
 
-# Secrets as the server makes them, or a user who has reasons to: nothing that can be guessed.
+# The form of secrets, also of secrets that a user writes. A shorter secret could be guessed.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]{32,256}")
 
 
 class HomeInUse(Exception):
-    """The folder belongs to another server, which runs."""
+    """The folder is locked by another running server."""
 
 
 class HomeInvalid(Exception):
-    """A file of the folder has a content that it cannot have."""
+    """A file in the folder has invalid content. The message names the file."""
 
 
 class HomeFolder:
-    """The folder, created when missing and closed to others. Raises OSError where it cannot be."""
+    """The data folder of a cluster, accessible by the owner only.
+
+    The constructor creates a missing folder and restricts the access. Raises OSError if the folder
+    cannot be created or changed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser().absolute()
@@ -55,10 +62,9 @@ class HomeFolder:
         return self.folder / "agent"
 
     def claim(self) -> BinaryIO:
-        """Take the server's lock, which is ours until the returned file is closed.
+        """Lock the folder for a server. Closing the returned file releases the lock.
 
-        Raises:
-            HomeInUse: another process has it.
+        Raises HomeInUse if another server holds the lock.
         """
         lock = (self.folder / "server.lock").open("ab")
         try:
@@ -69,10 +75,10 @@ class HomeFolder:
         return lock
 
     def load_or_create_secret(self, name: str) -> str:
-        """Return the secret in the file `name`, which the first call creates.
+        """Return the secret in the file `name`, without surrounding whitespace.
 
-        Raises:
-            HomeInvalid: there is something else in it.
+        Write a new random secret if the file is missing or blank. Make the file readable by its
+        owner only. Raises HomeInvalid if the content is not a secret, and OSError.
         """
         path = self.folder / name
         if not path.exists() or not path.read_bytes().strip():
@@ -87,7 +93,10 @@ class HomeFolder:
         return secret
 
     def read_record(self, name: str) -> dict[str, Any]:
-        """Read the record in `NAME.json`; empty where there is none."""
+        """Read the fields of the record `NAME.json`.
+
+        Return an empty dictionary if the file is missing, unreadable or not a JSON object.
+        """
         try:
             fields = json.loads((self.folder / f"{name}.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -95,14 +104,15 @@ class HomeFolder:
         return fields if isinstance(fields, dict) else {}
 
     def write_record(self, name: str, fields: dict[str, Any]) -> None:
-        """Replace the record: a reader sees the former one or this one."""
+        """Write the record `NAME.json`. A reader sees either the old record or the new record."""
         self._write(f"{name}.json", json.dumps(fields) + "\n")
 
     def remove_record(self, name: str) -> None:
-        """Remove the record."""
+        """Delete the record `NAME.json` if it exists."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
 
     def _write(self, name: str, text: str) -> None:
+        """Write or replace a file atomically and durably, readable by the owner only."""
         fresh = self.folder / f".{name}.new"
         fresh.unlink(missing_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,8 +1,7 @@
-"""The HTTP server of an embedded cluster: its address, its logs, its end."""
+"""The HTTP server of an embedded cluster: address, logs and shutdown."""
 
 import logging
 import os
-import re
 import socket
 import sys
 import threading
@@ -18,18 +17,28 @@ from control_plane.api.access_log import JsonLines
 from lambdas.local.connections import Connection
 
 HOST = "127.0.0.1"
-# Longer than an agent's call is held, so that its connection is kept.
+DEFAULT_PORT = 8470
+"""The port of a data folder's first server."""
+PORTS_TRIED_MAX = 100
+# Longer than an agent's long poll, so that the connection of the agent is kept.
 KEEP_ALIVE_SECONDS = 75
 CLOSE_SECONDS_MAX = 1
 BACKLOG = 256
-# Handlers at once. The interpreter runs one of them at a time: more would not be answered sooner,
-# but the longer ones later, as each waits for its turn after each row that it reads.
+# The number of concurrent handlers. The interpreter runs only a single thread at a time. More
+# threads would not increase the throughput. They would delay long requests, because a handler waits
+# for the interpreter after each row that the handler reads.
 THREADS = 2
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Serves `app` on a socket. The first SIGTERM or SIGINT calls `on_stop` in a thread while
-    requests are still served; the second ends at once.
+    """A uvicorn server that stops other parts of the process before it closes.
+
+    Args:
+        app: the application to serve.
+        on_start: called after the server has started to listen.
+        on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
+            The server closes after its end, also after an error. A second signal closes the server
+            at once.
     """
 
     def __init__(
@@ -66,38 +75,44 @@ class EmbeddedServer(uvicorn.Server):
         self._stop_thread.start()
 
     def _run_on_stop(self) -> None:
+        """Call `on_stop`, then let the server close, even after an error."""
         try:
             self._on_stop()
         finally:
             self.should_exit = True
 
 
-def open_listener(port: int | None, former_url: str) -> socket.socket:
-    """Open a listening socket on `port`, or where we listened before, or on any free port.
+def open_listener(port: int | None, former_port: int | None = None) -> socket.socket:
+    """Open a listening socket on 127.0.0.1.
+
+    Args:
+        port: the port to use. None for `former_port`, or for the next free port if that port is in
+            use.
+        former_port: the port of the former server. None for DEFAULT_PORT.
 
     Raises:
-        OSError: `port` cannot be had; the message names it.
+        OSError: `port` is not available; the message names the port. Without `port`, no port is
+            free.
     """
-    former = re.fullmatch(r".*:([0-9]{1,5})", former_url)
-    candidates = [port] if port is not None else [int(former[1]) if former else 0, 0]
-    for candidate in candidates[:-1]:
-        try:
-            return _bind_listener(candidate)
-        except (OSError, OverflowError):
-            continue
+    if port is None:
+        return _bind_next_free(former_port or DEFAULT_PORT)
     try:
-        return _bind_listener(candidates[-1])
+        return _bind_listener(port)
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a port number"
-        text = (
+        raise OSError(
             f"port {port} is not available: {why}; choose another port, or leave out --port to "
             "use a free one"
-        )
-        raise OSError(text) if port is not None else error from None
+        ) from None
 
 
 def configure_logging(path: Path) -> None:
-    """Write structured logs to standard error, and to `path` unless that is the same file."""
+    """Configure the process to write its logs as JSON lines to stderr and to the file `path`.
+
+    Do not open `path` if stderr already writes to this file. Lines below level INFO, lines of
+    uvicorn below WARNING, and lines about successful reads and syncs are omitted. Raises OSError if
+    the file cannot be opened.
+    """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if not _is_standard_error(path):
         handlers.append(logging.FileHandler(path, encoding="utf-8"))
@@ -108,8 +123,27 @@ def configure_logging(path: Path) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
+def _bind_next_free(first: int) -> socket.socket:
+    """Return a socket that listens on the first free port of PORTS_TRIED_MAX ports from `first`.
+
+    If all of these ports are in use, the operating system chooses a port. Raises OSError if no port
+    is free.
+    """
+    for candidate in range(first, first + PORTS_TRIED_MAX):
+        try:
+            return _bind_listener(candidate)
+        except (OSError, OverflowError):
+            continue
+    return _bind_listener(0)
+
+
 def _bind_listener(port: int) -> socket.socket:
-    # Named as TCP, for the loop to send short answers at once: held back, each takes 40 ms more.
+    """Return a socket that listens on HOST at `port`; 0 for any free port.
+
+    Raises OSError if the port is not available, and OverflowError for an invalid port number.
+    """
+    # With an explicit protocol, the event loop disables Nagle's algorithm. Otherwise each short
+    # response would take 40 ms longer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,6 +156,7 @@ def _bind_listener(port: int) -> socket.socket:
 
 
 def _is_standard_error(path: Path) -> bool:
+    """Return whether stderr writes to the file `path`. Return False for a missing file."""
     try:
         return os.path.samestat(os.fstat(2), path.stat())
     except OSError:
@@ -129,9 +164,13 @@ def _is_standard_error(path: Path) -> bool:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether a record is about more than a read or sync, which agents and watchers do all day."""
+    """Return whether to log a record.
+
+    Successful GET requests and syncs below level WARNING are not logged, because agents and
+    browsers send them continuously.
+    """
     fields = getattr(record, "fields", {})
-    # What failed has no status yet when it is logged.
+    # A request that failed with an exception has no status when it is logged.
     if record.levelno >= logging.WARNING or (fields.get("status") or 500) >= 400:
         return True
     return fields.get("method") != "GET" and not str(fields.get("path")).endswith("/sync")

@@ -1,5 +1,6 @@
-"""The provisioner of an embedded cluster: a thread of its own, so that a slow cloud holds up
-neither leases nor mail.
+"""The thread of an embedded cluster's provisioner.
+
+In a separate thread, slow launches do not delay leases and mail.
 """
 
 import logging
@@ -17,8 +18,10 @@ LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 
 
 class ProvisioningThread:
-    """Reconciles all pools once a second, which each pool limits itself, and cleans up orphans each
-    minute.
+    """A thread that runs the provisioner every second and the orphan cleanup every minute.
+
+    The provisioner itself limits the passes of each pool. Errors are logged, and the thread
+    continues.
     """
 
     def __init__(self, provisioner: Provisioner) -> None:
@@ -31,7 +34,10 @@ class ProvisioningThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the pass under way."""
+        """Stop the thread after the current pass over a pool, and wait at most 5 s for the end.
+
+        Do not wait if the thread was not started.
+        """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=LOOK_SECONDS * 5)
@@ -48,6 +54,10 @@ class ProvisioningThread:
                 log.exception("provisioning failed")
 
     def _provision(self, looks: int) -> None:
+        """Reconcile all pools. Also terminate orphans at every LOOKS_PER_CLEANUP-th call.
+
+        Raises TableError and PoolsFailed.
+        """
         self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
         if looks % LOOKS_PER_CLEANUP == 0 and not self._stopped.is_set():
             self._provisioner.orphan_cleaner.terminate_orphans()

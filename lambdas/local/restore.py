@@ -1,8 +1,9 @@
-"""Restoring a backup into a data folder on which no server runs.
+"""Restoration of a backup into a data folder without a running server.
 
-The folder's state is replaced by one rename at the very end, and what was there is kept beside it,
-so a restore that is cut short has changed nothing: files that were added by then are named by no
-state.
+A rename at the very end replaces the state, and a copy of the former state is kept. If a restore
+stops earlier, the former state is still in place. Files that were added until then are harmless,
+because no state names them. If the restore stops shortly before the rename, the next server may
+treat the former state as an older copy.
 """
 
 import os
@@ -38,24 +39,34 @@ _LOG_SUFFIXES = ("-wal", "-shm")
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """The outcome of a restore: the backup, the restart from it, and where the former state is kept
-    (None: there was none).
-    """
+    """The outcome of a restore."""
 
     backup: BackupDescription
+    """The description of the restored backup."""
     restart: RestartReport
+    """The outcome of the restart from the restored state."""
     kept: Path | None
+    """The copy of the former state. None if the folder contained no state."""
 
 
 def restore_backup(
     home: HomeFolder, archive: Path, on_progress: OnProgress = lambda done, total: None
 ) -> RestoreReport:
-    """Restore a backup into `home`, whose lock the caller holds.
+    """Restore a backup into the data folder `home`; the caller holds the folder's lock.
+
+    Add the backup's objects and checkpoints to the folder, and secrets that the folder lacks.
+    Restart the cluster from the backup's state: skip ids and mark all agents as lost. Keep a copy
+    of the former state, then replace it.
+
+    Args:
+        on_progress: called after each file.
 
     Raises:
-        BackupInvalid: the archive is no backup, or is damaged; nothing has changed.
-        TableError: the state in it is damaged; nothing has changed.
+        BackupInvalid: the archive is not a backup or is damaged.
+        TableError: the state in the backup is damaged.
         OSError: a file cannot be read or written.
+
+    After an error, the former state is still in place, but files may have been added.
     """
     description = read_description(archive)
     total = archive.stat().st_size
@@ -81,18 +92,30 @@ def restore_backup(
 
 
 def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
-    """The place that a file of a backup goes to; None for one that is left out."""
+    """Return the path to which a file of a backup is restored.
+
+    Return None for a file to skip: the description, and secrets that exist in the folder.
+
+    Args:
+        name: the name of the file in the backup.
+        staged: the path for the state.
+    """
     if name == STATE:
         return staged
     if name.split("/")[0] in FOLDERS:
         return home.folder / name
     if name in SECRETS and not (home.folder / name).exists():
-        # Those that are there may have been changed since for good reasons.
+        # An existing secret may have been changed on purpose since the backup.
         return home.folder / name
     return None
 
 
 def _restart(home: HomeFolder, staged: Path) -> RestartReport:
+    """Make the restored state in the file `staged` safe to use, and return the outcome.
+
+    Start a new incarnation in it, and advance the mark in the file and in `home`. Raises
+    BackupInvalid if the file is not a cluster's state, and TableError.
+    """
     with closing(SqliteTable(staged)) as table:
         cluster_id = read_cluster_id(table)
         if cluster_id is None:
@@ -103,8 +126,9 @@ def _restart(home: HomeFolder, staged: Path) -> RestartReport:
 
 
 def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:
-    """Read the next ids of the state that is to be replaced; None where it is lost, or another
-    cluster's.
+    """Read the next ids of the former state, which the restore will replace.
+
+    Return None if the former state is missing, unreadable or another cluster's.
     """
     if not home.state.is_file():
         return None
@@ -116,7 +140,11 @@ def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:
 
 
 def _keep_state(home: HomeFolder) -> Path | None:
-    """Keep the present state under another name, even if it is damaged."""
+    """Copy the current state to `state-before-restore-TIME.db`, and return the path of the copy.
+
+    A damaged state is copied byte by byte. Return None if the folder contains no state. Raises
+    OSError.
+    """
     if not home.state.exists():
         return None
     when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

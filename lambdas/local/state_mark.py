@@ -1,8 +1,8 @@
-"""The mark by which a server notices that its state is an older copy which somebody put back.
+"""The mark by which a server detects that a person replaced the state by an older copy.
 
-A number in the state and in a file beside it grows each minute, at a start and at a stop. A state
-whose number is below the file's, or that is another cluster's, has been replaced. A copy that is
-less than a minute old passes unnoticed where the server was killed meanwhile.
+The state and a separate file contain the same number, which grows every minute, at a start and at a
+stop. A state with a lower number than the file, or with another cluster's id, was put in place
+later. A copy that is less than a minute old is not detected if the server was killed.
 """
 
 from control_plane.state.table import Expect, Key, Put, StateTable
@@ -13,7 +13,13 @@ _RECORD = "state-mark"
 
 
 class StateMark:
-    """The mark of the state in `home`, whose cluster is `cluster_id`."""
+    """The mark of a cluster's state.
+
+    Args:
+        home: the folder with the file.
+        table: the state table.
+        cluster_id: the id of the cluster in the state table.
+    """
 
     def __init__(self, home: HomeFolder, table: StateTable, cluster_id: str) -> None:
         self._home = home
@@ -21,24 +27,35 @@ class StateMark:
         self._cluster_id = cluster_id
 
     def is_older_copy(self) -> bool:
-        """Whether the state was replaced by an older copy."""
+        """Return whether the state was replaced by an older copy of this cluster's state.
+
+        Return False if the file does not exist. Raises TableError.
+        """
         return not self.is_other_cluster() and self._read_record() > self._read_row()
 
     def is_other_cluster(self) -> bool:
-        """Whether the state was replaced by another cluster's."""
+        """Return whether the state was replaced by another cluster's state.
+
+        Return False if the file does not exist.
+        """
         found = self._home.read_record(_RECORD).get("cluster_id", self._cluster_id)
         return bool(found != self._cluster_id)
 
     def advance(self) -> None:
-        """Raise the number in the state, and then in the file."""
+        """Store the next number in the state, then in the file with the cluster's id.
+
+        The next number is greater than both current numbers. Raises TableError and OSError.
+        """
         number = max(self._read_row(), self._read_record()) + 1
         self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))
         self._home.write_record(_RECORD, {"cluster_id": self._cluster_id, "number": number})
 
     def _read_row(self) -> int:
+        """Read the number in the state table; 0 if no number is stored."""
         row = self._table.get(_MARK)
         return 0 if row is None else int(row.body)
 
     def _read_record(self) -> int:
+        """Read the number in the file; 0 if the file is missing or invalid."""
         number = self._home.read_record(_RECORD).get("number")
         return number if isinstance(number, int) else 0

@@ -1,4 +1,4 @@
-"""The suggestions of an embedded cluster: a thread that makes them when a search asks."""
+"""The thread of an embedded cluster that computes suggestions when a search requests them."""
 
 import logging
 import threading
@@ -9,12 +9,15 @@ from control_plane.suggestions.suggester import Suggester
 
 log = logging.getLogger(__name__)
 
-# A row that nobody woke the thread for is found so soon, and a failure tried again.
+# The interval at which the thread looks for requests without being woken, and retries failures.
 LOOK_SECONDS = 1.0
 
 
 class SuggestionThread:
-    """Makes the suggestions that searches ask for, from `start` to `stop`."""
+    """A thread that computes the suggestions that searches request, from `start` to `stop`.
+
+    Errors are logged, and the thread tries again after LOOK_SECONDS.
+    """
 
     def __init__(self, suggester: Suggester) -> None:
         self._suggester = suggester
@@ -27,13 +30,16 @@ class SuggestionThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the suggestion under way."""
+        """Stop the thread after the current pass, and wait at most 5 s for the end.
+
+        Raises RuntimeError if the thread was not started.
+        """
         self._stopped.set()
         self._woken.set()
         self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def wake_on_row(self, key: Key) -> None:
-        """Wake the thread if a committed row asks for a suggestion."""
+        """Wake the thread if a row with this key requests a suggestion."""
         if key.partition == SUGGESTIONS:
             self._woken.set()
 

@@ -1,5 +1,5 @@
-"""The tick of an embedded cluster: the recovery pass of the mail, timers, leases, audits and the
-collection of checkpoints.
+"""The tick thread of an embedded cluster: mail, timers, leases, audits, budgets and the deletion of
+checkpoints.
 """
 
 import logging
@@ -15,19 +15,26 @@ from provisioner.pools import PoolsFailed
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-# Leases last 30 s, and each pass over them is a commit: a few seconds more cost nobody anything.
+# A pass over the leases commits a row. Leases last 30 s, so a lost agent may be found a few seconds
+# later.
 TICKS_PER_LEASE_PASS = 5
 LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 TICKS_PER_BUDGET = 10
 TICKS_PER_FORGETTING = 1200
 TICKS_PER_MARK = 60
-# A tick is late by no more than this for the mail: leases are looked at every few seconds.
+# Limits the delay of the next pass over the leases, which is due every few seconds.
 REDRIVE_BUDGET_MS = 3_000
 
 
 class TickThread:
-    """Ticks once a second from `start` to `stop`."""
+    """A thread that runs the periodic maintenance every second, from `start` to `stop`.
+
+    An error is logged and skips the rest of the tick.
+
+    Args:
+        advance_mark: called every minute to advance the state's mark.
+    """
 
     def __init__(
         self, engine: Engine, collector: Collector, advance_mark: Callable[[], None]
@@ -43,7 +50,10 @@ class TickThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the tick under way."""
+        """Stop the thread after the current tick, and wait at most 5 s for the end.
+
+        Raises RuntimeError if the thread was not started.
+        """
         self._stopped.set()
         self._thread.join(timeout=TICK_SECONDS * 5)
 
@@ -51,7 +61,7 @@ class TickThread:
         ticks = 0
         while not self._stopped.wait(TICK_SECONDS):
             try:
-                # Before the mail, of which there may be more than there is time for.
+                # Leases come before the mail, because the mail may use up the time of the tick.
                 if ticks % TICKS_PER_LEASE_PASS == 0:
                     self._maintenance.mark_lost_agents(LEASE_PASS_MS)
                 self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)

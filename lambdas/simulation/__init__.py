@@ -1,1 +1,1 @@
-"""A whole cluster in one thread, under a virtual clock and a seeded schedule of faults."""
+"""The simulation of a whole cluster in a single thread, with a virtual clock and seeded faults."""

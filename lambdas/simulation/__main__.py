@@ -1,5 +1,7 @@
-"""`python -m lambdas.simulation --seed N`: runs a simulated cluster, or many, and prints the
-outcome as JSON. 0: all invariants held; 1: one was broken; 2: the command line is wrong.
+"""`python -m lambdas.simulation --seed N`: run simulated clusters, and print the outcome as JSON.
+
+The exit status is 0 if all invariants held, 1 if an invariant was broken, and 2 for an invalid
+command line.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ SHOWN_MAX = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the simulations that the command line names, and return the exit code."""
+    """Run the simulations that the command line names, and print a report as JSON.
+
+    Return the exit status, which the module's docstring describes. Outcomes in the file --output
+    are reused, and new outcomes are appended. Progress and violations go to stderr.
+
+    Args:
+        arguments: the command line. None for the process's own.
+    """
     options = _parser().parse_args(arguments)
     try:
         plan = _plan(options)
@@ -75,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
+    """Return the plan for the command line. Raises UnknownFault for an unknown fault name."""
     names = {"all": FAULT_NAMES, "none": ()}.get(options.faults)
     if names is None:
         names = parse_fault_names(options.faults.split(","))
@@ -83,7 +93,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _write_progress(outcome: Outcome, plan: Plan, done: int, count: int) -> None:
-    """Write a line of progress, and one for a seed that failed."""
+    """Write a line of progress to stderr, preceded by a line about the violation, if any."""
     if outcome.violation:
         why = outcome.violation.splitlines()[0][:200]
         sys.stderr.write(f"violation: {why}; again: {plan.command(outcome.seed)}\n")
@@ -91,6 +101,10 @@ def _write_progress(outcome: Outcome, plan: Plan, done: int, count: int) -> None
 
 
 def _report(outcomes: list[Outcome], plan: Plan) -> dict[str, object]:
+    """Return the sums of the outcomes and the first SHOWN_MAX violations, sorted by seed.
+
+    A single outcome is included completely.
+    """
     failed = sorted(
         (outcome for outcome in outcomes if outcome.violation), key=lambda item: item.seed
     )

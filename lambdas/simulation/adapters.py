@@ -1,4 +1,4 @@
-"""The simulation as the host of a cluster: virtual time, and a table and cloud with faults."""
+"""The simulation as the host of a cluster: virtual time, a table with faults, a simulated cloud."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,12 +22,13 @@ CLUSTER = "simulated"
 
 
 class SimulatedEngine(Engine):
-    """An engine whose host may end before it has advanced the actors that it wrote to."""
+    """An engine whose host may end before the engine has advanced the receivers of new mail."""
 
     faults: FaultState
+    """The source of the faults. Must be set before the first use."""
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = 10_000) -> None:
-        """Advance actors, as described in Engine, or leave them to the next call."""
+        """Advance actors as Engine does. With the fault `lost_triggers`, do nothing instead."""
         faults = self.faults
         if faults.draw_fault("lost_triggers", faults.rates.lost_triggers):
             return
@@ -36,27 +37,34 @@ class SimulatedEngine(Engine):
 
 @dataclass(frozen=True)
 class HostEnvironment:
-    """The parts of the simulation that all hosts share: the table behind their own views of it, the
-    time, the stores, and whether the API answers.
-    """
+    """The parts of the simulation that all hosts share."""
 
     table: StateTable
+    """The shared table. Each host accesses the table with its own faults."""
     faults: FaultState
     now_ms: Callable[[], int]
+    """Returns the virtual time in epoch ms."""
     objects: ObjectStore
     checkpoints: CheckpointStorage
     cloud: CloudProvider
     is_api_down: Callable[[], bool] = lambda: False
+    """Returns whether the API answers no agent."""
 
 
 class HostAdapters(Adapters):
-    """The adapters of one simulated host: its own view of the table, and a clock that is wrong by
-    `skew_ms`.
+    """The adapters of a simulated host, which has a separate faulty table and a wrong clock.
+
+    Args:
+        environment: the parts that all hosts share.
+        on_commit: called with the address of each committed actor.
+
+    Attributes:
+        skew_ms: the difference of the host's clock to the virtual time.
     """
 
     cluster_id = CLUSTER
     api_hosts = frozenset[str]()
-    # The cloud of the fake, or of a simulated cluster that brings a cloud of the same kind.
+    # The type of the simulated cloud, and the type that tests with a fake of Google Cloud use.
     provider_types = frozenset({"fake", "gcp"})
     suggestion_model = staticmethod(sample_point)
 
@@ -86,7 +94,10 @@ class HostAdapters(Adapters):
 
     @property
     def timing(self) -> EngineTiming:
-        """The virtual time; a conflict needs no pause, since the faster host is done."""
+        """The virtual time as monotonic clock, without pauses after conflicts.
+
+        A pause is not needed, because the other host has already finished.
+        """
         return EngineTiming(
             monotonic_seconds=lambda: self._environment.now_ms() / 1000,
             pause_after_conflict=lambda: None,
@@ -97,21 +108,24 @@ class HostAdapters(Adapters):
         return self._jitter
 
     def clock(self) -> int:
-        """Return the virtual time as this host has it."""
+        """Return the virtual time in epoch ms by this host's clock, including the skew."""
         return self._environment.now_ms() + self.skew_ms
 
     def is_api_down(self) -> bool:
-        """Return whether the API answers nobody."""
+        """Return whether the API answers no agent."""
         return self._environment.is_api_down()
 
     def make_engine(self) -> SimulatedEngine:
-        """Make an engine that its host may leave in the middle."""
+        """Create an engine on this host's faulty table. The fault `lost_triggers` may stop it."""
         engine = SimulatedEngine(self.state_table, self.clock, self.timing)
         engine.faults = self._environment.faults
         engine.on_commit = self._on_commit
         return engine
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the cloud that all hosts share."""
+        """Return the cloud that all hosts share, for settings with a known provider type.
+
+        The other settings are ignored. Raises ConfigurationError for an unknown provider type.
+        """
         self._check_provider_type(settings)
         return self._environment.cloud

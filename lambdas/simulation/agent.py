@@ -1,8 +1,8 @@
-"""A simulated agent, which follows docs/agent-protocol.md as the real one does.
+"""A simulated agent, which follows docs/agent-protocol.md like the real agent.
 
-Reports of its trials lie on the machine's disk; the agent itself stores no offsets. It makes one
-call at a time, drops answers that come after it gave up, and kills everything when another session
-has replaced its own.
+- Reports of trials are on the machine's disk. The agent itself stores no offsets.
+- The agent makes a single call at a time, and ignores answers after its timeout.
+- If a newer session of the agent exists, the agent kills all its processes.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,17 +29,18 @@ START_MS = (1_000, 20_000)
 
 
 class TrainingSource(Protocol):
-    """The trainings of processes, by their specifications."""
+    """A source of the trainings of processes."""
 
     def training(self, spec: Mapping[str, Any]) -> Training:
-        """Return a process's training, the same for the same trial wherever it runs."""
+        """Return the training for a process's specification.
+
+        Equal trials get equal trainings, whichever machine runs the process.
+        """
 
 
 @dataclass(frozen=True)
 class AgentEnvironment:
-    """The parts of the simulation that all agents share. `on_process_start` is called with each
-    process that an agent is told to run.
-    """
+    """The parts of the simulation that all agents share."""
 
     clock: VirtualClock
     faults: FaultState
@@ -47,11 +48,22 @@ class AgentEnvironment:
     process_environment: ProcessEnvironment
     training_source: TrainingSource
     on_process_start: Callable[["SimulatedAgent", Mapping[str, Any]], None]
+    """Called with an agent and a specification before the agent starts the process."""
 
 
 class SimulatedAgent:
-    """An agent on its machine, with the processes of its trials. While `is_cut_off` no call gets
-    through, while `is_down` nothing runs on the machine; once `is_gone` nothing ever will.
+    """An agent on a simulated machine, with the processes of trials on this machine.
+
+    Args:
+        slots: the number of the machine's slots.
+
+    Attributes:
+        processes: the processes on the machine by allocation, including ended processes that the
+            cluster has not forgotten.
+        is_cut_off: whether no call of the agent reaches the API.
+        is_down: whether the machine reboots, and nothing runs on it.
+        is_gone: whether the machine has ended for good.
+        synced_ms: the virtual time of the last answer.
     """
 
     def __init__(self, environment: AgentEnvironment, name: str, pool: str, slots: int) -> None:
@@ -76,7 +88,10 @@ class SimulatedAgent:
         self._notice: EndNotice | None = None
 
     def start(self) -> None:
-        """Start the agent's process, with what is on the disk."""
+        """Start or restart the agent's process, which keeps the processes and reports on the disk.
+
+        The agent enrols again and ignores answers to earlier calls. Do nothing during a reboot.
+        """
         if self.is_down:
             return
         self._run_generation += 1
@@ -85,7 +100,10 @@ class SimulatedAgent:
         self._wake(0)
 
     def reboot(self, minutes: int) -> None:
-        """Reboot the machine: processes are gone, and their agent reports that afterwards."""
+        """Reboot the machine, which takes this number of minutes.
+
+        All processes end at once. After the reboot, the agent starts and reports them as lost.
+        """
         self._run_generation += 1
         self._wakes = 1
         self.is_down = True
@@ -102,14 +120,14 @@ class SimulatedAgent:
         self._call_later(minutes * 60_000, boot)
 
     def vanish(self) -> None:
-        """Take the machine away for good."""
+        """End the machine and all of the processes for good, without any report."""
         self.is_gone = True
         self._run_generation += 1
         for process in self.processes.values():
             process.vanish()
 
     def give_notice(self, notice: EndNotice) -> None:
-        """Give the machine and its processes notice of its end."""
+        """Announce the machine's end to all present and future processes of the machine."""
         self._notice = notice
         for process in list(self.processes.values()):
             process.give_notice(notice)
@@ -120,20 +138,27 @@ class SimulatedAgent:
         return self._notice is not None
 
     def answer_held_call(self) -> None:
-        """Answer the agent's call if it is held somewhere: something changed."""
+        """Let the agent make the next call within 50 ms, as the end of a long poll does.
+
+        Do nothing if an earlier call is scheduled or the machine has ended.
+        """
         self._wake(self._environment.faults.random.randint(5, 50))
 
     def used_slots(self) -> int:
-        """Return how many slots processes actually use."""
+        """Return the number of slots that running processes use."""
         return sum(
             len(process.slots) for process in self.processes.values() if not process.has_ended
         )
 
     def _wake_for_report(self, is_urgent: bool) -> None:
+        """Schedule a call for a new report: at once if urgent, else within PATIENT_MS."""
         self._wake(0 if is_urgent else PATIENT_MS)
 
     def _wake(self, delay_ms: int) -> None:
-        """Make the next call after `delay_ms` at the latest."""
+        """Schedule the next call after `delay_ms`, unless an earlier call is scheduled.
+
+        Do nothing after the end of the machine.
+        """
         due_ms = self._environment.clock.now_ms + delay_ms
         if self.is_gone or (self._wakes and self._due_ms <= due_ms):
             return
@@ -142,12 +167,13 @@ class SimulatedAgent:
         self._call_later(delay_ms, lambda: self._wake_at(due_ms))
 
     def _wake_at(self, due_ms: int) -> None:
+        """Make a call, unless the schedule has changed since this time was chosen."""
         if self._due_ms == due_ms and self._wakes:
             self._wakes = 0
             self._make_call()
 
     def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` after a while, unless the agent's process has ended by then."""
+        """Call `action` after `delay_ms`, unless the agent's process has ended by then."""
         generation = self._run_generation
 
         def run_unless_gone() -> None:
@@ -158,6 +184,7 @@ class SimulatedAgent:
         clock.call_at(clock.now_ms + delay_ms, run_unless_gone)
 
     def _make_call(self) -> None:
+        """Enrol if the agent has no session, else sync. Do nothing during another call."""
         if self._is_calling or self._is_fencing:
             return
         self._is_calling = True
@@ -173,6 +200,8 @@ class SimulatedAgent:
     def _call(
         self, generation: int, operation: Callable[[Host], Any], on_answer: Callable[[Any], None]
     ) -> None:
+        """Make a call, and ignore the outcome if the agent's process has ended by then."""
+
         def handle_answer(answer: Any) -> None:
             if generation == self._run_generation:
                 self._is_calling, self._failures = False, 0
@@ -192,6 +221,7 @@ class SimulatedAgent:
         )
 
     def _enrol(self, host: Host) -> int:
+        """Enrol the agent, and return the epoch of the new session. Raises CommandRefused."""
         slots = tuple((n, "cpu", f"{self.name}-{n}", "cpu") for n in range(self.slots))
         return host.agents.enrol(self.name, self.pool, slots, "1")
 
@@ -200,6 +230,14 @@ class SimulatedAgent:
         self._wake(0)
 
     def _handle_failure(self, refused: CommandRefused | None) -> None:
+        """Schedule the next call with a random back-off after a failed call.
+
+        After the refusals "conflict" and "not_found", the agent enrols again. After "conflict", it
+        also kills its processes.
+
+        Args:
+            refused: the refusal, or None without an answer.
+        """
         self._failures += 1
         delay_ms_max = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, 10))
         delay_ms = self._environment.faults.random.randint(BACKOFF_MS_FIRST, delay_ms_max)
@@ -212,7 +250,10 @@ class SimulatedAgent:
         self._wake(delay_ms)
 
     def _kill_fenced_trials(self, delay_ms: int) -> None:
-        """Kill the trials, which may run elsewhere by now, before anything else is done."""
+        """Kill all processes, then schedule the next call after `delay_ms`.
+
+        Another agent may already run these trials, so no call is made before the processes end.
+        """
         self._is_fencing = True
         for process in list(self.processes.values()):
             process.fence()
@@ -224,6 +265,11 @@ class SimulatedAgent:
         self._call_later(1, end_fencing)
 
     def _sync_request(self, epoch: int) -> SyncRequest:
+        """Return the next sync request, with up to LINES_PER_CALL reports of all processes.
+
+        Ended processes come first. The first request of a session contains no reports, because the
+        agent does not know the acknowledged offsets yet.
+        """
         self._calls += 1
         reports: list[Report] = []
         if self._acked is not None:
@@ -235,6 +281,10 @@ class SimulatedAgent:
         return SyncRequest(epoch, known, tuple(reports[:LINES_PER_CALL]), call=self._calls)
 
     def _handle_answer(self, answer: SyncResponse) -> None:
+        """Apply the desired state of an answer, and schedule the next call.
+
+        The delay is 0 if reports are left, short if processes changed, and long otherwise.
+        """
         self._acked = answer.acked
         is_news = False
         for entry in answer.desired:
@@ -249,6 +299,14 @@ class SimulatedAgent:
         self._wake(0 if has_more else BUSY_MS if is_news else steady_ms)
 
     def _apply_entry(self, entry: Mapping[str, Any]) -> None:
+        """Apply the desired state of an allocation.
+
+        - "wait": do nothing.
+        - "run": start the process, or apply new directives to it.
+        - "kill": kill the process after the grace period, at most GRACE_MS. For an unknown process,
+          report an exit.
+        - "forget": delete an ended process, or kill a running one.
+        """
         name = entry["allocation"]
         process = self.processes.get(name)
         match entry["state"]:
@@ -273,6 +331,10 @@ class SimulatedAgent:
                 process.kill(0)
 
     def _start_process(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Start the process of an allocation, and report the states of its container.
+
+        Report a failed start if the entry has no specification or by the fault `failed_starts`.
+        """
         environment = self._environment
         if "spec" not in entry:
             process = self._add_process(
@@ -312,8 +374,13 @@ def _container_line(state: str) -> Line:
 
 
 def _unacknowledged_reports(process: TrialProcess, acked: Mapping[str, int]) -> list[Report]:
+    """Return a process's reports that the cluster has not acknowledged, in order, the exit last.
+
+    Args:
+        acked: the acknowledged offset of each writer.
+    """
     trial_id, epoch = map(int, process.allocation.split("."))
-    # The exit comes after everything that the trial said.
+    # The cluster must receive all reports of the trial before the exit.
     lines = sorted(process.lines, key=lambda line: line[0] == AGENT and line[2]["kind"] == "exited")
     return [
         Report(trial_id, epoch, writer, offset, line)

@@ -1,5 +1,6 @@
-"""The cloud of a simulated cluster: the provider's own fake, whose machines boot agents that live
-in the simulation.
+"""The cloud of a simulated cluster: the provisioner's fake cloud, extended by faults.
+
+The machines of the cloud boot simulated agents.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,21 +26,27 @@ NO_FAULT_RULES = FakeRules(
 
 
 class SimulatedCloud(FakeCloud):
-    """A fake cloud with the simulation's faults. `on_machine_change` is called with each machine
-    that comes and each that begins to end, `on_terminate` with each whose end is asked for;
-    `call_later` calls a function after so many ms. `lost_zones` launch nothing.
+    """A fake cloud with the simulation's faults.
+
+    All attributes must be set before the first use.
     """
 
     lost_zones: set[str]
+    """The zones in which no machine can be launched."""
 
     on_machine_change: Callable[[FakeMachine], None]
+    """Called with each new machine, and with each machine that is being shut down."""
     call_later: Callable[[int, Callable[[], None]], None]
+    """Calls a function after a delay in ms."""
     on_terminate: Callable[[str], None]
+    """Called with the id of each machine before it is terminated."""
     faults: FaultState
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch, as described in CloudProvider. A request may arrive again, much later, or in
-        another zone.
+        """Launch machines as CloudProvider describes.
+
+        By the fault `replayed_tokens`, the request is repeated later, also for another zone. Raises
+        InvariantBroken if the token was used with a different request, and CloudError.
         """
         faults = self.faults
         if faults.draw_fault("replayed_tokens", faults.rates.replayed_tokens):
@@ -51,17 +58,21 @@ class SimulatedCloud(FakeCloud):
             raise InvariantBroken(f"{request}: {error}") from None
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Terminate, as described in CloudProvider."""
+        """Call `on_terminate` with each id, then terminate as CloudProvider describes."""
         for name in ids:
             self.on_terminate(name)
         super().terminate(ids)
 
     def shut_down(self, name: str) -> None:
-        """Shut a machine down, as described in FakeCloud."""
+        """Shut a machine down as FakeCloud describes, then call `on_machine_change`."""
         super().shut_down(name)
         self.on_machine_change(self.machines[name])
 
     def _launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
+        """Launch as FakeCloud does, without capacity for a sold-out offering.
+
+        Call `on_machine_change` with each new machine, also after an error. Raises CloudError.
+        """
         known = set(self.machines)
         if self._is_sold_out(request.offering):
             self.capacity[request.offering.name] = 0
@@ -75,22 +86,28 @@ class SimulatedCloud(FakeCloud):
                     self.on_machine_change(self.machines[name])
 
     def _replay(self, request: IntentRow) -> None:
-        """Launch with the same bytes once more, and once in another zone, which must have no
-        effect.
+        """Repeat a launch request unchanged and for another zone. Ignore errors of the cloud.
+
+        If the first request failed, the repetition may launch an instance without an owner.
         """
         for offering in (request.offering, *self._offerings_elsewhere(request.offering)):
             try:
-                # An instance that comes of it although it failed before is left to the orphan
-                # cleanup.
+                # If the first request failed, the repetition may launch an instance. The orphan
+                # cleanup must terminate this instance.
                 self._launch(replace(request, offering=offering))
             except CloudError:
                 continue
 
     def _offerings_elsewhere(self, offering: Offering) -> Sequence[Offering]:
+        """Return the first offering in another zone, or nothing if all are in the same zone."""
         return [item for item in self.catalog if item.zone != offering.zone][:1]
 
     def _is_sold_out(self, offering: Offering) -> bool:
-        """Whether an offering is sold out, which holds for ten minutes, or its zone is lost."""
+        """Return whether an offering's zone is lost, or the offering is sold out.
+
+        Whether an offering is sold out depends on its name and the time only, and changes every ten
+        minutes. On-demand offerings are sold out half as often.
+        """
         if offering.zone in self.lost_zones:
             return True
         rate = self.faults.rates.no_capacity
@@ -102,7 +119,7 @@ class SimulatedCloud(FakeCloud):
 
 
 def cloud_rules(faults: FaultState) -> FakeRules:
-    """Return how the cloud behaves under these faults."""
+    """Return the rules of the fake cloud for the current rates of the faults."""
     rates = faults.rates
     if rates == NO_FAULTS:
         return NO_FAULT_RULES
@@ -119,8 +136,9 @@ def cloud_rules(faults: FaultState) -> FakeRules:
 
 
 def offerings(slots: int) -> tuple[Offering, ...]:
-    """Return the offerings of machines of so many slots, on the spot market and on demand, in two
-    zones.
+    """Return the offerings of machines with this number of slots: spot, then on-demand.
+
+    Each market has an offering in each zone of ZONES.
     """
     catalog = []
     for market, price in ((Market.SPOT, 0.3), (Market.ON_DEMAND, 1.0)):

@@ -1,4 +1,4 @@
-"""The injector of faults into machines and the network, each as often as its rate says."""
+"""The injector of faults into machines, the cloud and the network, at the rates of a run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,21 +14,24 @@ from lambdas.simulation.machines import Machines
 from lambdas.simulation.network import Network
 
 LEASE_MS = 30_000
-# AWS gives 120 s, GCP 30 s.
+# Google Cloud announces the end of a machine 30 s ahead, and AWS 120 s.
 NOTICES_MS = (30_000, 120_000)
 STORM_SHARE = 0.8
 API_OUTAGE_MS = (LEASE_MS, 3_600_000)
 SHORTAGE_MS = (600_000, 3_600_000)
 QUOTA_SLOTS_MAX = 4
-# Of which the rate is for all machines together.
+# The faults whose rate is for the whole cluster, not for each machine.
 _OF_CLUSTER = frozenset(
     {"storms", "outages", "api_outages", "quota_changes", "failed_batches", "zone_losses"}
 )
 
 
 class FaultInjector:
-    """Injects faults from `start` on, while their rates are above 0. A notice is one
-    of `notices_ms` long.
+    """A scheduler of faults, which injects a fault while the fault's current rate is above 0.
+
+    Args:
+        random: the source of the times and of the affected machines.
+        notices_ms: the possible times between a notice and the machine's end.
     """
 
     def __init__(
@@ -66,13 +69,22 @@ class FaultInjector:
         }
 
     def start(self, machines: int) -> None:
-        """Schedule the first fault of each kind; `machines` is about how many there are."""
+        """Schedule the first fault of each kind. Each fault schedules its successor.
+
+        Args:
+            machines: the approximate number of machines, which multiplies the rates per machine.
+        """
         for name in self._injections:
             rate = getattr(self._rates, f"{name}_hourly")
             if rate:
                 self._schedule_fault(name, rate if name in _OF_CLUSTER else rate * machines)
 
     def _schedule_fault(self, name: str, hourly: float) -> None:
+        """Schedule a fault after a random time, at an average of `hourly` faults per hour.
+
+        Inject nothing and stop scheduling if the fault's rate is 0 then.
+        """
+
         def inject() -> None:
             if getattr(self._faults.rates, f"{name}_hourly"):
                 self._faults.count_fault(name)
@@ -82,15 +94,17 @@ class FaultInjector:
         self._call_later(round(self._random.expovariate(hourly) * HOUR_MS), inject)
 
     def _inject_into_one_agent(self, inject: Callable[[SimulatedAgent], None]) -> None:
+        """Inject a fault into a random agent without a notice. Do nothing without such an agent."""
         agents = self._agents_without_notice()
         if agents:
             inject(self._random.choice(agents))
 
     def _agents_without_notice(self) -> list[SimulatedAgent]:
-        """Return agents whose machines have no notice yet: a cloud does not revoke a notice."""
+        """Return the present agents without a notice, because a cloud does not revoke a notice."""
         return [agent for agent in self._machines.present_agents() if not agent.has_notice]
 
     def _partition_agent(self, agent: SimulatedAgent) -> None:
+        """Cut an agent off from the API for 1 to 10 lease lengths."""
         agent.is_cut_off = True
 
         def reconnect() -> None:
@@ -102,6 +116,11 @@ class FaultInjector:
         self._machines.give_notice(agent, self._random.choice(self._notices_ms))
 
     def _end_most_machines(self) -> None:
+        """End each machine with the probability STORM_SHARE, all at the same time.
+
+        All of them get a notice of the same random length, or none of them gets a notice. Machines
+        with an earlier notice are skipped.
+        """
         left_ms = self._random.choice((0, *self._notices_ms))
         for agent in self._agents_without_notice():
             if self._random.random() >= STORM_SHARE:
@@ -112,6 +131,7 @@ class FaultInjector:
                 self._machines.lose_machine(agent)
 
     def _start_outage(self) -> None:
+        """Cut all agents and users off from the API for 1 to 6 lease lengths."""
         self._network.is_down = True
 
         def end_outage() -> None:
@@ -120,15 +140,18 @@ class FaultInjector:
         self._call_later(self._random.randint(LEASE_MS, 6 * LEASE_MS), end_outage)
 
     def _stop_api(self) -> None:
+        """Stop the API for a time within API_OUTAGE_MS. The tick notices this outage."""
         self._network.stop_api()
         self._call_later(self._random.randint(*API_OUTAGE_MS), self._network.start_api)
 
     def _cut_quotas(self) -> None:
+        """Limit the slots of each market by a small quota for a time within SHORTAGE_MS."""
         cloud, random = self._cloud, self._random
         cloud.quota = {market: random.randint(0, QUOTA_SLOTS_MAX) for market in Market}
         self._call_later(random.randint(*SHORTAGE_MS), cloud.quota.clear)
 
     def _fail_boots(self) -> None:
+        """Let no new machine boot for a time within SHORTAGE_MS."""
         self._cloud.rules = replace(self._cloud.rules, never_boots_share=1.0)
 
         def boot_again() -> None:
@@ -137,6 +160,10 @@ class FaultInjector:
         self._call_later(self._random.randint(*SHORTAGE_MS), boot_again)
 
     def _lose_zone(self) -> None:
+        """End all cloud machines of a random zone, and allow no launches in this zone.
+
+        The zone allows launches again after a random time within SHORTAGE_MS.
+        """
         zone = self._random.choice(ZONES)
         self._cloud.lost_zones.add(zone)
         self._machines.lose_zone(zone)

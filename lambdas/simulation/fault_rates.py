@@ -1,7 +1,7 @@
-"""The rates of faults: one number for each fault, sampled again for every run.
+"""The rates of faults, which are sampled for each run.
 
-In half of the runs a fault is absent, so that bugs behind it show; where it is present, small rates
-are more frequent than great ones.
+A fault is absent from half of the runs, because a frequent fault can hide bugs that occur later.
+Where a fault is present, small rates are more frequent than large rates.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,68 +13,70 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """The share of calls, triggers, table operations and starts that a fault hits. `..._hourly`:
-    how often an hour, for each machine or for the cluster. All are 0 in a run without faults.
+    """The rates of the faults of a run. A rate of 0 disables the fault.
+
+    A rate is the share of calls, triggers, table operations or starts that the fault affects. A
+    rate `..._hourly` is the number of faults per hour, for each machine or for the whole cluster.
     """
 
-    # Calls, triggers and commits that come twice, some of them late.
     duplicates: float = 0.0
-    # Calls, triggers and answers that come after later ones.
+    """Calls, triggers and commits that happen twice, some of them late."""
     reordering: float = 0.0
-    # Functions that end before they have advanced the actors that they wrote to.
+    """Calls, triggers and answers that arrive after later ones."""
     lost_triggers: float = 0.0
-    # Hosts that crash at a commit, before or after it.
+    """Functions that end before they have advanced the receivers of new mail."""
     crashes: float = 0.0
-    # Folds of several rows of mail that do not fit into memory, always the same ones.
+    """Hosts that crash before or after a commit."""
     out_of_memory: float = 0.0
-    # Commits whose conditions hold, refused because of a concurrent one.
+    """Folds of several rows of mail that exceed the memory. The same fold always exceeds it."""
     conflicts: float = 0.0
-    # Reads and commits that get no answer; some of the commits happen.
+    """Commits that fail with a conflict although their conditions hold."""
     throttling: float = 0.0
-    # Table operations with other events in their middle.
+    """Reads and commits without an answer. Some of the commits happen."""
     races: float = 0.0
-    # Range queries that return rows of two moments.
+    """Table operations during which other events run."""
     torn_queries: float = 0.0
-    # Ticks that see the index of due rows as it was a tick before.
+    """Range queries that return rows from two different moments."""
     stale_index: float = 0.0
-    # Calls, and answers to calls, that never arrive.
+    """Ticks that read the index of due rows in the state of the tick before."""
     lost_calls: float = 0.0
-    # Agents' processes that restart, with the reports that are left on their machine.
+    """Calls and answers that never arrive."""
     agent_restarts_hourly: float = 0.0
-    # Machines that reboot: their processes are gone, their disks are not.
+    """Restarts of an agent's process. The reports on the machine stay."""
     reboots_hourly: float = 0.0
-    # Machines that are gone at once.
+    """Reboots of a machine. Its processes end, and its disk stays."""
     losses_hourly: float = 0.0
-    # Machines partitioned from the API for longer than a lease.
+    """Machines that end at once, without a notice."""
     zombies_hourly: float = 0.0
-    # Machines that get a notice of their end.
+    """Machines that cannot reach the API for longer than a lease."""
     notices_hourly: float = 0.0
-    # Most machines of a zone end together, with a notice or without.
+    """Machines that end after a notice."""
     storms_hourly: float = 0.0
-    # Nobody reaches the API for longer than a lease, which the tick may not notice.
+    """Ends of most machines of the cluster together, with or without a notice."""
     outages_hourly: float = 0.0
-    # Hosts' clocks differ by so many parts of CLOCK_SKEW_MS_MAX.
+    """Times at which nobody reaches the API for longer than a lease, unnoticed by the tick."""
     clock_skew: float = 0.0
-    # Trials that their machine cannot start.
+    """The largest error of a host's clock, as a share of CLOCK_SKEW_MS_MAX."""
     failed_starts: float = 0.0
-    # Launches that a cloud refuses for lack of capacity.
+    """Processes that an agent cannot start."""
     no_capacity: float = 0.0
-    # Instances that never boot.
+    """Launches that the cloud refuses for lack of capacity."""
     dead_boots: float = 0.0
-    # Launches that are sent again, to the same zone or to another one.
+    """Instances that never boot."""
     replayed_tokens: float = 0.0
-    # Passes of the provisioner on a host whose clock is a day ahead.
+    """Launch requests that are repeated later, for the same zone and for another zone."""
     clocks_ahead: float = 0.0
-    # The API answers nobody for minutes, up to an hour, and the tick knows.
+    """Operations of ticks and triggers on a host whose clock is a day ahead."""
     api_outages_hourly: float = 0.0
-    # The account's quotas are a few slots for a while.
+    """Times, of up to an hour, at which the API answers nobody and the tick knows this."""
     quota_changes_hourly: float = 0.0
-    # No instance boots that is launched within a while.
+    """Times at which the account's quotas are only a few slots."""
     failed_batches_hourly: float = 0.0
-    # All instances of a zone are gone at once, and for a while it has no others.
+    """Times at which no launched instance boots."""
     zone_losses_hourly: float = 0.0
-    # Runs that find the checkpoint of their trial damaged from which they begin.
+    """Zones whose instances all end at once, and which then have no capacity for a while."""
     damaged_checkpoints: float = 0.0
+    """Runs that find the checkpoint from which they start damaged."""
 
 
 RATES_MAX = FaultRates(
@@ -113,14 +115,13 @@ FAULT_NAMES = tuple(field.name for field in fields(FaultRates))
 
 
 class UnknownFault(ValueError):
-    """A name that is no fault's."""
+    """A name that is not the name of a fault."""
 
 
 def parse_fault_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names as fields of FaultRates, in their order.
+    """Return the fields of FaultRates with these names, each once, in the order of the fields.
 
-    Raises:
-        UnknownFault: a name is no fault's.
+    A name may omit `_hourly` and use `-` for `_`. Raises UnknownFault for another name.
     """
     wanted = {name.strip().replace("-", "_") for name in names}
     known = {name.removesuffix("_hourly"): name for name in FAULT_NAMES}
@@ -131,11 +132,18 @@ def parse_fault_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def sample_fault_rates(random: Random, allowed: Sequence[str] = FAULT_NAMES) -> FaultRates:
-    """Sample the rates of one run. Which faults are allowed does not change the rates of others."""
+    """Sample the rates of a run.
+
+    A fault that is not allowed gets the rate 0, without a change of the other faults' rates.
+
+    Args:
+        allowed: fields of FaultRates.
+    """
     values = {name: _sample_rate(random, getattr(RATES_MAX, name)) for name in FAULT_NAMES}
     return replace(NO_FAULTS, **{name: value for name, value in values.items() if name in allowed})
 
 
 def _sample_rate(random: Random, rate_max: float) -> float:
+    """Return a rate below `rate_max`: 0 in half of the cases, else more often small than large."""
     is_present, fraction = random.random() < 0.5, random.random()
     return rate_max * fraction * fraction if is_present else 0.0

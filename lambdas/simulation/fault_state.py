@@ -1,4 +1,4 @@
-"""The faults of a simulated cluster as they are drawn: at which rates, and how often each was."""
+"""The random source, the rates and the counts of a simulated cluster's faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,48 +7,51 @@ from random import Random
 from control_plane.state.memory import MemoryTable
 from lambdas.simulation.fault_rates import FaultRates
 
-# Events in the middle of an operation may be interleaved with others in turn, so deep.
+# The maximum nesting of events that run in the middle of an operation.
 DEPTH_MAX = 3
 
 
 @dataclass
 class FaultState:
-    """The faults of all hosts and the network.
-
-    Attributes:
-        random: what faults and delays are drawn from.
-        rates: how often which fault is injected.
-        run_due_events: runs what is due soon, in the middle of an operation.
-        depth: how many operations are interleaved now.
-        stale_rows: the rows that the index of due rows is read from, where it is stale.
-        counts: how many faults were injected, by name.
-    """
+    """The faults of all hosts, of the cloud and of the network."""
 
     random: Random
+    """The source of faults and delays."""
     rates: FaultRates
+    """The current rates."""
     run_due_events: Callable[[], None]
+    """Runs an event that is due soon, in the middle of an operation."""
     depth: int = 0
+    """The current nesting of interleaved operations."""
     stale_rows: MemoryTable | None = None
+    """The older copy of the table from which the due index is read. None if it is not stale."""
     counts: dict[str, int] = field(default_factory=dict)
+    """The number of injected faults by name."""
 
     def draw_fault(self, name: str, rate: float) -> bool:
-        """Draw whether a fault is injected, and count it."""
+        """Return True with the probability `rate`, and count the fault `name` then.
+
+        A rate of 0 draws no random number.
+        """
         if not rate or self.random.random() >= rate:
             return False
         self.count_fault(name)
         return True
 
     def count_fault(self, name: str) -> None:
-        """Count a fault that is injected."""
+        """Increase the count of a fault by 1."""
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def draw_race(self) -> None:
-        """Draw whether other events come in the middle of an operation, and run them."""
+        """Run another event in the middle of an operation, with the probability of `races`.
+
+        Do nothing at the maximum nesting.
+        """
         if self.depth < DEPTH_MAX and self.draw_fault("races", self.rates.races):
             self.interleave()
 
     def interleave(self) -> None:
-        """Run other events in the middle of an operation."""
+        """Run another event in the middle of an operation."""
         self.depth += 1
         try:
             self.run_due_events()

@@ -1,6 +1,4 @@
-"""The state table as one host sees it: racing, torn, throttled, and cut off when the host
-crashes.
-"""
+"""The state table with a single host's faults: races, torn queries, throttling and crashes."""
 
 from collections.abc import Sequence
 from zlib import crc32
@@ -22,8 +20,14 @@ from lambdas.simulation.fault_state import DEPTH_MAX, FaultState
 
 
 class FaultyTable(TableDecorator):
-    """The state table behind the faults that come between a host and it. A host that has crashed is
-    dead: every later call raises Crash again.
+    """A state table with faults for the calls of a host.
+
+    Except for `due_shards`, the methods below may first run other events of the simulation. They
+    may also raise Unavailable by the fault `throttling`. After a crash of the host, these methods
+    raise Crash.
+
+    Attributes:
+        is_dead: whether the host has crashed.
     """
 
     def __init__(self, table: StateTable, faults: FaultState) -> None:
@@ -32,14 +36,18 @@ class FaultyTable(TableDecorator):
         self._faults = faults
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, as described in StateTable. Raises Crash."""
+        """Read a row as StateTable describes. Raises Crash and Unavailable."""
         self._before_read()
         return self.table.get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Query a range, as described in StateTable. Raises Crash."""
+        """Read a page of rows as StateTable describes.
+
+        By the fault `torn_queries`, an ascending page contains rows from before and after another
+        event. Raises Crash and Unavailable.
+        """
         self._before_read()
         faults = self._faults
         page = self.table.query(partition, first, last, limit=limit, descending=descending)
@@ -57,14 +65,20 @@ class FaultyTable(TableDecorator):
         return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return the shards that may have due rows, as described in StateTable. Raises Crash."""
+        """Return the shards that may have due rows, as StateTable describes.
+
+        Read the older copy of the table while the due index is stale. Raises Crash.
+        """
         self._check_alive()
         return (self._faults.stale_rows or self.table).due_shards(shards, until_ms)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the index of due rows, as described in StateTable. Raises Crash."""
+        """Read the index of due rows as StateTable describes.
+
+        Read the older copy of the table while the index is stale. Raises Crash and Unavailable.
+        """
         self._before_read()
         stale_rows = self._faults.stale_rows
         if stale_rows is not None:
@@ -72,7 +86,12 @@ class FaultyTable(TableDecorator):
         return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as described in StateTable. Raises Crash."""
+        """Commit as StateTable describes, with faults before and after.
+
+        Raises Crash and Unavailable, each either without or after the commit. Raises Conflict, also
+        by a fault without a commit. By the fault `duplicates`, the writes are committed twice; the
+        second commit usually raises Conflict.
+        """
         faults, rates = self._faults, self._faults.rates
         self._check_alive()
         faults.draw_race()
@@ -92,6 +111,7 @@ class FaultyTable(TableDecorator):
             self.table.commit(writes)
 
     def _before_read(self) -> None:
+        """Run another event or raise Unavailable, by the faults of reads. Raises Crash if dead."""
         self._check_alive()
         faults, rates = self._faults, self._faults.rates
         if rates.races:
@@ -109,8 +129,9 @@ class FaultyTable(TableDecorator):
         raise Crash(when)
 
     def _exceeds_memory(self, writes: Sequence[Write]) -> bool:
-        """Whether the fold behind the commit does not fit into a host's memory: the same fold never
-        does, but each of its rows does alone.
+        """Return whether a commit's fold exceeds the memory of a host, and count the fault.
+
+        The result is the same for the same messages. A fold of a single row of mail always fits.
         """
         rate = self._faults.rates.out_of_memory
         if not rate:

@@ -1,8 +1,9 @@
-"""The invariants of instances of a cloud: how many are launched, and which are drained.
+"""The invariants of the launches and drains of a cloud's instances.
 
-A request gets the instances that it needs once, unless some of them are lost. So what a pool
-launches in an hour is bounded by what waited in that hour, what was lost, and its minimum. An idle
-instance is not drained while requests wait for which it is needed.
+- The instances for a request are launched once, unless some of them are lost. So the launches of a
+  pool in an hour are limited by the requests that waited in this hour, the lost instances, and the
+  pool's minimum.
+- An idle instance is not drained while waiting requests need the instance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,36 +19,46 @@ from control_plane.state.table import Put, Row, Write
 from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 
 WINDOW_MS = 3_600_000
-# What has waited for so long was seen by the pass that drains an instance.
+# A request that has waited this long was known to the pass that drains an instance.
 SEEN_MS = 60_000
-# Pools hold slots for allocations that have waited for so long (simulated_cluster.py), by clocks
-# that may be ahead.
+# Pools reserve slots for allocations that have waited for 10 minutes (RESERVE_AFTER_MS in
+# simulated_cluster.py). A clock that is ahead reserves them a little earlier.
 OVERDUE_MS = 9 * 60_000
 _ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLimits:
-    """The limits of a pool's instances: the slots of each size that there is, and their number."""
+    """The sizes and the numbers of instances that a pool may have."""
 
     sizes: tuple[int, ...]
+    """The slots of an instance, for each size."""
     instances_min: int
+    """The minimum number of instances."""
     instances_max: int
+    """The maximum number of instances."""
 
     def instances_for(self, slots: int) -> int:
-        """The most instances that a request of so many slots is launched."""
+        """Return the largest number of equal instances that a request may need.
+
+        Return 0 if no size fits the request within the maximum.
+        """
         counts = [
             1 if slots <= size else slots // size for size in self.sizes if _fits(slots, size)
         ]
         return max((count for count in counts if count <= self.instances_max), default=0)
 
     def can_serve(self, slots: int, size: int) -> bool:
-        """Whether instances of one size can serve a request of so many slots below the maximum."""
+        """Return whether instances of this size alone can serve a request within the maximum."""
         return _fits(slots, size) and slots <= self.instances_max * size
 
     def lacks_room(self, slots: int, size: int, there: Sequence[int]) -> bool:
-        """Whether instances of one size could serve a request, if no others of these sizes
-        existed.
+        """Return whether instances of `size` could serve a request, but other instances use up the
+        room below the maximum.
+
+        Args:
+            slots: the slots of the request.
+            there: the sizes of the existing instances.
         """
         others = sum(other != size for other in there)
         wanted = -(-slots // size)
@@ -56,21 +67,27 @@ class FleetLimits:
 
 @dataclass
 class _PoolHistory:
-    """The history of a pool; times are virtual ms. `intents`: when each was written; `launches` and
-    `losses` of instances; `requests` by allocation: when it waited last, and the instances that it
-    needs; `queued_ms`: since when each allocation is in the queue.
-    """
+    """The recent history of a pool. All times are virtual ms."""
 
     limits: FleetLimits
     intents: dict[str, int] = field(default_factory=dict)
+    """The time at which each launch intent was written, by id."""
     launches: list[int] = field(default_factory=list)
+    """The times at which the intents of the launched instances were written."""
     losses: list[int] = field(default_factory=list)
+    """The times at which instances were lost."""
     requests: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The time at which each allocation last waited, and the instances that it needs."""
     queued_ms: dict[str, int] = field(default_factory=dict)
+    """The time since which each allocation is in the queue."""
     rows: dict[str, InstanceRow] = field(default_factory=dict)
+    """The last row of each instance, by id."""
 
     def forget_before(self, ms: int) -> None:
-        """Forget what was before; a loss may be made up for until a window later."""
+        """Forget launches and requests before `ms`, and losses before `ms` - WINDOW_MS.
+
+        The replacement of a lost instance may be launched up to WINDOW_MS after the loss.
+        """
         self.launches = [time for time in self.launches if time >= ms]
         self.losses = [time for time in self.losses if time >= ms - WINDOW_MS]
         self.requests = {
@@ -79,7 +96,15 @@ class _PoolHistory:
 
 
 class FleetChecker:
-    """Checks the instances of pools; each check raises InvariantBroken."""
+    """A checker of the invariants of pools with instances, which follows all commits.
+
+    Each check raises InvariantBroken.
+
+    Args:
+        rows: the state table without faults.
+        checker: the checker that reports each commit; its `on_commit` is replaced.
+        start_ms: the epoch time at which the virtual clock was 0.
+    """
 
     def __init__(
         self, rows: MemoryTable, checker: StateChecker, clock: VirtualClock, start_ms: int
@@ -92,11 +117,15 @@ class FleetChecker:
         checker.on_commit = self._apply_commit
 
     def add_pool(self, pool: str, limits: FleetLimits) -> None:
-        """Begin to check a pool."""
+        """Check this pool from now on."""
         self._pools[pool] = _PoolHistory(limits)
 
     def check_launches(self) -> None:
-        """Check, each minute, that no pool launches more than what waits needs."""
+        """Check that the pools launched at most the instances that requests needed in WINDOW_MS.
+
+        Losses and the pool's minimum allow additional launches. The caller repeats this check every
+        minute. Raises InvariantBroken.
+        """
         for trial in self._checker.actor_states("trial"):
             self._record_request(trial)
         for pool, history in self._pools.items():
@@ -111,6 +140,10 @@ class FleetChecker:
                 )
 
     def _apply_commit(self, writes: Sequence[Write]) -> None:
+        """Record the requests, intents and instances of a commit, then check the drains in it.
+
+        Raises InvariantBroken.
+        """
         drained = []
         for put in (write for write in writes if isinstance(write, Put)):
             kind, _, name = put.key.partition.partition("#")
@@ -130,10 +163,10 @@ class FleetChecker:
             self._check_drain(row)
 
     def _record_queue(self, pool: str) -> None:
-        """Record the requests in the pool's queue, and since when each is there.
+        """Record the requests in a pool's queue, and the time at which each request joined.
 
-        What waits there is launched for, even if its trial went elsewhere: the pool has not read
-        that yet, where its last attempts to read its mail failed.
+        The pool launches instances for its queue, even if a trial has already moved elsewhere. The
+        pool may not have read the mail about the move yet.
         """
         history, now_ms = self._pools[pool], self._clock.now_ms
         queued = list(self._checker.job_queue(pool).all_requests())
@@ -144,7 +177,7 @@ class FleetChecker:
             history.requests[request.allocation_id] = now_ms, count
 
     def _record_request(self, trial: TrialState | None) -> None:
-        """Record that a trial waits for slots."""
+        """Record the request of a trial that waits for slots in a checked pool."""
         allocation = trial.allocation if trial is not None else None
         if trial is None or allocation is None or allocation.places:
             return
@@ -153,11 +186,17 @@ class FleetChecker:
             history.requests[f"{trial.trial_id}.{trial.epoch}"] = self._clock.now_ms, count
 
     def _record_row(self, history: _PoolHistory, row: InstanceRow) -> bool:
-        """Record an instance's launch or loss; return whether it is drained for being idle."""
+        """Record an instance's row, and the launch or the loss that the row reports.
+
+        A new row is a launch. A new silence, a new notice and an end other than the drain of an
+        idle instance are losses. Return whether the row newly drains an idle instance without a
+        notice.
+        """
         now_ms, before = self._clock.now_ms, history.rows.get(row.id)
         history.rows[row.id] = row
         if before is None:
-            # A pass whose clock is ahead takes deadlines for missed, and buys on demand at once.
+            # A pass with a clock that is a day ahead treats deadlines as missed and immediately
+            # launches on-demand instances, so these launches do not count.
             if row.launched_ms - self._start_ms < now_ms + WINDOW_MS:
                 history.launches.append(history.intents[row.intent])
             return False
@@ -170,8 +209,10 @@ class FleetChecker:
         return is_drained and row.notice_ms is None
 
     def _check_drain(self, row: InstanceRow) -> None:
-        """Check that the other idle instances are enough for the requests that have waited, unless
-        one that instances of another size alone can serve has waited too long for room.
+        """Check that waiting requests do not need a drained instance.
+
+        Requests that have waited for less than SEEN_MS do not count. The check is skipped if the
+        instance is in the way of an overdue request. Raises InvariantBroken.
         """
         size = row.offering.slots
         if self._is_in_the_way(row):
@@ -195,9 +236,11 @@ class FleetChecker:
             )
 
     def _is_in_the_way(self, row: InstanceRow) -> bool:
-        """Whether a request of several slots has waited too long that no number of such instances
-        below the maximum can serve, or that those of another size can, once this one has left them
-        the room: of its own size none may be to be had.
+        """Return whether an overdue request needs the room that this instance uses.
+
+        A request that has waited for OVERDUE_MS needs the room in two cases: instances of this size
+        cannot serve it, or instances of another size lack room for it. The second case covers
+        requests for which no instance of this size is available.
         """
         history = self._pools[row.pool]
         rows = read_instances(self._table, row.pool)
@@ -221,16 +264,18 @@ class FleetChecker:
         )
 
     def _count_coming(self, pool: str, active: Sequence[InstanceRow]) -> int:
-        """The instances that start, and that may be launched besides."""
+        """Return the number of `active` instances that start, plus the room below the maximum."""
         pending = sum(intent.count for intent in read_intents(self._table, pool))
-        # Those that end still count against the maximum.
+        # Instances that are ending still count against the maximum.
         there = len(read_instances(self._table, pool)) + pending
         room = max(0, self._pools[pool].limits.instances_max - there)
         return sum(instance_row.connected_ms is None for instance_row in active) + room
 
     def _count_needed(self, row: InstanceRow, available: int) -> int:
-        """The least number of whole instances like this one that waiting requests need; those over
-        several count if as many as they need are available.
+        """Return the minimum number of instances of this size that waiting requests need.
+
+        Requests that fit on a single instance share instances. A request for several instances
+        counts only if `available` instances suffice for it as well; small requests come first.
         """
         size = row.offering.slots
         waiting = [slots for slots in self._waiting_slots(row.pool) if _fits(slots, size)]
@@ -241,7 +286,10 @@ class FleetChecker:
         return needed
 
     def _waiting_slots(self, pool: str) -> Iterator[int]:
-        """The slots of each request that has waited and whose job has no limit for which it may."""
+        """Yield the slots of each request that has waited for SEEN_MS.
+
+        Skip requests of jobs with `max_slots`, which may wait because of the job's own limit.
+        """
         queue, queued_ms = self._checker.job_queue(pool), self._pools[pool].queued_ms
         for request in queue.all_requests():
             waited_ms = self._clock.now_ms - queued_ms[request.allocation_id]
@@ -250,5 +298,5 @@ class FleetChecker:
 
 
 def _fits(slots: int, size: int) -> bool:
-    """Whether a request fits on one instance of that size, or fills several."""
+    """Return whether a request fits on a single instance of this size, or fills several exactly."""
     return slots <= size or slots % size == 0

@@ -1,5 +1,6 @@
-"""The gang of an allocation's nodes: they train together, stop together when one of them is asked
-to, and fail when one of them is gone.
+"""The gang of an allocation's nodes, which train together.
+
+If any node must stop, all nodes stop. If a node vanishes or fails, the other nodes fail.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ PEER_GONE_MS = 8_000
 
 
 class GangNode(Protocol):
-    """A node as its gang sees it."""
+    """A node of a gang. The node with rank 0 is the chief, which alone trains and reports."""
 
     rank: int
 
@@ -27,7 +28,11 @@ class GangNode(Protocol):
 
 
 class Gang:
-    """The nodes of an allocation that have started so far."""
+    """The nodes of an allocation that have started so far.
+
+    Args:
+        nodes: the number of nodes of the allocation.
+    """
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -35,14 +40,14 @@ class Gang:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all nodes have started and still run."""
+        """Whether all nodes have started and none has ended."""
         return len(self._present) == self._nodes and not any(
             n.has_ended for n in self._present_nodes
         )
 
     @property
     def must_stop(self) -> bool:
-        """Whether any node is to stop."""
+        """Whether any started node must stop."""
         return any(node.must_stop for node in self._present_nodes)
 
     @property
@@ -50,19 +55,28 @@ class Gang:
         return list(self._present.values())
 
     def add_node(self, node: GangNode) -> None:
-        """Add a node; with the last one all begin to train."""
+        """Add a started node. When all nodes run, the chief begins the training."""
         self._present[node.rank] = node
         if self.is_complete:
             self._present[0].begin_training()
 
     def react(self) -> None:
-        """Let the chief react to what one of the nodes has received."""
+        """Let the chief react to a notice or directive of any node. Do nothing in an incomplete
+        gang.
+        """
         if self.is_complete:
             self._present[0].react()
 
     def handle_node_end(self, node: GangNode, reason: str, *, well: bool) -> None:
-        """End the other nodes with one that has ended: all end like the chief, and when another
-        node is gone they fail after a while. `well`: it ended as it should.
+        """End the other running nodes after the end of a node.
+
+        - If the chief ended as intended, end the others at once with the same reason.
+        - If any node failed or vanished, the others fail after PEER_GONE_MS.
+        - If another node ended as intended, do nothing.
+
+        Args:
+            reason: the reason of the node's exit.
+            well: whether the node ended as intended.
         """
         if well and node.rank:
             return
@@ -72,6 +86,9 @@ class Gang:
 
 
 def gang_registry() -> Callable[[str, int], Gang]:
-    """Return a function that gives the gang of an allocation, by name and number of nodes."""
+    """Return a function that returns the gang of an allocation, given its name and node count.
+
+    The first call with a name creates the gang. Later calls return the same gang.
+    """
     known: dict[str, Gang] = {}
     return lambda allocation, nodes: known.setdefault(allocation, Gang(nodes))

@@ -1,7 +1,8 @@
-"""Hosts of the control plane: each serves one call at a time, caches what it read, and may crash.
+"""Simulated hosts of the control plane.
 
-A call goes to a warm host or to a new one. A host's memory is lost when it ends; all durable state
-is in the table.
+A host serves a single call at a time, caches rows that it has read, and may crash. A call goes to a
+warm host or to a new host. The memory of a host is lost when the host ends; all durable state is in
+the table.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +31,18 @@ COLD_SHARE = 0.05
 
 
 class NoResponse(Exception):
-    """A call that gets no answer: the host crashed, or the table did not answer it."""
+    """A call without an answer, because the host crashed or the table failed.
+
+    The operation may have been executed.
+    """
 
 
 class Host(Cluster):
-    """The parts of the cluster in one process of the control plane. `is_busy`: it serves a call."""
+    """The parts of the cluster in a process of the control plane.
+
+    Attributes:
+        is_busy: whether the host serves a call.
+    """
 
     def __init__(self, adapters: HostAdapters) -> None:
         super().__init__(adapters)
@@ -44,7 +52,7 @@ class Host(Cluster):
 
     @cached_property
     def agents(self) -> AgentService:
-        """The service of agents, with specifications for simulated processes."""
+        """The service that answers agents, with specifications for simulated processes."""
         adapters = self._host_adapters
         return AgentService(
             self.engine,
@@ -55,7 +63,7 @@ class Host(Cluster):
 
     @contextmanager
     def clock_ahead(self, ms: int) -> Iterator[None]:
-        """Set the host's clock so far ahead for a while."""
+        """Set the host's clock ahead by `ms` within a `with` block."""
         self._host_adapters.skew_ms += ms
         try:
             yield
@@ -64,8 +72,14 @@ class Host(Cluster):
 
 
 class HostPool:
-    """The hosts, which start as they are needed. `on_commit` is called with each actor that one of
-    them committed.
+    """The hosts, which are started on demand. At most WARM_MAX idle hosts are usually kept.
+
+    Args:
+        on_commit: called with the address of each actor that a host committed.
+
+    Attributes:
+        started: the number of hosts that were started.
+        crashes: the number of crashed hosts.
     """
 
     def __init__(self, environment: HostEnvironment, on_commit: Callable[[str], None]) -> None:
@@ -76,11 +90,14 @@ class HostPool:
         self._warm: list[Host] = []
 
     def serve(self, operation: Callable[[Host], T]) -> T:
-        """Run an operation on one host.
+        """Run an operation on an idle or new host, and return the result.
+
+        A host that crashes is discarded.
 
         Raises:
-            NoResponse: it may have been done or not.
-            CommandRefused: with any code but "unavailable".
+            NoResponse: the host crashed, the table failed or the operation was refused as
+                "unavailable". The operation may have been executed.
+            CommandRefused: the operation was refused with another code.
         """
         host = self._pick_host()
         host.is_busy = True
@@ -101,6 +118,10 @@ class HostPool:
                 self._warm.remove(host)
 
     def _pick_host(self) -> Host:
+        """Return a random idle host or, if no host is idle or by chance, a new host.
+
+        If WARM_MAX hosts exist, a new host replaces an idle host.
+        """
         random = self._environment.faults.random
         idle = [host for host in self._warm if not host.is_busy]
         if idle and random.random() >= COLD_SHARE:
@@ -117,7 +138,11 @@ class HostPool:
 
 
 def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
-    """Return a builder of specifications with what a simulated process needs besides."""
+    """Return a builder of specifications with additional fields for simulated processes.
+
+    The additional fields are `restarts`, `inherited` (the UUID of a checkpoint of another trial, or
+    None) and `search` (the experiment's name).
+    """
     build_spec = spec_builder(CLUSTER, checkpoints)
 
     def build_simulated_spec(
@@ -131,5 +156,6 @@ def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
 
 
 def _log_chunk_write(trial_id: int, chunk: LogChunk) -> Put:
+    """Build the Put that stores a chunk of a trial's log. A repeated chunk replaces the first."""
     key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)

@@ -1,5 +1,6 @@
-"""The invariants of a simulated cluster besides those of each commit: on every machine, each
-minute, and when all is over.
+"""The invariants of a simulated cluster that are not checked at commits.
+
+Checks run at each start of a process, every minute, and at the end of the run.
 """
 
 import logging
@@ -23,21 +24,25 @@ from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 from lambdas.simulation.users import SubmittedExperiment
 
 DEAD_LETTERS = "D#"
-# Slots enough for every trial of a search at once.
+# Enough slots for all trials of a search at once.
 SLOTS_AMPLE = 64
-# Partitions that are empty in the end.
+# The partitions that must be empty at the end.
 PASSING_PARTITIONS = ("instances#", "intents#", "jobs#", "suggestions")
 
 
 class ErrorLog(logging.Handler):
-    """Whatever the product logs as an error, unless a fault of the table explains it."""
+    """A log handler that collects errors, except errors because of the table's faults.
+
+    Attributes:
+        messages: the message and exception of each collected error.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a record, as described in logging.Handler."""
+        """Collect a record, unless its exception is a TableError."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, TableError):
             self.messages.append(f"{record.getMessage()}: {error!r}")
@@ -45,18 +50,21 @@ class ErrorLog(logging.Handler):
 
 @dataclass
 class Invariants:
-    """Checks of the invariants; each raises InvariantBroken. `node_agents`: the agent that each
-    node, by its allocation and rank, was started on last.
-    """
+    """The checks of the invariants. Each check raises InvariantBroken."""
 
     checker: StateChecker
     checkpoints: CheckpointStore
     errors: ErrorLog = field(default_factory=ErrorLog)
+    """The errors that the cluster has logged."""
     node_agents: dict[tuple[str, int], SimulatedAgent] = field(default_factory=dict)
+    """The agent that last started each node, by allocation and rank."""
 
     def check_process_start(self, agent: SimulatedAgent, spec: Mapping[str, Any]) -> None:
-        """Check that a process starts where nobody else runs that node, on slots that nobody else
-        uses, and from the newest step.
+        """Check a process that an agent is about to start, and record the agent for the node.
+
+        No other agent may run the same node, no process of this agent may use the same slots, and a
+        run with the trial's current epoch must start from the newest checkpoint. Raises
+        InvariantBroken.
         """
         allocation, rank = spec["allocation_id"], spec["node_rank"]
         other = self.node_agents.setdefault((allocation, rank), agent)
@@ -74,7 +82,11 @@ class Invariants:
             raise InvariantBroken(f"{allocation} begins at {steps}, not at {newest}")
 
     def count_known_checkpoints(self, due_checkpoints: Mapping[str, str]) -> int:
-        """Return how many of these allocations' checkpoints the cluster has on record."""
+        """Return the number of these checkpoints that the cluster has recorded.
+
+        Args:
+            due_checkpoints: UUIDs of checkpoints by allocation. "" counts as not recorded.
+        """
         count = 0
         for allocation, uuid in due_checkpoints.items():
             address = addresses.trial(int(allocation.partition(".")[0]))
@@ -82,7 +94,11 @@ class Invariants:
         return count
 
     def check(self, experiments: Iterable[SubmittedExperiment]) -> None:
-        """Check, each minute, that accepted experiments and the latest checkpoints exist."""
+        """Check that no error was logged, that all submitted experiments exist, and that the newest
+        checkpoint of each unfinished trial exists.
+
+        The caller repeats this check every minute. Raises InvariantBroken.
+        """
         if self.errors.messages:
             raise InvariantBroken(f"an error was logged: {self.errors.messages[0]}")
         for submitted in experiments:
@@ -92,8 +108,9 @@ class Invariants:
                 self._check_newest_checkpoint(trial)
 
     def check_end(self, experiments: Iterable[SubmittedExperiment]) -> None:
-        """Check, when all is over, that nothing is left, and searches have the results that they
-        would have without faults.
+        """Check the final state: as `check`, without leftover rows, and with correct results.
+
+        Only searches that no user stopped must have correct results. Raises InvariantBroken.
         """
         self.check(experiments)
         left = [k for k in self.checker.rows if k.partition.startswith(PASSING_PARTITIONS)]
@@ -108,6 +125,7 @@ class Invariants:
                 )
 
     def _experiment_state(self, submitted: SubmittedExperiment) -> ExperimentState:
+        """Return an experiment's state. Raises InvariantBroken if the experiment has no state."""
         state = self.checker.actor_state(addresses.experiment(submitted.experiment_id))
         if not isinstance(state, ExperimentState):
             raise InvariantBroken(f"experiment {submitted.experiment_id} has vanished")
@@ -124,8 +142,11 @@ class Invariants:
 
 
 def _check_search_result(search: Search, state: ExperimentState, trials: list[TrialState]) -> None:
-    """Check that a search that nobody stopped has completed despite the faults and, if its method
-    is deterministic, has the same result as without faults.
+    """Check the result of a search that no user stopped.
+
+    The search and its trials must be completed, and no trial may have failed more often than its
+    code does. A deterministic search must have the same result as without faults. Raises
+    InvariantBroken.
     """
     statuses = {trial.trial_id: trial.status for trial in trials}
     if state.status is not Status.COMPLETED or set(statuses.values()) != {Status.COMPLETED}:
@@ -144,8 +165,9 @@ def _check_search_result(search: Search, state: ExperimentState, trials: list[Tr
 
 
 def simulate_without_faults(search: Search) -> SimulationResult:
-    """Simulate the same search where nothing fails and nothing but training takes time; in batches,
-    if only its trials know how many an epoch has.
+    """Simulate a search without failures, in which only training takes time.
+
+    Lengths in epochs are converted to batches with the true size of an epoch.
     """
     settings = search.message.settings
     if settings.lengths.counts_epochs:

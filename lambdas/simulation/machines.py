@@ -1,5 +1,7 @@
-"""The machines of a simulated cluster: static ones, which are replaced when they are lost, and
-those of a cloud, which the provisioner launches and terminates.
+"""The machines of a simulated cluster.
+
+A lost static machine is replaced at once. The provisioner launches and terminates the machines of
+the cloud.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,8 +21,8 @@ from lambdas.simulation.state_checker import InvariantBroken
 from provisioner.clouds.fake.provider import FakeMachine
 from provisioner.clouds.provider import INTENT_TAG, POOL_TAG
 
-# A cloud's machine that has not reached the cluster for so long shuts itself down; one with work,
-# or with reports of it that nobody has taken, waits for longer.
+# A cloud machine that cannot reach the cluster for this long shuts itself down. A machine with
+# processes or unacknowledged reports waits for ALONE_BUSY_MS_MAX.
 ALONE_MS_MAX = 600_000
 ALONE_BUSY_MS_MAX = OUTAGE_MS_MAX
 ORPHAN_MS_MAX = 300_000
@@ -29,14 +31,27 @@ BOOT_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class StaticMachines:
-    """Machines that somebody has set up in a pool, by their slots."""
+    """Machines of a pool that a user has set up, without a cloud."""
 
     pool: str
     slots: tuple[int, ...]
+    """The number of slots of each machine."""
 
 
 class Machines:
-    """All agents there ever were, by name. `start_ms` is the virtual clock's 0 as epoch ms."""
+    """The machines of the cluster, with all agents that ever existed.
+
+    The constructor sets the cloud's callbacks.
+
+    Args:
+        rows: the state table without faults.
+        start_ms: the epoch time at which the virtual clock was 0.
+
+    Attributes:
+        agents: all agents by name, including ended ones.
+        orphans: the number of times that a check found a cloud instance newly without an owner.
+        leaked: the number of instances without an owner for more than ORPHAN_MS_MAX.
+    """
 
     def __init__(
         self,
@@ -66,23 +81,24 @@ class Machines:
 
     @property
     def utilisation(self) -> float:
-        """The share of the machines' slots that processes had, over all checks."""
+        """The average share of the machines' slots that processes used. 0 without machines."""
         return self._slots_held / self._slots_seen if self._slots_seen else 0.0
 
     def present_agents(self) -> list[SimulatedAgent]:
-        """Return the agents whose machines exist."""
+        """Return the agents whose machines have not ended."""
         return [agent for agent in self.agents.values() if not agent.is_gone]
 
     def add_static_machines(self, machines: StaticMachines) -> None:
-        """Add machines, which boot within a minute."""
+        """Add machines, which boot after random times of up to BOOT_MS_MAX."""
         for slots in machines.slots:
             self._static_count += 1
             agent = self._add_agent(f"fixed-{self._static_count}", machines.pool, slots)
             self._call_later(self._random.randint(0, BOOT_MS_MAX), agent.start)
 
     def follow_machine(self, machine: FakeMachine) -> None:
-        """Schedule the boot of a machine that is new in the cloud, and the end of one that is to
-        end.
+        """Schedule the boot of a new cloud machine, and the end of a machine that will end.
+
+        Give a running agent notice of the end. Repeated calls do not repeat the boot.
         """
         if machine.id not in self._booted_ids:
             self._booted_ids.add(machine.id)
@@ -96,7 +112,7 @@ class Machines:
                 agent.give_notice(EndNotice(gone_ms - self._start_ms))
 
     def lose_machine(self, agent: SimulatedAgent) -> None:
-        """Take a machine away immediately."""
+        """End an agent's machine immediately, without a notice. Replace a static machine."""
         if agent.name in self._cloud.machines:
             self._cloud.interrupt(agent.name, None)
             self._remove_machine(self._cloud.machines[agent.name])
@@ -105,14 +121,14 @@ class Machines:
         self.add_static_machines(StaticMachines(agent.pool, (agent.slots,)))
 
     def lose_zone(self, zone: str) -> None:
-        """Take all of a cloud's machines in a zone away at once, those that start as well."""
+        """End all cloud machines in a zone immediately, including machines that are starting."""
         for machine in list(self._cloud.live_machines()):
             if machine.offering.zone == zone:
                 self._cloud.interrupt(machine.id, None)
                 self._remove_machine(machine)
 
     def give_notice(self, agent: SimulatedAgent, left_ms: int) -> None:
-        """Take a machine away after a while, with a notice."""
+        """End an agent's machine after `left_ms`, and give notice now. Replace a static machine."""
         if agent.name in self._cloud.machines:
             self._cloud.interrupt(agent.name, left_ms)
             self.follow_machine(self._cloud.machines[agent.name])
@@ -121,16 +137,19 @@ class Machines:
         self._call_later(left_ms, lambda: None if agent.is_gone else self.lose_machine(agent))
 
     def has_instances_or_intents(self, pools: Iterable[str]) -> bool:
-        """Whether the provisioner has any instances, or has asked for some."""
+        """Return whether any of these pools has instance rows or open launch intents."""
         return any(
             read_instances(self._rows, pool) or read_intents(self._rows, pool) for pool in pools
         )
 
     def check_machines(self, pools: Iterable[str]) -> None:
-        """Shut down cloud machines that have lost the cluster, and check all of them.
+        """Shut down cloud machines without contact to the cluster, and check for orphans.
 
-        Raises:
-            InvariantBroken: an instance that no pool owns lives on.
+        Also update `utilisation` and the counts of orphans. Raises InvariantBroken if an instance
+        has had no owner for more than ORPHAN_MS_MAX.
+
+        Args:
+            pools: all pools that may own instances.
         """
         for agent in self.present_agents():
             alone_ms = self._clock.now_ms - agent.synced_ms
@@ -143,7 +162,10 @@ class Machines:
         self._check_orphans(pools)
 
     def check_maximum(self, pool: str, instances_max: int) -> None:
-        """Check that running and requested instances do not exceed the pool's maximum."""
+        """Check that a pool's instances and open launch intents do not exceed the maximum.
+
+        Instances with a notice and terminating instances do not count. Raises InvariantBroken.
+        """
         rows = [
             row
             for row in read_instances(self._rows, pool)
@@ -155,6 +177,10 @@ class Machines:
             raise InvariantBroken(f"{text}; it may have {instances_max}")
 
     def _check_orphans(self, pools: Iterable[str]) -> None:
+        """Check live cloud machines without an instance row and an open intent, and count them.
+
+        Raises InvariantBroken if a machine has been without them for more than ORPHAN_MS_MAX.
+        """
         living = {machine.id: machine for machine in self._cloud.live_machines()}
         if not living and not self._orphan_since_ms:
             return
@@ -177,6 +203,10 @@ class Machines:
                 raise InvariantBroken(f"instance {name} is nobody's: {machine}")
 
     def _boot(self, machine: FakeMachine) -> None:
+        """Add and start the agent of a cloud machine, with a notice if the machine will end.
+
+        Do nothing if the machine has ended meanwhile.
+        """
         if machine.is_agent_up(self._start_ms + self._clock.now_ms):
             agent = self._add_agent(machine.id, machine.tags[POOL_TAG], machine.offering.slots)
             agent.start()
@@ -184,15 +214,17 @@ class Machines:
                 agent.give_notice(EndNotice(machine.gone_ms - self._start_ms))
 
     def _check_termination(self, name: str) -> None:
-        """Check that no machine is ended while it works, unless it is to go anyway or its agent was
-        away for long.
+        """Check that the provisioner may terminate a machine.
+
+        A machine with running processes may be terminated only if it is ending already, has a
+        notice, or has an agent that connected once and is silent now. Raises InvariantBroken.
         """
         agent = self.agents.get(name)
         if agent is None or agent.is_gone or not agent.used_slots():
             return
         asked_ms = self._cloud.machines[name].asked_ms
         if asked_ms is not None and asked_ms < self._start_ms + self._clock.now_ms:
-            # It ends already, which the cloud's next list may not show.
+            # The machine is ending already. The cloud's list may not show this yet.
             return
         rows = [row for row in read_instances(self._rows, agent.pool) if row.id == name]
         self.outage_checker.check_termination(rows[0] if rows else None)
@@ -202,6 +234,7 @@ class Machines:
                 raise InvariantBroken(f"{rows[0]} is ended while it works")
 
     def _remove_machine(self, machine: FakeMachine) -> None:
+        """End the agent of a cloud machine that has ended. Do nothing if the machine still runs."""
         now_ms = self._start_ms + self._clock.now_ms
         agent = self.agents.get(machine.id)
         if agent is not None and not agent.is_gone and not machine.is_billed(now_ms):

@@ -1,8 +1,8 @@
-"""The invariants of an outage of the API alone: it costs nobody anything.
+"""The invariants of an outage of the API, which must not cost any work.
 
-While the API answers nobody, and for a lease after it is back, no agent is taken for lost that is
-only silent, and no machine is ended that works. An agent that was cut off and lost before, whose
-work is done elsewhere since, has no such time.
+During an outage and for a lease afterwards, no silent agent may be marked as lost, and no machine
+with work may be terminated. However, a machine may be terminated if its agent was already silent
+before the outage.
 """
 
 import json
@@ -16,14 +16,16 @@ from control_plane.state.table import Put, Write
 from lambdas.simulation.network import Network
 from lambdas.simulation.state_checker import InvariantBroken
 
-# A pass that has just probed the API may be interrupted by others, and hosts' clocks differ.
+# Other events may run between a pass's probe of the API and its commit, and clocks differ.
 TOLERANCE_MS = 15_000
 _LEASES = leases_partition("")
 
 
 class OutageChecker:
-    """Checks commits and terminations; each check raises InvariantBroken. `is_gone` tells whether a
-    machine has really ended.
+    """A checker of commits and terminations during outages. Each check raises InvariantBroken.
+
+    Args:
+        start_ms: the epoch time at which the virtual clock was 0.
     """
 
     def __init__(self, network: Network, clock: VirtualClock, start_ms: int) -> None:
@@ -33,7 +35,14 @@ class OutageChecker:
         self._lost: set[str] = set()
 
     def check_commit(self, writes: Sequence[Write], is_gone: Callable[[str], bool]) -> None:
-        """Check that no lease is judged that could not be renewed."""
+        """Check that a commit marks no agent as lost that could not reach the API.
+
+        An agent whose machine has ended may be marked. Raises InvariantBroken.
+
+        Args:
+            writes: the writes of the commit.
+            is_gone: returns whether the machine of an agent has ended.
+        """
         for put in (write for write in writes if isinstance(write, Put)):
             if not put.key.partition.startswith(_LEASES) or put.key.sort == LOSS_DETECTION_SORT:
                 continue
@@ -46,7 +55,15 @@ class OutageChecker:
                     raise InvariantBroken(f"agent {agent} is lost, and the API answers nobody")
 
     def check_termination(self, row: InstanceRow | None) -> None:
-        """Check the end of a machine that works."""
+        """Check the termination of a machine with work.
+
+        The machine may not be terminated for a silence that began since the start of the outage.
+        Raises InvariantBroken.
+
+        Args:
+            row: the instance's row. None, a row with a notice and a row in another state than
+                TERMINATING are not checked.
+        """
         if row is None or row.notice_ms is not None or row.state is not InstanceState.TERMINATING:
             return
         if row.silent_ms is None or not self._is_excused():
@@ -55,7 +72,10 @@ class OutageChecker:
             raise InvariantBroken(f"{row} is ended while it works, and the API answers nobody")
 
     def _is_excused(self) -> bool:
-        """Whether no agent could have reached the API."""
+        """Return whether the API is down, or has been back for less than a lease.
+
+        In both cases, TOLERANCE_MS at the border of the outage are excluded.
+        """
         network, now_ms = self._network, self._clock.now_ms
         if network.api_down_ms is not None:
             return now_ms - network.api_down_ms > TOLERANCE_MS

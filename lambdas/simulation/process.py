@@ -1,7 +1,8 @@
-"""A trial's process on a simulated machine: it reads directives, trains along its learning curve,
-validates, writes checkpoints and reports, as docs/trial-directory.md says.
+"""A trial's process on a simulated machine, as docs/trial-directory.md describes.
 
-Its reports lie on the machine's disk, and so survive the agent, but not the machine.
+The process reads directives, trains along a learning curve, validates, writes checkpoints and
+reports. The reports are on the machine's disk, so they survive the end of the agent's process, but
+not the end of the machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,14 +20,14 @@ from lambdas.simulation.training import Training
 Line = dict[str, Any]
 AGENT = "agent"
 LINE_BYTES = 100
-# An agent with a working network has reported something urgent by then.
+# An agent with a working network delivers an urgent report within this time.
 REPORT_MS = 2_000
 GOOD_ENDS = frozenset({"completed", "idle", "preempted"})
 URGENT = frozenset({"checkpoint", "completed", "exited", "container"})
 
 
 class ProcessPhase(Enum):
-    """The phase that a process is in."""
+    """The phase of a process."""
 
     STARTING = "starting"
     WAITING_FOR_NODES = "waiting for nodes"
@@ -38,53 +39,68 @@ class ProcessPhase(Enum):
 
 @dataclass
 class ProcessEnvironment:
-    """The parts of the simulation that all processes share. `due_checkpoints`: of the allocations
-    that got notice in time to write a checkpoint, the checkpoint that they wrote, "" for none yet.
-    `draw_damage` draws whether a checkpoint is found damaged, and `on_damage` hears of its trial
-    and its UUID.
-    """
+    """The parts of the simulation that all processes share."""
 
     clock: VirtualClock
     checkpoints: CheckpointStore
     gang: Callable[[str, int], Gang] = field(default_factory=gang_registry)
+    """Returns the gang of an allocation, given its name and node count."""
     due_checkpoints: dict[str, str] = field(default_factory=dict)
+    """The allocations that got a notice early enough to write a checkpoint.
+
+    The value is the UUID of this checkpoint, or "" until the checkpoint is written.
+    """
     draw_damage: Callable[[], bool] = lambda: False
+    """Returns whether a process finds its checkpoint damaged."""
     on_damage: Callable[[int, str], None] = lambda trial_id, uuid: None
+    """Called with the trial's id and the UUID of a checkpoint that was found damaged."""
 
     def excuse_checkpoint(self, allocation: str) -> None:
-        """Expect no checkpoint of the allocation any more, if it is still to be written."""
+        """Delete an allocation from `due_checkpoints`, unless its checkpoint is written."""
         if self.due_checkpoints.get(allocation) == "":
             del self.due_checkpoints[allocation]
 
 
 @dataclass(frozen=True)
 class EndNotice:
-    """Notice that the machine ends at `deadline_ms` of the virtual clock."""
+    """A notice that the machine ends at the virtual time `deadline_ms`."""
 
     deadline_ms: int
 
 
 @dataclass
 class TrialProcess:
-    """One node of an allocation. `on_report` is called with each new line: is it urgent? Rank 0 is
-    the chief, which alone reports and saves; the others only end when they are told to.
+    """The process of an allocation's node.
+
+    The process with rank 0 is the chief, which alone trains, reports results and writes
+    checkpoints. The other processes only wait for their end.
     """
 
     allocation: str
+    """The allocation, as `TRIAL_ID.EPOCH`."""
     environment: ProcessEnvironment
     on_report: Callable[[bool], None]
+    """Called after each new report with whether the report is urgent."""
     slots: tuple[int, ...] = ()
     rank: int = 0
     training: Training | None = None
+    """None for a process that was never started."""
     spec: Mapping[str, Any] = field(default_factory=dict)
+    """The specification from the cluster."""
     directives: Mapping[str, Any] = field(default_factory=dict)
+    """The cluster's latest directives."""
     lines: list[tuple[str, int, Line]] = field(default_factory=list)
+    """The reports: writer, end offset and content."""
     phase: ProcessPhase = ProcessPhase.STARTING
     steps: int = 0
+    """The batches that the trial has trained."""
     saved_steps: int = -1
+    """The batches in the trial's newest checkpoint, or -1."""
     completed_length: int = 0
+    """The last length that the process reported as completed."""
     notice: EndNotice | None = None
     cause: str = ""
+    """The cause of the exit that is not the process's own, or ""."""
     is_killed: bool = False
     _gang: Gang | None = None
     _offsets: dict[str, int] = field(default_factory=dict)
@@ -94,23 +110,26 @@ class TrialProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended completely."""
+        """Whether the process has ended."""
         return self.phase is ProcessPhase.ENDED
 
     @property
     def has_exit(self) -> bool:
-        """Whether an exit is among the reports."""
+        """Whether the reports contain an exit."""
         return any(line["kind"] == "exited" for _, _, line in self.lines)
 
     def report(self, line: Line) -> None:
-        """Append a line to the stream that its kind belongs to."""
+        """Append a report to the agent's stream or to the trial's stream, and call `on_report`.
+
+        Reports about the container and the exit belong to the agent's stream.
+        """
         writer = AGENT if line["kind"] in ("container", "exited") else "0"
         self._offsets[writer] = self._offsets.get(writer, 0) + LINE_BYTES
         self.lines.append((writer, self._offsets[writer], line))
         self.on_report(line["kind"] in URGENT)
 
     def start(self, delay_ms: int) -> None:
-        """Start the process, which is ready to train after a while."""
+        """Start the process, which joins the gang of the allocation after `delay_ms`."""
         reference = self.spec["latest_checkpoint"]
         self.steps = self.spec["steps_completed"]
         if reference is not None and reference["trial_id"] == self.spec["trial_id"]:
@@ -119,7 +138,10 @@ class TrialProcess:
         self._call_later(delay_ms, self._wait_for_nodes)
 
     def begin_training(self) -> None:
-        """Begin to train, once all nodes have started. A chief that cannot restore fails."""
+        """Begin to train. The gang calls this for the chief when all nodes have started.
+
+        If the trial's own checkpoint is found damaged, report the damage and fail.
+        """
         reference = self.spec["latest_checkpoint"]
         is_own = reference is not None and reference["trial_id"] == self.spec["trial_id"]
         if is_own and self.environment.draw_damage():
@@ -132,23 +154,31 @@ class TrialProcess:
         self._continue()
 
     def end_with_gang(self, reason: str, delay_ms: int) -> None:
-        """End as the chief did, or because a node is gone."""
+        """End the process after `delay_ms` because of another node's end.
+
+        Args:
+            reason: the reason of the exit. "errored" if a node failed or vanished.
+        """
         code, message = (1, "a node is gone") if reason == "errored" else (0, "")
         self._call_later(delay_ms, lambda: self._exit(reason, code=code, message=message))
 
     def fail(self, reason: str, message: str) -> None:
-        """End the process, which has not run."""
+        """End a process that has not run, and report the exit. Do nothing after an exit."""
         self._exit(reason, message=message)
 
     def apply_directives(self, directives: Mapping[str, Any]) -> None:
-        """Apply the cluster's directives, unless they are older than the last ones."""
+        """Apply the cluster's directives, unless the current directives have a higher revision."""
         if self.directives and directives["revision"] < self.directives["revision"]:
             return
         self.directives = directives
         self.react()
 
     def give_notice(self, notice: EndNotice) -> None:
-        """Give notice of the machine's end, so that work is saved immediately if time allows."""
+        """Give the process notice of the machine's end, so that the gang saves its work and ends.
+
+        Do nothing after the end or a first notice. If the process is training, is not killed and
+        has enough time to save, a checkpoint becomes due. Otherwise no checkpoint is due any more.
+        """
         if self.has_ended or self.notice is not None:
             return
         self.notice = notice
@@ -160,28 +190,32 @@ class TrialProcess:
         ):
             self.environment.due_checkpoints[self.allocation] = ""
         else:
-            # One of its nodes may end before the others could be saved.
+            # This node may end before the gang can write a checkpoint.
             self.environment.excuse_checkpoint(self.allocation)
         self.react()
 
     def kill(self, delay_ms: int) -> None:
-        """End the process by force after a while."""
+        """Kill the process after `delay_ms`. Do nothing after the end or a first kill.
+
+        Until then the process does nothing more, and no checkpoint is due.
+        """
         if self.has_ended or self.is_killed:
             return
         self.is_killed = True
-        # Nobody wants its work any more.
+        # The work of a killed process is not needed.
         self.environment.excuse_checkpoint(self.allocation)
         self._call_later(delay_ms, lambda: self._exit("killed", signal=9))
 
     def fence(self) -> None:
-        """Kill the process immediately, as its agent's session was replaced: the cluster's
-        doing.
+        """Kill the process immediately, because a newer session replaced the agent's session.
+
+        The exit names this cause.
         """
         self.cause = self.cause or "another session of its agent began"
         self.kill(0)
 
     def vanish(self) -> None:
-        """Take the process away without an exit."""
+        """End the process without a report of an exit. The other nodes of the gang fail later."""
         self._action_number += 1
         is_news = not self.has_ended
         self.phase = ProcessPhase.ENDED
@@ -190,11 +224,19 @@ class TrialProcess:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the process is to save its work and end."""
+        """Whether the process must save its work and end, by a notice or a directive."""
         return self.notice is not None or self.directives.get("preempt") is not None
 
     def react(self) -> None:
-        """Do something else, if what the process or another node has got is a reason to."""
+        """React to a new notice or new directives of this node or another node of the gang.
+
+        - In an incomplete gang, a waiting process that must stop exits as preempted.
+        - Another node than the chief lets the chief react.
+        - A chief that waits for work continues. A chief that trains and must stop finishes the
+          current batch first.
+
+        Do nothing after the end or a kill.
+        """
         if self.is_killed or self.has_ended or self._gang is None:
             return
         if not self._gang.is_complete:
@@ -205,11 +247,11 @@ class TrialProcess:
         elif self.phase is ProcessPhase.WAITING_FOR_WORK:
             self._continue()
         elif self.phase is ProcessPhase.TRAINING and self._gang.must_stop:
-            # At the end of the workload, which is one batch here.
+            # A process stops at the end of a workload. In the simulation, a workload is a batch.
             self._train_on_to(self._trained_batches() + 1)
 
     def _wait_for_nodes(self) -> None:
-        """Wait for the other nodes."""
+        """Join the gang and wait for the other nodes, or exit if the process must stop."""
         assert self._gang is not None
         self.phase = ProcessPhase.WAITING_FOR_NODES
         if self.must_stop:
@@ -218,7 +260,15 @@ class TrialProcess:
             self._gang.add_node(self)
 
     def _continue(self) -> None:
-        """Do what comes next by the directives."""
+        """Choose and start the chief's next action by the directives.
+
+        - A length that is not completed: save and exit as preempted if the gang must stop, complete
+          the length if it is reached, or else train.
+        - Closed directives: exit after the last training.
+        - If the gang must stop: save and exit as preempted.
+        - A length that the cluster has already answered: save and exit as idle.
+        - Otherwise: wait for work.
+        """
         assert self._gang is not None
         length, closed = self.directives["length"], self.directives["closed"]
         done = max(self.completed_length, self.directives["answered"])
@@ -239,24 +289,26 @@ class TrialProcess:
             self.phase = ProcessPhase.WAITING_FOR_WORK
 
     def _end_batch(self) -> int:
-        """Return the batch at which the length of the directives ends."""
+        """Return the length of the directives in batches."""
         assert self.training is not None
         return self.training.length_batches(self.directives)
 
     def _end(self) -> None:
-        """End the process, which has nothing left to train."""
+        """Exit after the last training: as completed, or with an error of the trial's code."""
         if self.training is not None and self.spec["restarts"] < self.training.bad_ends_until:
             self._exit("errored", code=1, message="the code fails as it ends")
         else:
             self._exit("completed")
 
     def _train(self, end: int) -> None:
+        """Train until the next validation, checkpoint or failure, at most until batch `end`."""
         assert self.training is not None
         self.phase = ProcessPhase.TRAINING
         self._since_ms = self.environment.clock.now_ms
         self._train_on_to(self.training.next_stop(self.steps, end))
 
     def _train_on_to(self, stop: int) -> None:
+        """Train until batch `stop`, or until an earlier failure of the code."""
         assert self.training is not None
         failing = self._next_failure(stop)
         stop = stop if failing is None else failing
@@ -267,12 +319,13 @@ class TrialProcess:
         )
 
     def _trained_batches(self) -> int:
-        """Return how many whole batches are done by now."""
+        """Return the number of batches that are completely trained at this time."""
         assert self.training is not None
         passed_ms = self.environment.clock.now_ms - self._since_ms
         return self.steps + int(passed_ms / self.training.learning_curve.batch_ms)
 
     def _next_failure(self, stop: int) -> int | None:
+        """Return the batch before `stop` at which the code fails in this run. None for none."""
         assert self.training is not None
         fails = self.training.failing_batches
         restarts: int = self.spec["restarts"]
@@ -281,6 +334,10 @@ class TrialProcess:
         return None
 
     def _reach_stop(self, stop: int, failing: bool) -> None:
+        """Fail, or validate and save if due at batch `stop`, then continue.
+
+        Report the progress if the length is in epochs.
+        """
         training, length = self.training, self.directives["length"]
         assert training is not None
         self.steps = stop
@@ -299,6 +356,7 @@ class TrialProcess:
         self._continue()
 
     def _validate(self) -> dict[str, float | None]:
+        """Report the metrics of a validation, and return the metrics."""
         assert self.training is not None
         metrics = self.training.metrics(self.steps)
         line = {"group": "validation", "steps_completed": self.steps, "metrics": metrics}
@@ -306,7 +364,10 @@ class TrialProcess:
         return metrics
 
     def _complete_length(self, length: int) -> None:
-        """Save, validate, and report that the length is reached."""
+        """Write a checkpoint, validate, report the length as completed, and continue.
+
+        An endless length is not reported.
+        """
 
         def validate() -> None:
             assert self.training is not None
@@ -319,7 +380,11 @@ class TrialProcess:
         self._save_checkpoint(validate)
 
     def _save_checkpoint(self, then: Callable[[], None]) -> None:
-        """Write a checkpoint unless there is one of this step, and then call `then`."""
+        """Write a checkpoint of the current step, then call `then`.
+
+        Call `then` at once if the step is already saved. Reports announce and confirm the
+        checkpoint.
+        """
         if self.saved_steps >= self.steps or self.training is None:
             then()
             return
@@ -333,6 +398,7 @@ class TrialProcess:
         self._call_later(self.training.upload_ms, lambda: self._finish_checkpoint(fields, then))
 
     def _finish_checkpoint(self, fields: Line, then: Callable[[], None]) -> None:
+        """Store a checkpoint, report it, and call `then`. A due checkpoint is now fulfilled."""
         training = self.training
         assert training is not None
         self.saved_steps = self.steps
@@ -351,11 +417,15 @@ class TrialProcess:
         then()
 
     def _checkpoint_ms(self) -> int:
-        """Return how many ms it takes to finish a batch, write a checkpoint and report it."""
+        """Return the ms that are needed to finish a batch, write a checkpoint and report it."""
         assert self.training is not None
         return ceil(self.training.learning_curve.batch_ms) + self.training.upload_ms + REPORT_MS
 
     def _exit(self, reason: str, *, code: int = 0, signal: int = 0, message: str = "") -> None:
+        """End the process, report the exit, and inform the gang. Do nothing after an exit.
+
+        After a notice, the report names the machine's end as the cause.
+        """
         if self.has_exit:
             return
         self._action_number += 1
@@ -378,7 +448,10 @@ class TrialProcess:
             self._gang.handle_node_end(self, reason, well=reason in GOOD_ENDS)
 
     def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` later, instead of what was to be done next."""
+        """Call `action` after `delay_ms`, in place of the action that was scheduled before.
+
+        The action is cancelled by the end of the process.
+        """
         self._action_number += 1
         number = self._action_number
 

@@ -1,4 +1,4 @@
-"""Runs of simulated clusters: one seed, or many on all cores, with the outcome of each."""
+"""Runs of simulated clusters, by seed, in this process or in several processes."""
 
 import gc
 import json
@@ -16,51 +16,62 @@ from lambdas.simulation.fault_rates import FAULT_NAMES, sample_fault_rates
 from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
 from lambdas.simulation.state_checker import InvariantBroken
 
-# Simulated clusters write small files; where memory can hold them they cost next to nothing.
+# Simulated clusters write small files, which are fastest in a folder in memory.
 FAST_FOLDER = Path("/dev/shm")
 SHOWN_CHARACTERS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a seed. `violation`: the invariant that is broken, "" for none.
-
-    `cost` in dollars; `utilisation`: the share of machines' slot-time in which a trial's process
-    had it; `notices`: how many left time for a checkpoint, of which `saved` ended in one;
-    `digest`: a checksum of all commits, the same for the same seed.
-    """
+    """The outcome of the run of a seed."""
 
     seed: int
     violation: str = ""
+    """The broken invariant or another error of the run, or ""."""
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
     commits: int = 0
     experiments: dict[str, int] = field(default_factory=dict)
+    """The number of experiments by status."""
     trials: int = 0
     preemptions: int = 0
     losses: int = 0
+    """The runs of trials that were lost."""
     restarts: int = 0
+    """The restarts of trials after failures of their code."""
     machines: int = 0
+    """The machines that the cloud launched."""
     leaked: int = 0
+    """The instances that were without an owner for too long."""
     orphans: int = 0
+    """The number of times that an instance was newly found without an owner."""
     cost: float = 0.0
+    """The cost of the cloud's machines in dollars."""
     utilisation: float = 0.0
+    """The share of the machines' slots that processes used."""
     notices: int = 0
+    """The notices that left enough time for a checkpoint."""
     saved: int = 0
+    """The notices after which the cluster recorded a checkpoint."""
     hosts_died: int = 0
+    """The crashes of hosts."""
     faults: dict[str, int] = field(default_factory=dict)
+    """The number of injected faults by name."""
     digest: int = 0
+    """A checksum of the keys of all commits. Equal for equal seeds and plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The runs to do: the faults that are allowed, by name, and the size of the clusters."""
+    """The settings that all runs share."""
 
     faults: tuple[str, ...] = FAULT_NAMES
+    """The faults that may occur: fields of FaultRates."""
     size: ClusterSize = field(default_factory=ClusterSize)
+    """The size of the clusters."""
 
     def command(self, seed: int) -> str:
-        """Return the command that runs one seed again."""
+        """Return the shell command that repeats the run of a seed. Default options are omitted."""
         words = [f"detcloud simulate cluster --seed {seed}"]
         if self.faults != FAULT_NAMES:
             words.append(f"--faults {','.join(self.faults) or 'none'}")
@@ -74,7 +85,11 @@ class Plan:
 
 
 def run_seed(seed: int, plan: Plan) -> Outcome:
-    """Run one simulated cluster to its end, or to the first broken invariant."""
+    """Run a simulated cluster to its end or to the first error, and return the outcome.
+
+    A broken invariant and any other exception become the outcome's `violation`, a text of at most
+    SHOWN_CHARACTERS_MAX characters.
+    """
     rates = sample_fault_rates(Random(f"{seed}/chances"), plan.faults)
     folder = FAST_FOLDER if FAST_FOLDER.is_dir() else None
     with TemporaryDirectory(prefix="detcloud-world-", dir=folder) as path:
@@ -86,14 +101,20 @@ def run_seed(seed: int, plan: Plan) -> Outcome:
         except InvariantBroken as broken:
             violation = str(broken)
         except Exception as error:
-            # One cluster that breaks off must not end a run of thousands.
+            # An error in a single cluster must not end the runs of the other seeds.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             violation = f"{error!r} in {frame.filename}, line {frame.lineno}"
         return _outcome(cluster, violation[:SHOWN_CHARACTERS_MAX], time.perf_counter() - started)
 
 
 def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:
-    """Run many simulated clusters; yields outcomes in the order in which they end."""
+    """Run a simulated cluster for each seed, and yield each outcome at its end.
+
+    With a single process, the clusters run in this process, in the order of the seeds.
+
+    Args:
+        processes: the number of processes that run clusters at the same time.
+    """
     if processes == 1:
         run = _Runner(plan)
         for seed in seeds:
@@ -105,8 +126,10 @@ def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outc
 
 
 def read_outcomes(path: Path | None) -> dict[int, Outcome]:
-    """Read the outcomes that an earlier run has written, by seed; a line that was cut off is left
-    out.
+    """Read the outcomes that earlier runs have written, by seed.
+
+    Skip invalid lines, such as an incomplete last line. Return no outcomes without a file. Raises
+    OSError if the file cannot be read.
     """
     outcomes: dict[int, Outcome] = {}
     if path is None or not path.exists():
@@ -121,8 +144,9 @@ def read_outcomes(path: Path | None) -> dict[int, Outcome]:
 
 
 def outcome_writer(path: Path | None) -> Callable[[Outcome], None]:
-    """Return a function that appends an outcome to a file, as a line, for a later run to go on
-    from.
+    """Return a function that appends an outcome to the file `path`, as a line of JSON.
+
+    Without a path, the function does nothing.
     """
 
     def write(outcome: Outcome) -> None:
@@ -134,7 +158,10 @@ def outcome_writer(path: Path | None) -> Callable[[Outcome], None]:
 
 
 def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
-    """Return the sums of all outcomes."""
+    """Return the sums of the outcomes, as values for JSON.
+
+    The utilisation is the average of the outcomes, 0 without outcomes.
+    """
     counted = list(outcomes)
     names = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")
     sums: dict[str, object] = {
@@ -161,22 +188,27 @@ def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
 
 
 class _Runner:
-    """A plan as a function, which can be sent to other processes."""
+    """A picklable function that runs a seed by the plan.
+
+    A call disables the garbage collection of the process.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     def __call__(self, seed: int) -> Outcome:
-        # The garbage of a cluster is a few cycles, and looking for them takes a tenth of the time.
+        # A cluster leaves few reference cycles, and the garbage collection takes a tenth of the
+        # time.
         gc.disable()
         outcome = run_seed(seed, self._plan)
         gc.collect()
-        # What is left is modules: they would be looked through after each seed.
+        # The remaining objects are modules, which later collections need not scan.
         gc.freeze()
         return outcome
 
 
 def _outcome(cluster: SimulatedCluster, violation: str, wall_seconds: float) -> Outcome:
+    """Return the outcome of a cluster's run, with the counts at the end of the run."""
     trials = cluster.checker.actor_states("trial")
     ended = _sum_counts(
         {state.status.value: 1} for state in cluster.checker.actor_states("experiment")
@@ -208,6 +240,7 @@ def _outcome(cluster: SimulatedCluster, violation: str, wall_seconds: float) -> 
 
 
 def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sum of the counts by name, sorted by name."""
     total: dict[str, int] = {}
     for count in counts:
         for name, number in count.items():

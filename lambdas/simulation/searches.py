@@ -1,5 +1,5 @@
-"""The experiments of a simulated cluster: one small configuration of every family of searches, and
-the trainings of its trials.
+"""The searches of a simulated cluster: a small configuration of each search method, and the
+trainings of the trials.
 """
 
 import json
@@ -21,11 +21,11 @@ from lambdas.simulation.training import BYTES_PER_SECOND, Training, hash_fractio
 
 METRIC = "loss"
 HOUR_MS = 3_600_000
-# The most machines of a gang.
+# The maximum number of machines of an allocation.
 NODES_MAX = 4
-# The share of trials whose code fails after its training, too.
+# The share of trials in which the last failure of the code occurs after the training.
 BAD_ENDS = 0.3
-# The share of searches in epochs of which only the trials know that they have so many batches.
+# The share of searches whose lengths are in epochs. Only the trials know the size of an epoch.
 IN_EPOCHS = 0.2
 EPOCH_BATCHES = 10
 BATCH_SIZE = 64
@@ -70,36 +70,48 @@ SEARCHES: dict[str, dict[str, Any]] = {
     },
 }
 LENGTHS = frozenset({"max_length", "budget", "length_per_round"})
-# Families whose outcome does not depend on which trial was faster.
+# The search methods whose outcome does not depend on the speed of the trials.
 DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search as a user submits it. `failures_max`: how often the code of a trial fails at
-    most; `deadline_ms`: how long after its submission it has to be done, None for any time.
-    """
+    """A search that a user submits."""
 
     family: str
+    """The name of the search method: a key of SEARCHES."""
     config: ExperimentConfig
     message: ExperimentSubmitted
+    """The submission, without an id and a pool."""
     learning_curves: SyntheticCurves
     failures_max: int
+    """The maximum number of failures of a trial's code."""
     batch_seconds: float
+    """The average duration of a batch."""
     deadline_ms: int | None = None
+    """The time from the submission to the deadline. None without a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """The largest machines of a pool: their slots, and how many of them there may be."""
+    """The largest machines of a pool."""
 
     slots: int
+    """The slots of a machine."""
     machines: int = 1
+    """The maximum number of these machines."""
 
 
 def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
-    """Sample a search of any family. Its trials train for some minutes to an hour, on one machine
-    or, if the pool has several that are alike, on all slots of several. Some have a deadline.
+    """Sample a search with a random method that fits into a pool.
+
+    The trials train for some minutes to an hour. In a pool with several equal machines, a trial may
+    use all slots of several machines; otherwise it uses a single machine. Some searches have a
+    deadline.
+
+    Args:
+        random: the source of most choices.
+        seed: the seed of the search. It also decides whether lengths are in epochs.
     """
     family = random.choice(sorted(SEARCHES))
     failures_max = random.choice((0, 0, 1, 2))
@@ -117,7 +129,12 @@ def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
 
 
 def parallel_random_search(trials: int, seed: int, batch_seconds: float = 30.0) -> Search:
-    """Return a random search of so many trials, all of them at once."""
+    """Return a random search in which all trials run at the same time and without failures.
+
+    Args:
+        trials: the number of trials.
+        batch_seconds: the average duration of a batch.
+    """
     search = _search("random", _config("random", (0, 0), 1, False), seed, 0, batch_seconds)
     method = search.message.plan.method
     assert isinstance(method, RandomPlan)
@@ -130,6 +147,7 @@ def parallel_random_search(trials: int, seed: int, batch_seconds: float = 30.0) 
 def _search(
     family: str, config: ExperimentConfig, seed: int, failures_max: int, batch_seconds: float
 ) -> Search:
+    """Return the search of a configuration, with learning curves that depend on the seed."""
     message = simulated_submission(config)
     plan = replace(message.plan, seed=seed)
     message = replace(
@@ -143,7 +161,7 @@ def _search(
     )
     lengths, unit_batches = time_lengths(config), 1
     if lengths.counts_epochs:
-        # As the trials find it in their data.
+        # The size of an epoch, which the trials find in their data.
         lengths = replace(lengths, records_per_epoch=EPOCH_BATCHES * BATCH_SIZE)
         unit_batches = EPOCH_BATCHES
     learning_curves = SyntheticCurves(
@@ -158,14 +176,21 @@ def _search(
 
 
 class Searches:
-    """The searches by name: the source of their trials' trainings."""
+    """The submitted searches, as the source of their trials' trainings.
+
+    Attributes:
+        by_name: the searches by the name of the experiment.
+    """
 
     def __init__(self, checkpoints: CheckpointStore) -> None:
         self.by_name: dict[str, Search] = {}
         self._checkpoints = checkpoints
 
     def training(self, spec: Mapping[str, Any]) -> Training:
-        """Return a process's training, as described in TrainingSource."""
+        """Return the training for a process's specification, as TrainingSource describes.
+
+        Raises KeyError if the search was not submitted.
+        """
         search = self.by_name[spec["search"]]
         seed = spec["trial_seed"]
         return Training(
@@ -184,30 +209,39 @@ class Searches:
         )
 
     def _inherited_batches(self, spec: Mapping[str, Any]) -> int:
+        """Return the batches in the checkpoint that the trial started from; 0 without one."""
         reference = spec["inherited"]
         return self._checkpoints.batches_in(reference) if reference else 0
 
 
 def failing_batches(search: Search, trial_seed: int) -> tuple[int, ...]:
-    """Return the batches at which a trial's code fails, once each."""
+    """Return the batches at which a trial's code fails, each once, in the order of restarts.
+
+    Failures after the training are not included. The result depends on the arguments only.
+    """
     count = max(0, _failures(search, trial_seed) - ends_badly(trial_seed))
     last_batch = 30
     return tuple(int(hash_fraction(trial_seed, "failure", n) * last_batch) for n in range(count))
 
 
 def ends_badly(trial_seed: int) -> bool:
-    """Return whether the remaining failures of a trial's code occur after its training."""
+    """Return whether the last failure of a trial's code occurs after the training.
+
+    The result has no effect on a trial without failures. It is True for the share BAD_ENDS of all
+    seeds.
+    """
     return hash_fraction(trial_seed, "end") < BAD_ENDS
 
 
 def _period(spec: Mapping[str, Any], name: str) -> int:
-    """Return a period of the specification in batches."""
+    """Return the period `name` of a specification in batches; 0 for none."""
     batches: int = spec[f"{name}_batches"]
     epochs: int = spec.get(f"{name}_epochs", 0)
     return batches or epochs * EPOCH_BATCHES
 
 
 def _failures(search: Search, trial_seed: int) -> int:
+    """Return the number of failures of a trial's code, from 0 to `failures_max`."""
     return int(hash_fraction(trial_seed, "failures") * (search.failures_max + 1))
 
 
@@ -219,6 +253,13 @@ def _config(
     on_several_nodes: bool,
     in_epochs: bool = False,
 ) -> ExperimentConfig:
+    """Return a checked configuration of a search method. Equal arguments return the cached one.
+
+    Args:
+        family: a key of SEARCHES.
+        periods: the batches between validations and between checkpoints; 0 for none.
+        slots: the slots of a trial.
+    """
     validation, checkpoint = periods
     options = {
         name: _length(value["batches"], in_epochs) if name in LENGTHS else value
@@ -229,7 +270,7 @@ def _config(
         hparams = {"global_batch_size": BATCH_SIZE}
     tree = {
         "name": family,
-        # A trial's class runs on one machine, a command may run on several.
+        # A trial class runs on a single machine. Only a command may run on several machines.
         "entrypoint": "python train.py" if on_several_nodes else "model_def:Trial",
         "hyperparameters": hparams,
         "searcher": {"name": family, "metric": METRIC, **options},

@@ -1,5 +1,6 @@
-"""The cluster of one seed, simulated with its users, machines and faults, from the first
-submission until all is over and nothing is left.
+"""The simulation of a cluster with users, machines and faults, for a single seed.
+
+A run lasts from the first submission until all experiments have ended and no work is left.
 """
 
 import json
@@ -50,15 +51,15 @@ LOGGERS = ("control_plane", "lambdas", "provisioner")
 RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
 LATE_FACTOR = 20
-# A pool that has changed is reconciled by the provisioner after so long.
+# The delay from a change of a pool to the provisioner's pass.
 RECONCILE_MS = 6_000
-# A job that waits for so long has slots held for it.
+# The pool reserves slots for a job that has waited this long.
 RESERVE_AFTER_MS = 10 * 60_000
-# All must be over so long after the faults have stopped.
+# A run must end within this time after the end of the faults.
 END_HOURS = 12
-# Of the largest static machine in a pool.
+# The slots of the largest static machine in a pool.
 STATIC_SLOTS_MAX = 4
-# The slots of a cloud's machines, in the order in which they are preferred.
+# The slots of a pool's cloud machines, in order of preference.
 CLOUD_SIZES = ((1,), (2,), (4,), (4,), (4, 1), (1, 4), (3, 2))
 ON_DEMAND_BASES = (0.0, 0.0, 0.25, 0.5, 1.0)
 RULES = (
@@ -71,18 +72,22 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The size of a simulated cluster, and for how many hours there are faults at most."""
+    """The size of a simulated cluster."""
 
     experiments: int = 3
     pools: int = 2
     machines_max: int = 3
+    """The maximum number of machines of a static pool. A pool with a cloud may have one more."""
     hours: float = 2.0
+    """The virtual hours after which all faults stop, or earlier if all experiments have ended."""
 
 
 class SimulatedCluster:
-    """All parts of one run. `folder` is an empty folder, for the files of the simulated disks.
+    """All parts of a run.
 
-    With `unchecked` commits are not checked: a check takes longer the larger the cluster is.
+    Args:
+        folder: an empty folder for the files of the simulated disks.
+        unchecked: whether to skip the checks of commits, whose duration grows with the cluster.
     """
 
     notices_ms: Sequence[int] = NOTICES_MS
@@ -152,14 +157,13 @@ class SimulatedCluster:
         self._holds_timers: Callable[[str], bool] = lambda address: False
 
     def now_ms(self) -> int:
-        """Return the virtual time as epoch ms."""
+        """Return the virtual time in epoch ms."""
         return START_MS + self.clock.now_ms
 
     def run(self) -> None:
-        """Run the cluster to its end.
+        """Run the cluster until all work is done. Collect the errors that the cluster logs.
 
-        Raises:
-            InvariantBroken: something did not hold.
+        Raises InvariantBroken if an invariant is broken or the run does not end in time.
         """
         loggers = [logging.getLogger(name) for name in LOGGERS]
         for logger in loggers:
@@ -184,6 +188,7 @@ class SimulatedCluster:
         return SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
 
     def _host_environment(self, folder: Path) -> HostEnvironment:
+        """Return the parts that all hosts share, and create the folders of the stores."""
         for name in ("checkpoints", "objects"):
             (folder / name).mkdir()
         return HostEnvironment(
@@ -197,8 +202,10 @@ class SimulatedCluster:
         )
 
     def _sample_pool(self, number: int) -> PoolSettings:
-        """Sample the settings of a pool: its scheduler, and where its machines come from. The first
-        pool has a cloud, of machines of one size or two.
+        """Sample the settings of a pool: the scheduler, and possibly a cloud for its machines.
+
+        The first pool always has a cloud. A cloud offers machines of one or two sizes, which are
+        added to the simulated cloud's catalog.
         """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
@@ -224,6 +231,7 @@ class SimulatedCluster:
         )
 
     def _start(self) -> None:
+        """Configure the pools, add static machines, and schedule submissions, ticks and faults."""
         for name, settings in self.pools.items():
             self._configure_pool(name, settings)
             if not settings.provider:
@@ -244,7 +252,7 @@ class SimulatedCluster:
         injector.start(max(1, self.size.pools * self.size.machines_max // 2))
 
     def _configure_pool(self, name: str, settings: PoolSettings) -> None:
-        """Configure a pool, again and again until it is done."""
+        """Configure a pool. Repeat the call until a host answers."""
         message = PoolConfigured(name, settings)
         while True:
             try:
@@ -256,6 +264,10 @@ class SimulatedCluster:
             return
 
     def _tick(self) -> None:
+        """Check the invariants, run the tasks of a tick, and schedule the next tick.
+
+        Stop the faults if it is time. Set `has_ended` if no work is left. Raises InvariantBroken.
+        """
         self.clock.call_at(self.clock.now_ms + TICK_MS, self._tick)
         self.machines.check_machines(self.pools)
         self.fleet_checker.check_launches()
@@ -272,7 +284,11 @@ class SimulatedCluster:
         faults.stale_rows = self.rows.snapshot() if is_stale else None
 
     def _tick_tasks(self, number: int) -> list[Callable[[Host], object]]:
-        """Return what a tick does, each by itself so that one that fails holds up no other."""
+        """Return the tasks of a tick: leases, mail, pools, orphans, checkpoints and suggestions.
+
+        Every second tick also audits the pools and checks the budgets. Each task is a separate
+        call, so that a failed task does not stop the others.
+        """
         tasks: list[Callable[[Host], object]] = [self._mark_lost_agents, self._redrive_mail]
         for pool in self.pools:
             if number % TICKS_PER_AUDIT == 0:
@@ -286,6 +302,7 @@ class SimulatedCluster:
         return tasks
 
     def _mark_lost_agents(self, host: Host) -> None:
+        """Mark silent agents as lost. Raises NoResponse if any pool failed."""
         maintenance = Maintenance(host.engine, host.adapters.is_api_down)
         self._holds_timers = maintenance.holds_timers
         try:
@@ -297,6 +314,7 @@ class SimulatedCluster:
         due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
+        """Run a provisioner pass over a pool with a provider, and check the pool's maximum."""
         if self.pools[pool].provider:
             host.provisioner.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._capacities[pool].machines)
@@ -305,24 +323,27 @@ class SimulatedCluster:
         host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
-        """Run an operation on a host; if it fails, a later tick repeats it."""
+        """Run an operation on a host. Ignore a failure, because a later tick repeats the work."""
         try:
             self.hosts.serve(partial(self._run_with_its_clock, operation=operation))
         except NoResponse:
             return
 
     def _run_with_its_clock(self, host: Host, operation: Callable[[Host], object]) -> None:
-        """Run an operation on a host whose clock may be a day ahead."""
+        """Run an operation on a host, with the clock a day ahead by the fault `clocks_ahead`."""
         is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
         with host.clock_ahead(DAY_MS if is_ahead else 0):
             operation(host)
 
     def _run_due_events(self) -> None:
-        """Run the next event that is due soon, in the middle of an operation."""
+        """Run the next event that is due within RACE_MS, in the middle of an operation."""
         self.clock.run_next(self.clock.now_ms + RACE_MS)
 
     def _handle_mail(self, address: str) -> None:
-        """Schedule that an actor with mail is advanced, as the table's stream does."""
+        """Schedule the advance of an actor with new mail, as the table's stream does.
+
+        Do nothing if it is scheduled already, or by the fault `lost_triggers`.
+        """
         faults = self.faults
         if address in self._pending_triggers:
             return
@@ -338,7 +359,7 @@ class SimulatedCluster:
     def _run_later_once(
         self, name: str, delay_ms: int, operation: Callable[[Host], object]
     ) -> None:
-        """Schedule an operation, unless one of that name is scheduled already."""
+        """Schedule an operation on a host, unless an operation of this name is scheduled."""
         if name in self._pending_triggers:
             return
         self._pending_triggers.add(name)
@@ -350,8 +371,10 @@ class SimulatedCluster:
         self.clock.call_at(self.clock.now_ms + delay_ms, act)
 
     def _handle_commit(self, address: str) -> None:
-        """Answer the held calls of agents that a commit concerns, and let the provisioner look at a
-        pool that has changed.
+        """React to the commit of the actor at `address`.
+
+        For an agent or a trial, end the long polls of the affected agents. For a pool with a
+        provider, schedule a provisioner pass.
         """
         kind, _, name = address.partition("#")
         if kind == "agent":
@@ -384,13 +407,16 @@ class SimulatedCluster:
         return self.clock.now_ms >= self.size.hours * HOUR_MS or self._have_all_ended()
 
     def _have_all_ended(self) -> bool:
+        """Return whether all experiments were submitted, and all submissions answered, and all
+        experiments have ended.
+        """
         users = self.users
         if not users.submissions == self.size.experiments == len(users.experiments):
             return False
         return all(state.status.is_final for state in self.checker.actor_states("experiment"))
 
     def _stop_faults(self) -> None:
-        """Stop all faults, and repair what they left."""
+        """Stop all faults and end their lasting effects. Then drive all experiments to an end."""
         self.faults_stopped = True
         self.faults.rates = NO_FAULTS
         self.faults.stale_rows = None
@@ -404,8 +430,9 @@ class SimulatedCluster:
         self._drive_to_end()
 
     def _drive_to_end(self) -> None:
-        """Activate what is paused, and configure pools to hold no idle machines, every ten
-        minutes.
+        """Activate paused experiments, now and every ten minutes.
+
+        When all experiments have ended, set the minimum of instances of all pools to 0.
         """
         self.users.activate_all()
         if self._have_all_ended():
@@ -417,6 +444,9 @@ class SimulatedCluster:
         self.clock.call_at(self.clock.now_ms + 10 * TICK_MS, self._drive_to_end)
 
     def _is_over(self) -> bool:
+        """Return whether the faults have stopped and no experiment, mail, process, cloud machine,
+        instance row or open intent is left.
+        """
         if not self.faults_stopped or not self._have_all_ended() or self.checker.pending_mail():
             return False
         is_idle = not any(agent.processes for agent in self.machines.present_agents())
@@ -427,7 +457,7 @@ class SimulatedCluster:
         )
 
     def describe(self) -> str:
-        """Describe the remaining work, to debug a run that does not end."""
+        """Return a description of the remaining work, for a run that does not end."""
         agents = self.machines.present_agents()
         runs = {agent.name: list(agent.processes) for agent in agents if agent.processes}
         experiments = [s for s in self.checker.actor_states("experiment") if not s.status.is_final]
@@ -438,12 +468,14 @@ class SimulatedCluster:
 
 
 def _fleet_limits(settings: PoolSettings) -> FleetLimits:
+    """Return the limits of a pool with a provider."""
     fields = json.loads(settings.provider)
     sizes = dict.fromkeys(offering["slots"] for offering in fields["offerings"])
     return FleetLimits(tuple(sizes), fields["min_instances"], fields["max_instances"])
 
 
 def _pool_capacity(settings: PoolSettings) -> PoolCapacity:
+    """Return the size and number of a pool's largest machines; without a provider, a single one."""
     if not settings.provider:
         return PoolCapacity(STATIC_SLOTS_MAX)
     limits = _fleet_limits(settings)

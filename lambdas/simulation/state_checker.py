@@ -1,4 +1,4 @@
-"""The checker of the state after every commit, on a copy of the table that the commits build."""
+"""A checker of the state after every commit, on a copy of the table that the checker maintains."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from threading import RLock
@@ -23,14 +23,30 @@ from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTabl
 
 
 class InvariantBroken(BaseException):
-    """An invariant does not hold. No handler of Exception in the engine hides it."""
+    """An invariant does not hold.
+
+    This is a BaseException, so that no handler of Exception in the engine catches it.
+    """
 
 
 class StateChecker:
-    """A copy of every row as the commits have left it, and the actors decoded from them.
+    """A copy of all rows and the decoded actors, which checks each commit.
 
-    Each commit is checked as it comes; one checker serves all openings of a file. With `unchecked`
-    nothing is checked.
+    Several tables on the same file share a checker.
+
+    Args:
+        unchecked: whether to maintain the copy without any checks.
+
+    Attributes:
+        lock: held by CheckedTable during a commit and its check.
+        rows: the last Put of each existing row.
+        commits: the number of commits.
+        digest: a checksum of the keys of all commits.
+        preemptions: the number of preemptions of allocations.
+        outbox_commits: the numbers of the commits that wrote a spilled outbox.
+        on_mail: called with the address of an actor that gets a message or timer.
+        on_commit: called with the writes of each checked commit.
+        on_leases: called after `on_commit` with the same writes.
     """
 
     def __init__(self, *, unchecked: bool = False) -> None:
@@ -50,7 +66,7 @@ class StateChecker:
         self._folded_clocks: dict[tuple[str, str], int] = {}
 
     def actor_state(self, address: str) -> Any:
-        """Return an actor's state, or None."""
+        """Return an actor's state. Return None if no commit wrote the actor."""
         return self._states.get(address)
 
     def actor_states(self, actor_type: str) -> list[Any]:
@@ -58,11 +74,14 @@ class StateChecker:
         return [state for name, state in self._states.items() if name.startswith(f"{actor_type}#")]
 
     def pending_mail(self) -> list[Key]:
-        """Return the messages and timers that are not folded yet."""
+        """Return the keys of messages and timers that are not folded yet, sorted."""
         return sorted(self._mail)
 
     def folded_messages(self, address: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the messages that an actor has folded, in order, from its journal."""
+        """Return the names and fields of the messages and commands that an actor has folded.
+
+        They come from the actor's journal, in order. Return nothing for an unknown actor.
+        """
         messages: list[tuple[str, dict[str, Any]]] = []
         for key in sorted(key for key in self.rows if key.partition == address):
             if key.sort.startswith("Z#0"):
@@ -73,7 +92,7 @@ class StateChecker:
         return messages
 
     def part(self, address: str, name: str) -> object | None:
-        """Return a decoded part of an actor, or None."""
+        """Return a decoded part of an actor. Return None if the part does not exist."""
         key = Key(address, PARTS + name)
         if key not in self.rows:
             return None
@@ -82,12 +101,17 @@ class StateChecker:
         return self._parts[key]
 
     def job_queue(self, pool: str) -> JobQueue:
-        """Return the queue of a pool."""
+        """Return the queue of a pool's jobs and requests."""
         address = addresses.pool(pool)
         return job_queue_of(StepContext(address, 0, self._reader(address)))
 
     def apply_commit(self, writes: Sequence[Write]) -> None:
-        """Apply a commit that succeeded, and check what must hold after it."""
+        """Apply the writes of a successful commit to the copy, and check the invariants.
+
+        Call `on_mail` for each written message or timer, and after the checks `on_commit` and
+        `on_leases`. With `unchecked`, make no checks and call only `on_mail`. Raises AssertionError
+        if an invariant is broken, and InvariantBroken from a callback.
+        """
         self.commits += 1
         keys = "".join([f"{write.key.partition}/{write.key.sort};" for write in writes])
         self.digest = crc32(keys.encode(), self.digest)
@@ -115,6 +139,10 @@ class StateChecker:
         self.on_leases(writes)
 
     def _apply_put(self, put: Put) -> None:
+        """Apply a Put to the copy. If it writes an actor's head, check and keep the new state.
+
+        Raises AssertionError.
+        """
         before = self.rows.get(put.key)
         self.rows[put.key] = put
         self._parts.pop(put.key, None)
@@ -134,18 +162,24 @@ class StateChecker:
     def _check_order(
         self, journal: Put, mail_before: Mapping[Key, Put], partitions: Set[str]
     ) -> None:
-        """Check that each message is folded once, and after all that its sender had sent before. A
-        row of mail is folded from its beginning, and keeps what is not folded. `partitions`: the
-        actors of the commit.
+        """Check that a fold consumes each message once, unchanged and in the sender's order.
+
+        A row of mail is folded from its beginning, and keeps the messages that are not folded.
+        Messages without a row must come from an actor in the same commit. Raises AssertionError.
+
+        Args:
+            journal: the journal row of the fold.
+            mail_before: the mail rows before the commit that the commit writes.
+            partitions: the actors whose heads the commit writes.
         """
         address = journal.key.partition
         for mail in decode_journal_row(journal.body)["in"]:
             sender, clock = mail["from"], mail["clock"]
             if sender.partition("#")[0] not in ACTOR_TYPES or sender == address:
-                # A timer is older than what it comes after, a post has no sender to be ordered by.
+                # Timers and posted messages are not in the order of a sender.
                 continue
             key = mail_key(address, clock, sender)
-            # What the sender's own commit delivered was in no row.
+            # A message that the sender's own commit delivered never had a row.
             if key in mail_before:
                 rest = self.rows.get(key)
                 folded = [*mail["messages"], *(_messages_of(rest) if rest else ())]
@@ -158,8 +192,12 @@ class StateChecker:
             self._folded_clocks[address, sender] = clock
 
     def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
-        """Check that revisions form a chain, final is final but for a deletion and a later run, and
-        a trial's counters only grow.
+        """Check the change of an actor's state. Raises AssertionError.
+
+        Revisions increase by 1. A final status changes only by a deletion or by continuing the
+        experiment. A trial's epoch never decreases, and its restarts decrease only if the
+        experiment is continued. The newest checkpoint of an unfinished trial gets older only after
+        a report of damage.
         """
         assert put.revision == (before.revision + 1 if before else 1), f"{address} skips a revision"
         known = self._states.get(address)
@@ -178,6 +216,7 @@ class StateChecker:
                 assert fell_back or not is_older, f"{address} forgets its newest checkpoint"
 
     def _check_actor(self, address: str) -> None:
+        """Check the state of a pool, an experiment or all agents, by the actor at `address`."""
         state = self._states.get(address)
         match state:
             case PoolState():
@@ -188,8 +227,10 @@ class StateChecker:
                 self._check_agents()
 
     def _check_pool(self, address: str, state: PoolState) -> None:
-        """Check that slots are held by one allocation each and add up; an allocation has one
-        place.
+        """Check a pool's slots and counts. Raises AssertionError.
+
+        Each slot belongs to at most one allocation, and each allocation is either queued or placed
+        once. The counts in the pool's head and in the jobs must be correct.
         """
         context = StepContext(address, 0, self._reader(address))
         agents = agents_of(context).items()
@@ -214,8 +255,9 @@ class StateChecker:
             assert counted == slots, f"group {group} has {slots}, not {counted}"
 
     def _check_agents(self) -> None:
-        """Check that no trial has two live allocations with a valid epoch, no node of one two
-        places.
+        """Check that no node of a trial's current allocation is on two agents that are not lost.
+
+        The agent and the slots must equal the trial's own record. Raises AssertionError.
         """
         live: dict[tuple[int, int], str] = {}
         for agent in self.actor_states("agent"):
@@ -233,7 +275,10 @@ class StateChecker:
                     ), f"{desired} is on {agent.agent}, not as {trial.allocation} says"
 
     def _check_experiment(self, address: str, state: ExperimentState) -> None:
-        """Check that the head counts what the summaries say."""
+        """Check that an experiment's counts of trials equal the counts of the trial summaries.
+
+        An ended experiment has no open trials, and no trial has two numbers. Raises AssertionError.
+        """
         summaries: list[TrialSummary] = []
         for number in range((state.trials - 1) // 64 + 1 if state.trials else 0):
             part = self.part(address, f"trials/{number}")
@@ -252,8 +297,9 @@ class StateChecker:
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:
-    """Check that final states do not change, except when an experiment is continued or
-    deleted.
+    """Check that a final status changes only if the experiment is continued or deleted.
+
+    A deleted actor stays deleted, and the number of lives never decreases. Raises AssertionError.
     """
     assert after.life >= known.life, f"{address} goes back to life {after.life}"
     if after.life > known.life:
@@ -266,6 +312,7 @@ def _check_run_generation(address: str, known: Any, after: Any) -> None:
 
 
 def _is_preempted(trial: TrialState | None) -> bool:
+    """Return whether a trial's allocation must be preempted. False without an allocation."""
     allocation = None if trial is None else trial.allocation
     return allocation is not None and allocation.wish is DesiredState.PREEMPT
 
@@ -284,20 +331,24 @@ class _CheckerReader:
 
 
 def _messages_of(mail: Put) -> list[list[Any]]:
-    """The stored names and fields of a mail row's messages."""
+    """Return the stored names and fields of the messages in a mail row."""
     messages: list[list[Any]] = parse_json(mail.body)["messages"]
     return messages
 
 
 class CheckedTable(TableDecorator):
-    """Hands every commit that went through to the checker, in the order of the commits."""
+    """A state table that passes every successful commit to the checker, in order."""
 
     def __init__(self, table: StateTable, checker: StateChecker) -> None:
         super().__init__(table)
         self._checker = checker
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as described in StateTable. Raises InvariantBroken."""
+        """Commit as StateTable describes, then check the new state.
+
+        Raises InvariantBroken if an invariant is broken or the commit of an actor exceeds a limit
+        of the table.
+        """
         with self._checker.lock:
             try:
                 self.table.commit(writes)

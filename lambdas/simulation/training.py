@@ -1,8 +1,7 @@
-"""The training of a simulated trial's process: a learning curve, at its own speed, with checkpoints
-of its own size, and the failures of its code.
+"""The training of a simulated trial's process: learning curve, speed, checkpoints and failures.
 
-A training follows from the trial's specification, so that a run without faults of the cluster comes
-to the same results.
+A training depends on the trial's specification only. So a run without faults of the cluster has the
+same results.
 """
 
 from collections.abc import Mapping
@@ -26,47 +25,54 @@ class LearningCurve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The training of one process. `failing_batches`: the batches after which the code fails, once
-    each, in the order of restarts. `bad_ends_until`: so many restarts a trial has to have for a run
-    to end well that has nothing left to train. `inherited_batches` were trained by other trials.
-    `time_metric` is reported besides the metric where it is not "". An epoch of its data has
-    `epoch_batches`.
-    """
+    """The training of a process."""
 
     learning_curve: LearningCurve
     metric: str
+    """The name of the search's metric."""
     validation_period: int
+    """The batches between validations; 0 for validations at the end only."""
     checkpoint_period: int
+    """The batches between checkpoints; 0 for checkpoints at the end only."""
     checkpoint_bytes: int
     failing_batches: tuple[int, ...] = ()
+    """The batches at which the code fails, each once, in the order of restarts."""
     bad_ends_until: int = 0
+    """The restarts from which a run ends well after the training. Earlier runs fail then."""
     time_metric: str = ""
+    """The name of an additional metric with the training time, or ""."""
     time_per_batch: float = 1.0
+    """The value of `time_metric` for a batch."""
     inherited_batches: int = 0
+    """The batches that other trials trained, in the weights that the trial started from."""
     epoch_batches: int = 1
+    """The batches of an epoch."""
 
     @property
     def upload_ms(self) -> int:
-        """How long a checkpoint takes to be written."""
+        """The time that is needed to write a checkpoint at BYTES_PER_SECOND, in ms; at least 1."""
         return 1 + self.checkpoint_bytes * 1000 // BYTES_PER_SECOND
 
     def metrics(self, steps: int) -> dict[str, float | None]:
-        """Return the metrics that a validation reports."""
+        """Return the metrics of a validation after the trial has trained `steps` batches."""
         metrics = {self.metric: self.learning_curve.metric(self.inherited_batches + steps)}
         if self.time_metric:
             metrics[self.time_metric] = steps * self.time_per_batch
         return metrics
 
     def length_batches(self, directives: Mapping[str, Any]) -> int:
-        """Return the batches in the length of directives, which may count epochs."""
+        """Return the length of directives in batches. An endless length is returned unchanged.
+
+        Args:
+            directives: the cluster's directives with `length`, in epochs if `length_unit` is
+                "epochs".
+        """
         length: int = directives["length"]
         is_epochs = directives.get("length_unit") == "epochs" and length != ENDLESS
         return length * self.epoch_batches if is_epochs else length
 
     def next_stop(self, steps: int, length: int) -> int:
-        """Return the batch at which the process does something else than to train, at most
-        `length`.
-        """
+        """Return the next batch after `steps` with a validation or checkpoint, at most `length`."""
         stops = [length]
         for period in (self.validation_period, self.checkpoint_period):
             if period:
@@ -75,6 +81,6 @@ class Training:
 
 
 def hash_fraction(*names: Any) -> float:
-    """Return a number from 0 up to 1 that the names alone decide."""
+    """Return a number in [0, 1) that depends only on the texts of the names."""
     text = "/".join(map(str, names)).encode()
     return int.from_bytes(blake2b(text, digest_size=6).digest(), "little") / 2**48

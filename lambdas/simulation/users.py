@@ -1,5 +1,6 @@
-"""The users of a simulated cluster, its workload: they submit searches, send commands, and repeat
-what was not answered.
+"""The users of a simulated cluster, who submit searches and send commands.
+
+A user repeats a call that gets no answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,20 +39,17 @@ TRIES_MAX = 200
 
 @dataclass
 class SubmittedExperiment:
-    """An experiment whose submission was answered. `runs_to_end`: nobody has stopped it or a
-    trial.
-    """
+    """An experiment whose submission was answered."""
 
     experiment_id: int
     search: Search
     runs_to_end: bool = True
+    """Whether no user has stopped the experiment or any of its trials."""
 
 
 @dataclass
 class Users:
-    """All users. `experiments` are those whose submission was answered; `submissions` and
-    `commands` count those that were made, `verifications` those answered that took back a damage.
-    """
+    """All users of the cluster."""
 
     clock: VirtualClock
     network: Network
@@ -59,15 +57,22 @@ class Users:
     checker: StateChecker
     random: Random
     pools: Mapping[str, PoolCapacity]
+    """The capacity of each pool."""
     now_ms: Callable[[], int]
+    """Returns the virtual time in epoch ms."""
     submissions: int = 0
+    """The number of submissions, answered or not."""
     are_quiet: bool = False
+    """Whether users send no commands about later submissions."""
     commands: int = 0
+    """The number of commands, answered or not."""
     verifications: int = 0
+    """The number of answered verifications of checkpoints."""
     experiments: dict[int, SubmittedExperiment] = field(default_factory=dict)
+    """The experiments whose submission was answered, by id."""
 
     def schedule_submissions(self, count: int, hours: float) -> None:
-        """Draw which searches are submitted, and when."""
+        """Sample `count` searches, and schedule their submissions in the first half of `hours`."""
         for number in range(count):
             pool = self.random.choice(sorted(self.pools))
             seed = self.random.randrange(2**31)
@@ -78,15 +83,17 @@ class Users:
             self.clock.call_at(at_ms, partial(self.submit, search, pool, number))
 
     def activate_all(self) -> None:
-        """Activate every experiment that is paused."""
+        """Send a command to activate each paused experiment."""
         for submitted in list(self.experiments.values()):
             state = self.checker.actor_state(addresses.experiment(submitted.experiment_id))
             if state is not None and state.status is Status.PAUSED:
                 self._command_experiment(submitted, ActivateRequested())
 
     def verify_later(self, trial_id: int, uuid: str) -> None:
-        """Have somebody read a checkpoint that a run calls damaged, in every second case, and say
-        that its files are right. By then the trial may have gone on, ended or deleted it.
+        """Let a user verify a checkpoint later that a run has reported as damaged.
+
+        This happens in half of the cases, after ten minutes on average. By then, the trial may have
+        continued, ended or deleted the checkpoint.
         """
         random = Random(f"{self.clock.now_ms}/{uuid}")
         if random.random() < 0.5:
@@ -99,7 +106,13 @@ class Users:
         self.verifications += 1
 
     def submit(self, search: Search, pool: str, number: int) -> None:
-        """Submit a search, again and again until it is answered."""
+        """Submit a search to a pool, and repeat the call until an answer.
+
+        After the answer, schedule random commands about the experiment.
+
+        Args:
+            number: the number of the submission, for the experiment's name.
+        """
         self.submissions += 1
         now_ms, left_ms = self.now_ms(), search.deadline_ms
         settings = replace(
@@ -129,7 +142,10 @@ class Users:
     def _retry_until_answered(
         self, operation: Callable[[Host], int], on_answer: Callable[[int], None], tries: int = 0
     ) -> None:
-        """Repeat a call until it is answered; a refusal is an answer, too."""
+        """Repeat a call, with random pauses, until the call is answered or refused.
+
+        `on_answer` is not called after a refusal. The simulation fails after TRIES_MAX repetitions.
+        """
 
         def retry(refused: CommandRefused | None) -> None:
             if refused is not None:
@@ -142,6 +158,7 @@ class Users:
         self.network.call(operation, on_answer, retry)
 
     def _schedule_commands(self, submitted: SubmittedExperiment) -> None:
+        """Schedule up to three random commands about an experiment; none if `are_quiet`."""
         if self.are_quiet:
             return
         for _ in range(self.random.choice((0, 0, 1, 2, 3))):
@@ -151,6 +168,11 @@ class Users:
             )
 
     def _send_random_command(self, submitted: SubmittedExperiment) -> None:
+        """Send a random command: pause, change settings or pool, kill a trial, cancel or kill.
+
+        A paused experiment is activated later. Stopping a trial or the experiment clears
+        `runs_to_end`.
+        """
         number = self.random.random()
         if number < 0.45:
             self._command_experiment(submitted, PauseRequested())
@@ -170,7 +192,10 @@ class Users:
             )
 
     def _random_settings_change(self, search: Search) -> SettingsChanged:
-        """Return other settings of a job, in which its trials still fit."""
+        """Return a random change of a job's limit, weight or priority.
+
+        The limit always suffices for a trial.
+        """
         slots = search.message.settings.slots
         limit = self.random.choice((slots, 2 * slots, None))
         return self.random.choice(
@@ -182,7 +207,7 @@ class Users:
         )
 
     def _change_pool(self, submitted: SubmittedExperiment) -> None:
-        """Move an experiment to any pool that its trials fit into, possibly the one where it is."""
+        """Move an experiment to a random pool that its trials fit into, maybe the current pool."""
         fitting = self._fitting_pools(submitted.search.message)
         if fitting:
             self._command_experiment(submitted, PoolChanged(self.random.choice(fitting)))
@@ -190,7 +215,11 @@ class Users:
     def _add_preferences(
         self, message: ExperimentSubmitted, pool: str, random: Random
     ) -> ExperimentSubmitted:
-        """Prefer `pool` to all others that the trials fit into, in every second search."""
+        """Return the submission, in half of the cases with other pools as alternatives.
+
+        `pool` is preferred, followed by all other pools that the trials fit into. Return `message`
+        unchanged if no other pool fits.
+        """
         others = [name for name in self._fitting_pools(message) if name != pool]
         if not others or random.random() < 0.5:
             return message
@@ -198,11 +227,12 @@ class Users:
         return replace(message, pools=pools)
 
     def _fitting_pools(self, message: ExperimentSubmitted) -> list[str]:
-        """Return the pools in which a whole trial fits on one machine."""
+        """Return the pools in which a whole trial fits on a single machine, sorted by name."""
         slots = message.settings.slots
         return [name for name, capacity in sorted(self.pools.items()) if capacity.slots >= slots]
 
     def _kill_trial(self, submitted: SubmittedExperiment) -> None:
+        """Send a command to kill a random trial of an experiment. Do nothing without trials."""
         trials = [
             trial.trial_id
             for trial in self.checker.actor_states("trial")
@@ -222,6 +252,7 @@ class Users:
         message: object,
         on_answer: Callable[[int], None] = lambda done: None,
     ) -> None:
+        """Send a command to an actor, and repeat the call until an answer or a refusal."""
         self.commands += 1
         key = Key("idempotency#user", f"I#command-{self.commands}")
         self._retry_until_answered(
@@ -230,7 +261,12 @@ class Users:
 
 
 def _submit_once(host: Host, message: ExperimentSubmitted, key: Key) -> int:
-    """Create the experiment under the next free id, once, as usecases/submission.py does."""
+    """Create an experiment with the next free id, as usecases/submission.py does; return the id.
+
+    If a call with this idempotency key has succeeded before or succeeds meanwhile, return the id
+    of that call's experiment. The commit also increases the counter of ids and stores the key.
+    Raises CommandRefused if the command is refused, and TableError.
+    """
     known = host.engine.table.get(key)
     if known is not None:
         return int(known.body)
@@ -254,7 +290,12 @@ def _submit_once(host: Host, message: ExperimentSubmitted, key: Key) -> int:
 
 
 def _command_once(host: Host, address: str, message: object, key: Key) -> int:
-    """Execute a command once, as control_plane.usecases.idempotency does."""
+    """Execute a command once, as control_plane.usecases.idempotency does, and return 0.
+
+    Do nothing if a call with this idempotency key has succeeded before, and ignore a refusal or
+    conflict if another call with the key succeeds meanwhile. Raises CommandRefused if the command
+    is refused, and TableError.
+    """
     if host.engine.table.get(key) is not None:
         return 0
     extra = (Put(key, 1, b"", Expect.ABSENT),)
