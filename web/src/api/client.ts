@@ -1,6 +1,7 @@
 /** Requests to the API, with the routes and types of its OpenAPI document. */
 
 import type { components, paths } from "./schema";
+import { exactText, parseAnswer } from "./exact_json";
 import { apiUrl, isElsewhere } from "./place";
 import { forgetSession, sessionHeaders, sessionKey } from "./session";
 
@@ -61,7 +62,7 @@ async function request<T>(method: string, route: string, where: Where, body?: un
   // To an API elsewhere nothing goes along but what is written here.
   const credentials = isElsewhere() ? "omit" : "same-origin";
   const options: RequestInit = { method, headers, credentials, signal: where.signal ?? null };
-  if (body !== undefined) options.body = JSON.stringify(body);
+  if (body !== undefined) options.body = exactText(body);
   let answer: Response;
   try {
     answer = await fetch(address(route, where), options);
@@ -69,7 +70,7 @@ async function request<T>(method: string, route: string, where: Where, body?: un
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", unreachableText());
   }
-  if (answer.ok) return (answer.status === 204 ? undefined : await answer.json()) as T;
+  if (answer.ok) return (answer.status === 204 ? undefined : parseAnswer(await answer.text())) as T;
   throw await readError(answer, key);
 }
 

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { FormDialog } from "./dialog";
+import { exactText, parseExactly } from "../api/exact_json";
 import { useKeptDraft } from "./kept_draft";
 import { splitLabels } from "./labels";
 import { metadataText, parseMetadata } from "./metadata";
@@ -30,11 +31,11 @@ interface Props<T> {
 export function EditDialog<T extends { labels: string[]; metadata: object }>({ title, action, former, fields, save, onClose }: Props<T>) {
   // What was read when the window opened: the view behind it may read again meanwhile.
   const [first] = useState(former);
-  const begun = JSON.stringify({ edited: former, labels: former.labels.join("\n"), metadata: metadataText(former.metadata) });
+  const begun = exactText({ edited: former, labels: former.labels.join("\n"), metadata: metadataText(former.metadata) });
   const { text, wasKept, keep, drop } = useKeptDraft(`window ${title}`, begun);
-  const written = JSON.parse(text) as { edited: T; labels: string; metadata: string };
+  const written = parseExactly(text) as { edited: T; labels: string; metadata: string };
   const { edited, labels, metadata } = written;
-  const write = (part: Partial<typeof written>) => keep(JSON.stringify({ ...written, ...part }));
+  const write = (part: Partial<typeof written>) => keep(exactText({ ...written, ...part }));
   // By its text: a number that the page cannot carry stays as it is as long as nobody edits.
   const editsMetadata = metadata !== metadataText(first.metadata);
   const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });

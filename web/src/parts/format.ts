@@ -1,5 +1,7 @@
 /** Numbers, times and sizes as people read them. */
 
+import { exactText } from "../api/exact_json";
+
 export function numberText(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return String(value);
@@ -56,7 +58,7 @@ export function timeText(ms: number): string {
 
 export function valueText(value: unknown): string {
   if (typeof value === "number") return numberText(value);
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : exactText(value);
 }
 
 /** The text, of at most so many characters and what says that it has more. */

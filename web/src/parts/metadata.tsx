@@ -1,5 +1,7 @@
 /** Metadata: an object of JSON, as it is shown and as the text of a field. */
 
+import { exactText, parseExactly } from "../api/exact_json";
+
 export function Metadata({ of: metadata }: { of: object }) {
   if (Object.keys(metadata).length === 0) return null;
   return (
@@ -11,14 +13,14 @@ export function Metadata({ of: metadata }: { of: object }) {
 }
 
 export function metadataText(metadata: object): string {
-  return JSON.stringify(metadata, null, 2);
+  return exactText(metadata, 2);
 }
 
 /** The metadata of a text, nothing for an empty one; an Error says why it is none. */
 export function parseMetadata(text: string): Record<string, unknown> {
   let value: unknown;
   try {
-    value = text.trim() === "" ? {} : JSON.parse(text);
+    value = text.trim() === "" ? {} : parseExactly(text);
   } catch (error) {
     throw new Error(`the metadata is not JSON: ${(error as Error).message}`);
   }

@@ -8,7 +8,7 @@ import { bytesText, numberText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { useWho } from "../../shell/who";
+import { useWho, type Who } from "../../shell/who";
 import { markOf, motionOfParts, type Owner } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
 import { FilesDialog } from "./files_dialog";
@@ -19,6 +19,8 @@ type Checkpoint = Schemas["Checkpoint"];
 interface Props {
   of: "experiments" | "trials";
   id: number;
+  /** Whether the cluster lets the viewer delete these checkpoints and clear their damage marks. */
+  mayChange: boolean;
   /** The experiment or trial. */
   owner: Owner;
 }
@@ -28,7 +30,7 @@ type ChangeAction = "Pin" | "Unpin" | "Delete" | "Not damaged";
 const CHECKPOINTS_MAX = 1000;
 const STATES_WITH_FILES: Checkpoint["state"][] = ["COMPLETED", "DAMAGED", "PARTIALLY_DELETED"];
 
-export function CheckpointTable({ of, id, owner }: Props) {
+export function CheckpointTable({ of, id, mayChange, owner }: Props) {
   const opened = useRoute().query.get("files");
   const setOpened = (uuid: string | null) => setQuery({ files: uuid });
   const [registered, setRegistered] = useState<string | null>(null);
@@ -44,7 +46,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
     ({ items }) => (items.some(({ state }) => state === "DELETING") ? "moving" : motionOfParts(owner)),
     markOf(owner),
   );
-  const who = useWho();
+  const viewer: Viewer = { who: useWho(), mayChange };
   const change = async (action: ChangeAction, uuid: string) => {
     if (action === "Delete") await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
     else if (action === "Not damaged") await send("delete", "/api/v1/checkpoints/{uuid}/damage", { path: { uuid } });
@@ -55,7 +57,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
     <Shown live={live}>
       {({ items, next }) => items.length === 0 ? <Empty>No checkpoints yet.</Empty> : (
         <>
-          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(who, setOpened, setRegistered, change)} />
+          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(viewer, setOpened, setRegistered, change)} />
           {next && <p class="quiet">The first {items.length} are shown; sorting is among these.</p>}
           {opened && <FilesDialog uuid={opened} onClose={() => setOpened(null)} />}
           {registered && <RegisterDialog uuid={registered} onClose={() => setRegistered(null)} />}
@@ -65,8 +67,12 @@ export function CheckpointTable({ of, id, owner }: Props) {
   );
 }
 
+interface Viewer extends Pick<Props, "mayChange"> {
+  who: Who | undefined;
+}
+
 function checkpointColumns(
-  who: Schemas["CallerIdentity"] | undefined,
+  { who, mayChange }: Viewer,
   open: (uuid: string) => void,
   register: (uuid: string) => void,
   change: (action: ChangeAction, uuid: string) => Promise<void>,
@@ -87,9 +93,9 @@ function checkpointColumns(
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
           {state === "COMPLETED" && <button onClick={() => register(uuid)}>Register</button>}{" "}
-          {state === "DAMAGED" && <DamageAction uuid={uuid} damage={damage} run={() => change("Not damaged", uuid)} />}
+          {mayChange && state === "DAMAGED" && <DamageAction uuid={uuid} damage={damage} run={() => change("Not damaged", uuid)} />}
           {state !== "PARTIALLY_DELETED" && pinActions(by, who).map((action) => <PinAction key={action} action={action} by={by} who={who} run={() => change(action, uuid)} />)}
-          <Action label="Delete" disabled={pinned} question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => change("Delete", uuid)} />
+          {mayChange && <Action label="Delete" disabled={pinned} question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => change("Delete", uuid)} />}
         </>
       ),
     },
@@ -115,7 +121,7 @@ function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run
 interface PinProps {
   action: "Pin" | "Unpin";
   by: Holders;
-  who: Schemas["CallerIdentity"] | undefined;
+  who: Who | undefined;
   run: () => Promise<void>;
 }
 

@@ -1,6 +1,6 @@
 /** What a checkpoint is, with its metadata, and its files to download. */
 
-import { collect, get, send } from "../../api/client";
+import { collect, get, send, type Schemas } from "../../api/client";
 import { apiUrl } from "../../api/place";
 import { useLive } from "../../live/use_live";
 import { Dialog } from "../../parts/dialog";
@@ -8,6 +8,7 @@ import { bytesText } from "../../parts/format";
 import { CopyButton } from "../../parts/copy_button";
 import { MetadataInPlace } from "../../parts/remarks";
 import { Shown } from "../../parts/status";
+import { useExperimentRight } from "../../shell/who";
 
 export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
   const live = useLive(
@@ -19,15 +20,11 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
   return (
     <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
       <Shown live={checkpoint}>
-        {({ uuid: full, damage, metadata, metadata_revision: revision }) => (
+        {(value) => (
           <>
             <p><code class="breaks">{uuid}</code> <CopyButton text={uuid} /></p>
-            {damage && <p class="failure">Found damaged: {damage}</p>}
-            <MetadataInPlace of={`checkpoint ${full}`} metadata={metadata} reload={checkpoint.refresh}
-              save={async (changed) => {
-                await send("patch", "/api/v1/checkpoints/{uuid}", { path: { uuid: full }, body: { metadata: changed, revision } });
-                await checkpoint.refresh();
-              }} />
+            {value.damage && <p class="failure">Found damaged: {value.damage}</p>}
+            <CheckpointMetadata checkpoint={value} onDone={checkpoint.refresh} />
           </>
         )}
       </Shown>
@@ -47,6 +44,21 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
       <div class="actions"><button onClick={onClose}>Close</button></div>
     </Dialog>
   );
+}
+
+interface MetadataProps {
+  checkpoint: Schemas["Checkpoint"];
+  onDone: () => Promise<void>;
+}
+
+function CheckpointMetadata({ checkpoint, onDone }: MetadataProps) {
+  const { uuid, metadata, metadata_revision: revision } = checkpoint;
+  const { mayChange } = useExperimentRight(checkpoint.experiment_id);
+  const save = async (changed: Record<string, unknown>) => {
+    await send("patch", "/api/v1/checkpoints/{uuid}", { path: { uuid }, body: { metadata: changed, revision } });
+    await onDone();
+  };
+  return <MetadataInPlace of={`checkpoint ${uuid}`} metadata={metadata} mayEdit={mayChange} save={save} reload={onDone} />;
 }
 
 /** An address that a link may lead to: never a script. */

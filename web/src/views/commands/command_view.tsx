@@ -11,7 +11,7 @@ import { Labels } from "../../parts/labels";
 import { Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
-import { mayDelete, useWho } from "../../shell/who";
+import { mayChange, useWho } from "../../shell/who";
 import { ConfigPart } from "../experiment/config_part";
 import { HistoryPart } from "../experiment/history_part";
 import { Name } from "../experiment/notes";
@@ -59,7 +59,7 @@ export function CommandView({ id }: { id: number }) {
 }
 
 function CommandSteering({ command, onDone }: Props) {
-  const who = useWho();
+  const isOurs = mayChange(useWho(), command.user);
   const { kind, state, archived } = command;
   const path = { experiment_id: command.id! };
   const hasEnded = command.ended_ms != null;
@@ -73,18 +73,17 @@ function CommandSteering({ command, onDone }: Props) {
   };
   return (
     <div class="tools" role="group" aria-label={`steer the ${kind}`}>
-      {!hasEnded && state !== "DELETING" && (
+      {!isOurs && <span class="quiet">Only {command.user} and admins can change it.</span>}
+      {isOurs && !hasEnded && state !== "DELETING" && (
         <>
           <Action label="Kill" run={run("kill")} question={`End the ${kind} at once? It is not started again, and what it did not write elsewhere is lost.`} />
           <ManageJobButton experiment={command.id!} onDone={onDone} />
         </>
       )}
-      {hasEnded && (
+      {isOurs && hasEnded && (
         <>
           <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
-          {mayDelete(who, command.user)
-            ? <Action label="Delete" run={remove} question={`Delete the ${kind} with its log? This cannot be undone.`} />
-            : <span class="quiet">Only {command.user} and admins can delete it.</span>}
+          <Action label="Delete" run={remove} question={`Delete the ${kind} with its log? This cannot be undone.`} />
         </>
       )}
     </div>

@@ -66,7 +66,7 @@ export function CommandsView() {
           </Empty>
         ) : (
           <>
-            <BulkActions of="command" ids={items.map(({ id }) => id!).filter((id) => chosen.has(id))} onDone={afterAction} />
+            <BulkActions of="command" chosen={items.filter(({ id }) => chosen.has(id!))} onDone={afterAction} />
             <Table label="commands" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen} columns={COLUMNS} />
             <div class="tools">
               <span class="quiet">{items.length}{next ? " newest" : ""} shown, newest first</span>

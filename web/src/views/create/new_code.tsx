@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { bytesText, messageOf } from "../../parts/format";
-import { configCandidates, findFault, readDrop, readInput, totalBytes, type ChosenCode } from "./chosen_files";
+import { configCandidates, describeNoted, findFault, readDrop, readInput, totalBytes, type ChosenCode } from "./chosen_files";
 import { packFiles, uploadArchive } from "./upload_code";
 import "./new_code.css";
 
@@ -94,6 +94,7 @@ function Sending({ chosen, onSent }: { chosen: Chosen; onSent: (sent: SentCode) 
   return (
     <form onSubmit={(event) => void submit(event)}>
       <p>This is {about}{!(chosen instanceof File) && chosen.leftOut > 0 && `; ${chosen.leftOut} are left out`}.</p>
+      {!(chosen instanceof File) && chosen.noted.length > 0 && <p role="note">{describeNoted(chosen.noted)}</p>}
       {fault && <p class="failure" role="alert">{fault}</p>}
       {candidates.length > 0 && (
         <label>Configuration{" "}

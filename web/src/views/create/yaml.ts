@@ -1,5 +1,7 @@
 /** Plain values as YAML, to be read and edited by people. */
 
+import { exactText } from "../../api/exact_json";
+
 const PLAIN = /^[A-Za-z_][\w ./-]*$/;
 // Words that YAML reads as something else than text.
 const WORDS = /^(true|false|yes|no|on|off|null|y|n|nan|inf)$/i;
@@ -29,7 +31,7 @@ function lines(value: unknown, indent: string): string[] {
 function scalar(value: unknown): string {
   if (typeof value !== "string") {
     // 1e-05 is text to YAML 1.1, which asks for a dot.
-    const text = JSON.stringify(value) ?? "null";
+    const text = exactText(value);
     return typeof value === "number" ? text.replace(/^(-?\d+)e/, "$1.0e") : text;
   }
   const isPlain = PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(" ");

@@ -27,19 +27,30 @@ export function useTrials(experiment: ExperimentWhole): Live<Trials> {
   );
 }
 
-/** The names of hyperparameters that differ between trials, nested ones as `a.b`. */
+/** The names whose values differ between rows of `flatten`. */
 export function differingNames(rows: Record<string, unknown>[]): string[] {
   const names = new Set(rows.flatMap((row) => Object.keys(row)));
   return [...names].filter((name) => new Set(rows.map((row) => JSON.stringify(row[name]))).size > 1);
 }
 
-/** Nested values as one level: `{a: {b: 1}}` is `{"a.b": 1}`. */
+/**
+ * Nested values as one level, by paths: `{a: {b: 1}}` is `{"a.b": 1}`. A name that would be misread in
+ * a path is a JSON string, as on the command line: `{"a.b": 1}` is `{'"a.b"': 1}`.
+ */
 export function flatten(value: Record<string, unknown>, prefix = ""): Record<string, unknown> {
   const flat: Record<string, unknown> = {};
   for (const [name, part] of Object.entries(value)) {
     const isNested = typeof part === "object" && part !== null && !Array.isArray(part);
-    if (isNested) Object.assign(flat, flatten(part as Record<string, unknown>, `${prefix}${name}.`));
-    else flat[prefix + name] = part;
+    const path = prefix + nameText(name);
+    if (isNested) Object.assign(flat, flatten(part as Record<string, unknown>, `${path}.`));
+    else flat[path] = part;
   }
   return flat;
 }
+
+/** A name as it stands in a path; detcloud/shared/dotted_paths.py has the same rule. */
+export function nameText(name: string): string {
+  return PLAIN_NAME.test(name) ? name : JSON.stringify(name);
+}
+
+const PLAIN_NAME = /^[^\s.="'[\]\\\p{C}]+$/u;

@@ -8,6 +8,7 @@ import { Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { CodePart } from "../code/code_part";
 import { experimentsLink } from "../projects/projects_view";
@@ -117,11 +118,12 @@ function Waiting({ experiment }: { experiment: ExperimentWhole }) {
 }
 
 function Part({ experiment }: { experiment: ExperimentWhole }) {
+  const who = useWho();
   const tab = useTab(TABS);
   if (tab === "trials") return <TrialsPart experiment={experiment} />;
   if (tab === "rungs") return <RungsPart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
-  if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
+  if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} mayChange={mayChange(who, experiment.user)} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;
   if (tab === "code") return <CodePart id={experiment.id!} />;
   if (tab === "history") return <HistoryPart experiment={experiment.id!} owner={experiment} />;

@@ -5,6 +5,7 @@ import { Heading } from "../../parts/heading";
 import { InPlace } from "../../parts/in_place";
 import { Remarks } from "../../parts/remarks";
 import { Badge } from "../../parts/status";
+import { mayChange, useWho } from "../../shell/who";
 import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
@@ -20,18 +21,20 @@ async function change({ experiment, onDone }: Props, body: Partial<Said>): Promi
 }
 
 export function Name(props: Props) {
-  const { id, name, state } = props.experiment;
+  const { id, name, state, user } = props.experiment;
+  const mayEdit = mayChange(useWho(), user);
   return (
-    <InPlace of={`experiment ${id}`} name="name" value={name} isRequired reload={props.onDone} save={(text) => change(props, { name: text })}>
+    <InPlace of={`experiment ${id}`} name="name" value={name} mayEdit={mayEdit} isRequired reload={props.onDone} save={(text) => change(props, { name: text })}>
       <Heading title={name || `Experiment ${id}`}><Badge state={state} /></Heading>
     </InPlace>
   );
 }
 
 export function Notes(props: Props) {
-  const { id, description, labels, metadata } = props.experiment;
+  const { id, description, labels, metadata, user } = props.experiment;
+  const mayEdit = mayChange(useWho(), user);
   return (
-    <Remarks name={`experiment ${id}`} labels={labels} notes={description} metadata={metadata} reload={props.onDone}
+    <Remarks name={`experiment ${id}`} labels={labels} notes={description} metadata={metadata} mayEdit={mayEdit} reload={props.onDone}
       save={({ notes, ...others }) => change(props, { ...others, ...(notes !== undefined && { description: notes }) })} />
   );
 }

@@ -6,7 +6,7 @@ import { Action, FormDialog } from "../../parts/dialog";
 import { useKeptDraft } from "../../parts/kept_draft";
 import { useChecked } from "../../parts/use_checked";
 import { href } from "../../shell/router";
-import { mayDelete, useWho } from "../../shell/who";
+import { mayChange, useWho } from "../../shell/who";
 import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
@@ -19,7 +19,9 @@ type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 export function Steering({ experiment, onDone }: Props) {
   const [continues, setContinues] = useState(false);
   const { state, archived } = experiment;
-  const who = useWho();
+  const isContinuable = experiment.continuable !== false;
+  const isLost = isContinuable ? "" : " Its search cannot be continued; a pause can be ended.";
+  const isOurs = mayChange(useWho(), experiment.user);
   const path = { experiment_id: experiment.id! };
   const hasEnded = ["COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED"].includes(state);
   const run = (verb: Verb) => async () => {
@@ -32,21 +34,20 @@ export function Steering({ experiment, onDone }: Props) {
   };
   return (
     <div class="tools" role="group" aria-label="steer the experiment">
-      {state === "ACTIVE" && <Action label="Pause" run={run("pause")} />}
-      {state === "PAUSED" && <Action label="Activate" run={run("activate")} />}
-      {!hasEnded && state !== "DELETING" && (
+      {!isOurs && <span class="quiet">Only {experiment.user} and admins can change it.</span>}
+      {isOurs && state === "ACTIVE" && <Action label="Pause" run={run("pause")} />}
+      {isOurs && state === "PAUSED" && <Action label="Activate" run={run("activate")} />}
+      {isOurs && !hasEnded && state !== "DELETING" && (
         <>
-          <Action label="Cancel" run={run("cancel")} question="End the experiment at the next checkpoints?" />
-          <Action label="Kill" run={run("kill")} question="End the experiment at once? What was not saved is lost." />
+          <Action label="Cancel" run={run("cancel")} question={`End the experiment at the next checkpoints?${isLost}`} />
+          <Action label="Kill" run={run("kill")} question={`End the experiment at once? What was not saved is lost.${isLost}`} />
         </>
       )}
-      {hasEnded && (
+      {isOurs && hasEnded && (
         <>
-          {!archived && state !== "DELETE_FAILED" && <button onClick={() => setContinues(true)}>Continue</button>}
+          {!archived && isContinuable && state !== "DELETE_FAILED" && <button onClick={() => setContinues(true)}>Continue</button>}
           <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
-          {mayDelete(who, experiment.user)
-            ? <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
-            : <span class="quiet">Only {experiment.user} and admins can delete it.</span>}
+          <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
         </>
       )}
       <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>

@@ -1,10 +1,11 @@
-/** What can be done with several experiments at once, and how it went with each. */
+/** Buttons that change all chosen experiments or commands of this user, and the errors of the refused ones. */
 
 import { useState } from "preact/hooks";
-import { send } from "../../api/client";
+import { send, type Schemas } from "../../api/client";
 import { Action } from "../../parts/dialog";
 import { messageOf } from "../../parts/format";
 import { href } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
 import { MoveDialog } from "./move_dialog";
 
 type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
@@ -12,14 +13,16 @@ type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 interface Props {
   /** What they are; commands are notebooks and shells too. */
   of?: "experiment" | "command";
-  ids: number[];
-  /** Called with those it worked for. */
+  chosen: Schemas["Experiment"][];
+  /** Called with the ids of the changed ones. */
   onDone: (ids: number[]) => Promise<void>;
 }
 
 const AT_ONCE = 8;
 
-export function BulkActions({ of = "experiment", ids, onDone }: Props) {
+export function BulkActions({ of = "experiment", chosen, onDone }: Props) {
+  const who = useWho();
+  const ids = chosen.filter(({ user }) => mayChange(who, user)).map(({ id }) => id!);
   const [refused, setRefused] = useState<string[]>([]);
   const [moves, setMoves] = useState(false);
 
@@ -53,7 +56,7 @@ export function BulkActions({ of = "experiment", ids, onDone }: Props) {
   const none = ids.length === 0;
   return (
     <div class="tools" role="group" aria-label={`with the chosen ${of}s`}>
-      <span class="quiet">{none ? "Nothing chosen" : `${ids.length} chosen`}</span>
+      <span class="quiet">{chosenText(chosen.length, chosen.length - ids.length)}</span>
       {isExperiments && <Action label="Pause" disabled={none} run={change("pause")} />}
       {isExperiments && <Action label="Activate" disabled={none} run={change("activate")} />}
       {isExperiments && <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />}
@@ -62,9 +65,15 @@ export function BulkActions({ of = "experiment", ids, onDone }: Props) {
       <Action label="Archive" disabled={none} run={change("archive")} />
       <Action label="Unarchive" disabled={none} run={change("unarchive")} />
       <Action label="Delete" disabled={none} run={remove} question={`Delete ${count} ${gone}? This cannot be undone.`} />
-      {isExperiments && ids.length > 1 && <a href={`${href("compare")}?experiments=${ids.join(",")}`}>Compare</a>}
+      {isExperiments && chosen.length > 1 && <a href={`${href("compare")}?experiments=${chosen.map(({ id }) => id).join(",")}`}>Compare</a>}
       {moves && <MoveDialog count={count} move={move} onClose={() => setMoves(false)} />}
       {refused.length > 0 && <ul class="failure" role="alert">{refused.map((text) => <li key={text}>{text}</li>)}</ul>}
     </div>
   );
+}
+
+function chosenText(count: number, others: number): string {
+  if (count === 0) return "Nothing chosen";
+  if (others === 0) return `${count} chosen`;
+  return `${count} chosen, of which you may change ${count - others}`;
 }

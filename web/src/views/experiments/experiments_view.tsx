@@ -47,14 +47,14 @@ export function ExperimentsView() {
       <Filters />
       <Shown live={live}>
         {({ items, next, leftOutBefore }) => {
-          const here = items.map(({ id }) => id!).filter((id) => chosen.has(id));
+          const here = items.filter(({ id }) => chosen.has(id!));
           return items.length === 0 ? (
             <Empty>
               {isFiltered ? "No experiments match these filters." : <>No experiments yet: <code>detcloud create config.yaml model_dir</code></>}
             </Empty>
           ) : (
             <>
-              <BulkActions ids={here} onDone={afterAction} />
+              <BulkActions chosen={here} onDone={afterAction} />
               <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
                 order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
                 columns={COLUMNS.filter(({ key }) => columns.includes(key))} />

@@ -8,6 +8,7 @@ import { Heading } from "../../parts/heading";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
 import { ManageJob } from "./manage_job";
 
 export type Job = Schemas["JobView"];
@@ -18,6 +19,7 @@ const TYPES: Record<Job["type"], string> = { TYPE_EXPERIMENT: "experiment", TYPE
 
 export function JobsView() {
   const { query } = useRoute();
+  const who = useWho();
   const chosen = query.get("pool");
   const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
   const [managed, setManaged] = useState<string | null>(null);
@@ -49,7 +51,7 @@ export function JobsView() {
           return items.length === 0 ? <Empty>No jobs in this pool. Those that ended are in the lists of <a href={href("experiments")}>experiments</a> and of <a href={href("commands")}>commands</a>.</Empty> : (
             <>
               <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
-                columns={jobColumns(items, setManaged, moveToTop)} />
+                columns={jobColumns(items, (user) => mayChange(who, user), setManaged, moveToTop)} />
               {next && (
                 <div class="tools">
                   <span class="quiet">The first {items.length} jobs are shown.</span>
@@ -57,7 +59,7 @@ export function JobsView() {
                 </div>
               )}
               {job && (
-                <ManageJob job={job} jobs={items} pools={names.map(({ name }) => name)}
+                <ManageJob job={job} jobs={items.filter(({ user }) => mayChange(who, user))} pools={names.map(({ name }) => name)}
                   onDone={live.refresh} onClose={() => setManaged(null)} />
               )}
             </>
@@ -70,6 +72,7 @@ export function JobsView() {
 
 function jobColumns(
   jobs: Job[],
+  isOurs: (user: string) => boolean,
   manage: (id: string) => void,
   moveToTop: (job: Job, first: Job) => Promise<void>,
 ): Column<Job>[] {
@@ -103,10 +106,10 @@ function jobColumns(
     {
       key: "actions",
       title: "Actions",
-      show: (job) => (
+      show: (job) => isOurs(job.user) && (
         <>
           <button onClick={() => manage(job.job_id)} aria-label={`Manage Job ${job.experiment_id}`}>Manage Job</button>{" "}
-          {scheduler === "priority" && places.get(job.job_id) !== 0 && (
+          {scheduler === "priority" && places.get(job.job_id) !== 0 && isOurs(jobs[0]!.user) && (
             <Action label="Move to Top" run={() => moveToTop(job, jobs[0]!)} />
           )}
         </>

@@ -11,7 +11,7 @@ import { Remarks } from "../../parts/remarks";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { mayDelete, useWho } from "../../shell/who";
+import { mayChange, useWho } from "../../shell/who";
 import { RegisterDialog } from "./register_dialog";
 import { VersionPart } from "./version_part";
 
@@ -80,7 +80,7 @@ function ModelTools({ model, onDone }: ModelProps) {
   const [registers, setRegisters] = useState(false);
   const { name, archived, versions } = model;
   const path = { name };
-  const isOurs = mayDelete(useWho(), model.user);
+  const isOurs = mayChange(useWho(), model.user);
   const archive = async () => {
     await send("patch", "/api/v1/models/{name}", { path, body: { archived: !archived } });
     await onDone();
@@ -92,13 +92,13 @@ function ModelTools({ model, onDone }: ModelProps) {
   const question = `Delete the model ${name} with its versions (${versions}), which hold their checkpoints no longer? This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label="change the model">
-      {!archived && <button onClick={() => setRegisters(true)}>Register a checkpoint</button>}
+      {isOurs && !archived && <button onClick={() => setRegisters(true)}>Register a checkpoint</button>}
       {isOurs ? (
         <>
           <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
           <Action label="Delete model" question={question} run={remove} />
         </>
-      ) : <span class="quiet">Only {model.user} and admins can change or delete it.</span>}
+      ) : <span class="quiet">Only {model.user} and admins can change it and add versions.</span>}
       {registers && <RegisterDialog model={name} onDone={onDone} onClose={() => setRegisters(false)} />}
     </div>
   );
@@ -106,7 +106,7 @@ function ModelTools({ model, onDone }: ModelProps) {
 
 /** The facts of the model, which its owner and admins edit in place; a change by somebody else in between is refused. */
 function ModelFacts({ model, onDone }: ModelProps) {
-  const mayEdit = mayDelete(useWho(), model.user) && !model.archived;
+  const mayEdit = mayChange(useWho(), model.user) && !model.archived;
   const of = `model ${model.name}`;
   const save = async (changes: Partial<Said>) => {
     await send("patch", "/api/v1/models/{name}", { path: { name: model.name }, body: { ...changes, revision: model.revision } });

@@ -6,6 +6,7 @@ import { useLive } from "../../live/use_live";
 import { FormDialog } from "../../parts/dialog";
 import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
 
 interface Props {
   /** The model, where it is known. */
@@ -45,22 +46,24 @@ export function RegisterDialog({ model = "", uuid = "", onDone, onClose }: Props
 }
 
 function ModelChoice({ name, onChoose }: { name: string; onChoose: (name: string) => void }) {
+  const who = useWho();
   const live = useLive(
     "models to choose from",
     (signal) => collect((cursor) => get("/api/v1/models", { query: { limit: 30, cursor }, signal }), MODELS_MAX),
     () => "still",
   );
+  const ours = live.value?.items.filter(({ user }) => mayChange(who, user)) ?? [];
   return (
     <Shown live={live}>
-      {({ items, next }) => items.length === 0 ? <Empty>No models yet; <a href={href("models")}>make one</a>.</Empty> : (
+      {({ items, next }) => ours.length === 0 && !next ? <Empty>You own no model yet: <a href={href("models")}>create a model</a>.</Empty> : (
         <>
           <label>Model{" "}
             <select required value={name} onChange={(event) => onChoose(event.currentTarget.value)}>
               <option value="">choose …</option>
-              {items.map((one) => <option key={one.name}>{one.name}</option>)}
+              {ours.map((one) => <option key={one.name}>{one.name}</option>)}
             </select>
           </label>
-          {next && <p class="quiet">The first {items.length}; a model's own view registers with any.</p>}
+          {next && <p class="quiet">Your models among the first {items.length} are listed. For another model of yours, open the page of the model and register the checkpoint there.</p>}
         </>
       )}
     </Shown>

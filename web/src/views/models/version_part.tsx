@@ -9,6 +9,7 @@ import { InPlace } from "../../parts/in_place";
 import { Remarks } from "../../parts/remarks";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
+import { mayChange, useWho } from "../../shell/who";
 import { FilesDialog } from "../checkpoints/files_dialog";
 
 type Version = Schemas["ModelVersion"];
@@ -21,6 +22,7 @@ interface Props {
 }
 
 export function VersionPart({ model, number, onDone }: Props) {
+  const who = useWho();
   const path = { name: model.name, number };
   const heading = useRef<HTMLHeadingElement>(null);
   // What was asked for is below the table, which may be long.
@@ -31,6 +33,7 @@ export function VersionPart({ model, number, onDone }: Props) {
     () => "still",
     String(model.revision),
   );
+  const isOurs = ({ user }: Version) => mayChange(who, user) || mayChange(who, model.user);
   const afterChange = async () => {
     await Promise.all([live.refresh(), onDone()]);
   };
@@ -45,8 +48,8 @@ export function VersionPart({ model, number, onDone }: Props) {
       <Shown live={live}>
         {(version) => (
           <>
-            <VersionTools version={version} remove={remove} />
-            <VersionFacts version={version} mayEdit={!model.archived} onDone={afterChange} />
+            <VersionTools version={version} isOurs={isOurs(version)} remove={remove} />
+            <VersionFacts version={version} mayEdit={isOurs(version) && !model.archived} onDone={afterChange} />
           </>
         )}
       </Shown>
@@ -56,17 +59,19 @@ export function VersionPart({ model, number, onDone }: Props) {
 
 interface ToolsProps {
   version: Version;
+  /** Whether this user registered the version, owns its model or is an admin. */
+  isOurs: boolean;
   remove: () => Promise<void>;
 }
 
-function VersionTools({ version, remove }: ToolsProps) {
+function VersionTools({ version, isOurs, remove }: ToolsProps) {
   const [showsFiles, setShowsFiles] = useState(false);
   const { number, checkpoint_uuid: uuid } = version;
   const question = `Delete version ${number}, which holds its checkpoint no longer? This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label={`change version ${number}`}>
       <button onClick={() => setShowsFiles(true)}>Files</button>
-      <Action label="Delete version" question={question} run={remove} />
+      {isOurs && <Action label="Delete version" question={question} run={remove} />}
       {showsFiles && <FilesDialog uuid={uuid} onClose={() => setShowsFiles(false)} />}
     </div>
   );

@@ -9,7 +9,7 @@ import { dropBase, keepBase, keptBase, useKeptDraft } from "../../parts/kept_dra
 import { Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { Theirs } from "../../parts/theirs";
-import { mayDelete, useWho, type Who } from "../../shell/who";
+import { mayChange, useWho, type Who } from "../../shell/who";
 
 type Template = Schemas["Template"];
 
@@ -37,7 +37,7 @@ export function TemplatesView() {
           )}
       </Shown>
       {edited && (
-        <TemplateDialog mayChange={edited === "new" || mayDelete(who, edited.user)} template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
+        <TemplateDialog mayChange={edited === "new" || mayChange(who, edited.user)} template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
       )}
     </>
   );
@@ -54,7 +54,7 @@ function templateColumns(who: Who | undefined, edit: (template: Template) => voi
       show: (template) => (
         <>
           <button aria-label={`open ${template.name}`} onClick={() => edit(template)}>Open</button>{" "}
-          {mayDelete(who, template.user) && (
+          {mayChange(who, template.user) && (
             <Action label="Delete" question={`Delete the template ${template.name}? This cannot be undone.`} run={() => remove(template)} />
           )}
         </>

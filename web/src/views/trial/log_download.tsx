@@ -7,8 +7,10 @@ import { saveText } from "../../parts/save_file";
 
 const PIECE_BYTES = 1024 * 1024;
 const PIECE_LINES = 500;
-// Of what the browser is to keep in memory at once, in characters.
-const TEXT_MAX = 256 * 1024 * 1024;
+// Of what the browser is to keep, in characters; it moves large blobs to the disk.
+const TEXT_MAX = 2 * 1024 * 1024 * 1024;
+// Texts are gathered up to so many characters, then they leave the page's memory as a blob.
+const GATHERED_MAX = 4 * 1024 * 1024;
 
 interface Props {
   id: number;
@@ -28,15 +30,21 @@ export function LogDownload({ id, wanted }: Props) {
     setTold("Reading …");
     try {
       const read = isNarrowed ? readLines(id, wanted, started.signal) : readWhole(id, started.signal);
-      const pieces: string[] = [];
-      let size = 0;
+      const blobs: Blob[] = [];
+      let pieces: string[] = [];
+      let [size, gathered] = [0, 0];
       for await (const piece of read) {
         pieces.push(piece);
         size += piece.length;
+        gathered += piece.length;
+        if (gathered > GATHERED_MAX) {
+          blobs.push(new Blob(pieces));
+          [pieces, gathered] = [[], 0];
+        }
         if (size > TEXT_MAX) throw new Error(`the log is longer than the page takes: use detcloud trial logs ${id}`);
         setTold(`Reading … ${bytesText(size)}`);
       }
-      saveText(`trial-${id}${isNarrowed ? "-part" : ""}.log`, pieces);
+      saveText(`trial-${id}${isNarrowed ? "-part" : ""}.log`, [...blobs, ...pieces]);
       setTold(`Saved ${bytesText(size)}`);
     } catch (error) {
       if (!started.signal.aborted) setTold(`Not saved: ${messageOf(error)}`);

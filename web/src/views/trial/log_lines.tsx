@@ -5,7 +5,7 @@ import { doInTurn } from "../../curves/in_turn";
 import { timeText } from "../../parts/format";
 import { href, useRoute } from "../../shell/router";
 import { blocksToDraw, drawnAround, shownBlocks, BLOCK } from "./log_blocks";
-import type { Line } from "./log_reader";
+import { shownText, type Line } from "./log_reader";
 
 const KINDS: Record<string, string> = { WARNING: "wait", ERROR: "bad", CRITICAL: "bad" };
 
@@ -71,11 +71,11 @@ function LogBlock({ lines, link, marked }: BlockProps) {
     <div>
       {lines.map((line) => (
         <div key={line.offset} class={`line ${KINDS[line.level ?? ""] ?? ""} ${String(line.offset) === marked ? "marked" : ""}`}>
-          <a href={link + line.offset} title={line.time_ms === null ? "link to this line" : new Date(line.time_ms).toISOString()}>{line.time_ms === null ? "--:--:--" : timeText(line.time_ms)} [{line.rank}]</a> {line.text}
+          <a href={link + line.offset} title={line.time_ms === null ? "link to this line" : new Date(line.time_ms).toISOString()}>{line.time_ms === null ? "--:--:--" : timeText(line.time_ms)} [{line.rank}]</a> {shownText(line.text)}
         </div>
       ))}
     </div>
-  ), [lines[0]?.offset, lines.length, link, marked]);
+  ), [lines[0]?.offset, lines.at(-1)?.offset, lines.length, link, marked]);
 }
 
 function withoutLine(query: URLSearchParams): string {

@@ -28,7 +28,7 @@ export class LogReader {
       const { items, next_cursor: next, complete } = await this.load(this.cursor, signal);
       if (signal.aborted) break;
       const isSame = next === (this.cursor ?? null);
-      if (items.length) this.lines = [...this.lines, ...items];
+      if (items.length) this.lines = joinLines(this.lines, items);
       this.cursor = next ?? undefined;
       this.isOpen = !complete;
       // Nothing behind this yet: it is asked for again later.
@@ -36,4 +36,25 @@ export class LogReader {
     }
     return { lines: this.lines, isOpen: this.isOpen, isFull: this.lines.length >= LINES_MAX };
   }
+}
+
+/** The lines with those that follow them: what goes on with an unfinished line takes its place. */
+function joinLines(lines: readonly Line[], following: readonly Line[]): Line[] {
+  const joined = [...lines];
+  for (const line of following) {
+    const last = joined.at(-1);
+    const continues = last?.unfinished && last.offset + byteLength(last.text) === line.offset;
+    if (continues) joined[joined.length - 1] = { ...line, time_ms: last.time_ms, rank: last.rank, level: last.level ?? line.level };
+    else joined.push(line);
+  }
+  return joined;
+}
+
+/** What a terminal shows of a line in the end: the text behind its last carriage return. */
+export function shownText(text: string): string {
+  return text.includes("\r") ? (text.split("\r").findLast((part) => part !== "") ?? "") : text;
+}
+
+function byteLength(text: string): number {
+  return new TextEncoder().encode(text).length;
 }

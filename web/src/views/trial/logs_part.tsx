@@ -42,8 +42,8 @@ export function LogsPart({ id, base, hasRanks = true }: Props) {
     [key],
   );
   const live = useLive(key, (signal) => reader.readOn(signal), ({ isOpen, isFull }) => (isOpen && !isFull ? "moving" : "still"), "",
-    // It only grows, up to twenty thousand lines.
-    ({ lines, isOpen, isFull }) => `${lines.length} ${isOpen} ${isFull}`);
+    // It only grows, up to twenty thousand lines, except for the last one.
+    ({ lines, isOpen, isFull }) => `${lines.length} ${lines.at(-1)?.offset} ${isOpen} ${isFull}`);
   return (
     <>
       <LogFilters hasRanks={hasRanks}><LogDownload key={key} id={id} wanted={wanted} /></LogFilters>

@@ -9,6 +9,7 @@ import { MetadataInPlace } from "../../parts/remarks";
 import { Badge, Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
+import { useExperimentRight, type Right } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
 import { motionOf } from "../experiment/experiment_view";
@@ -34,45 +35,74 @@ export function TrialView({ id }: { id: number }) {
     (signal) => get("/api/v1/trials/{trial_id}", { path: { trial_id: id }, signal }),
     motionOf,
   );
-  const kill = async () => {
-    await send("post", "/api/v1/trials/{trial_id}/kill", { path: { trial_id: id } });
-    await live.refresh();
-  };
   return (
     <Shown live={live}>
-      {(trial) => (
-        <>
-          <p class="crumbs">
-            <a href={href("experiments")}>Experiments</a> / <a href={href("experiments", trial.experiment_id)}>experiment {trial.experiment_id}</a> / trial {id}
-          </p>
-          <Heading title={`Trial ${id}`}><Badge state={trial.state} /></Heading>
-          <div class="tools">
-            {trial.ended_ms === null && <Action label="Kill" question="End the trial at once? The search goes on without it." run={kill} />}
-            <a href={`${href("create")}?trial=${id}`}>Fork with these hyperparameters</a>
-            <a href={`${href("compare")}?trials=${id}`}>Compare</a>
-          </div>
-          <div class="split">
-            <Facts trial={trial} />
-            <Hyperparameters hparams={trial.hparams} />
-          </div>
-          <MetadataInPlace of={`trial ${id}`} metadata={trial.metadata} reload={live.refresh}
-            save={async (metadata) => {
-              await send("patch", "/api/v1/trials/{trial_id}", { path: { trial_id: id }, body: { metadata, revision: trial.metadata_revision } });
-              await live.refresh();
-            }} />
-          <Tabs base={["trials", id]} tabs={TABS} />
-          <Part trial={trial} />
-        </>
-      )}
+      {(trial) => <LoadedTrial trial={trial} onDone={live.refresh} />}
     </Shown>
   );
 }
 
-function Part({ trial }: { trial: TrialWhole }) {
+interface LoadedProps {
+  trial: TrialWhole;
+  onDone: () => Promise<void>;
+}
+
+function LoadedTrial({ trial, onDone }: LoadedProps) {
+  const { id } = trial;
+  const right = useExperimentRight(trial.experiment_id);
+  return (
+    <>
+      <p class="crumbs">
+        <a href={href("experiments")}>Experiments</a> / <a href={href("experiments", trial.experiment_id)}>experiment {trial.experiment_id}</a> / trial {id}
+      </p>
+      <Heading title={`Trial ${id}`}><Badge state={trial.state} /></Heading>
+      <Tools trial={trial} right={right} onDone={onDone} />
+      <div class="split">
+        <Facts trial={trial} />
+        <Hyperparameters hparams={trial.hparams} />
+      </div>
+      <TrialMetadata trial={trial} right={right} onDone={onDone} />
+      <Tabs base={["trials", id]} tabs={TABS} />
+      <Part trial={trial} mayChange={right.mayChange} />
+    </>
+  );
+}
+
+interface ChangeProps extends LoadedProps {
+  right: Right;
+}
+
+function Tools({ trial: { id, ended_ms: ended }, right: { mayChange, owner }, onDone }: ChangeProps) {
+  const kill = async () => {
+    await send("post", "/api/v1/trials/{trial_id}/kill", { path: { trial_id: id } });
+    await onDone();
+  };
+  return (
+    <div class="tools" role="group" aria-label="steer the trial">
+      {!mayChange && owner && <span class="quiet">Only {owner} and admins can change it.</span>}
+      {mayChange && ended === null && (
+        <Action label="Kill" question="End the trial at once? The search goes on without it." run={kill} />
+      )}
+      <a href={`${href("create")}?trial=${id}`}>Fork with these hyperparameters</a>
+      <a href={`${href("compare")}?trials=${id}`}>Compare</a>
+    </div>
+  );
+}
+
+function TrialMetadata({ trial, right: { mayChange }, onDone }: ChangeProps) {
+  const { id, metadata, metadata_revision: revision } = trial;
+  const save = async (changed: Record<string, unknown>) => {
+    await send("patch", "/api/v1/trials/{trial_id}", { path: { trial_id: id }, body: { metadata: changed, revision } });
+    await onDone();
+  };
+  return <MetadataInPlace of={`trial ${id}`} metadata={metadata} mayEdit={mayChange} save={save} reload={onDone} />;
+}
+
+function Part({ trial, mayChange }: { trial: TrialWhole; mayChange: boolean }) {
   const tab = useTab(TABS);
   if (tab === "profiler") return <ProfilerPart trial={trial} />;
   if (tab === "logs") return <LogsPart id={trial.id} base={["trials", trial.id, "logs"]} />;
-  if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} owner={trial} />;
+  if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} mayChange={mayChange} owner={trial} />;
   if (tab === "history") return <HistoryPart experiment={trial.experiment_id} owner={trial} trial={trial.id} />;
   if (tab === "environment") return <Environment trial={trial} />;
   return <MetricsPart trial={trial} />;
