@@ -153,12 +153,13 @@ def _train_impatiently(
     """Train as others do, but give up soon a store that does not answer."""
     import google.cloud.storage.retry as gcs_retry
 
-    from detcloud.shared import azure, gcs, s3
+    from detcloud.shared import azure, gcs, s3, s3_client
 
     seconds, attempts = SILENCE_SECONDS_MAX, SILENT_ATTEMPTS_MAX
     impatient = gcs_retry.DEFAULT_RETRY.with_timeout(seconds * attempts)
     with (
-        patch.multiple(s3, READ_SECONDS_MAX=seconds, ATTEMPTS_MAX=attempts),
+        patch.multiple(s3_client, READ_SECONDS_MAX=seconds, ATTEMPTS_MAX=attempts),
+        patch.object(s3, "ATTEMPTS_MAX", attempts),
         patch.multiple(azure, READ_SECONDS_MAX=seconds, RETRIES_MAX=attempts - 1),
         patch.multiple(gcs, SECONDS_MAX=seconds, ATTEMPTS_MAX=attempts),
         patch.object(gcs_retry, "DEFAULT_RETRY", impatient),

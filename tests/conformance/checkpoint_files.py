@@ -20,6 +20,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
 )
 from control_plane.checkpoint_stores.trial_storage import display_storage, open_checkpoint_files
 from detcloud.shared import upload_parts
+from detcloud.shared.bucket_errors import PartsConflict
 from detcloud.storage import CheckpointStore, build_store
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -216,6 +217,32 @@ class CheckpointFilesContract:
         assert later is not None
         assert later.stored_parts() == []
         assert list(files.list_files(folder)) == []
+
+    def test_a_join_with_another_size_is_refused_and_changes_nothing(
+        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        content = b"1" * (5 << 20) + b"2" * (1 << 20)
+        path, memory = f"5/6/0/{UUID}/large.bin", Memory()
+
+        def open_parts(size: int) -> PartsUpload:
+            opened = files.upload_in_parts(LargeFile(path, size), memory)
+            if opened is None:
+                pytest.skip("files are sent whole there")
+            return opened
+
+        opened = open_parts(len(content))
+        opened.stored_parts()
+        for number in opened.sizes.numbers:
+            send_part(open_parts(len(content)), number, content, tmp_path)
+        # Google's parts are an object with the last one.
+        for size in (len(content) - 1, 1 << 20, len(content) + 1):
+            with pytest.raises(PartsConflict):
+                open_parts(size).join()
+        open_parts(len(content)).join()
+        with pytest.raises(PartsConflict, match=f"is stored with {len(content)} bytes"):
+            open_parts(1 << 20).join()
+        assert b"".join(files.open_file(path).blocks) == content
 
     def test_what_users_upload_is_stored_once_and_listed(
         self, files: CheckpointFiles, tmp_path: Path

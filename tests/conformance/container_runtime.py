@@ -18,6 +18,7 @@ from detcloud.agent.runtime import Launch
 from tests.integration.agent_cluster import SHADOW
 from tests.integration.agent_process import LEAVE, OBEY, PRELUDE
 from tests.integration.trial_node import TrialNode, exit_record, log_text, report_lines
+from tests.wheels import wheel
 
 OpenNode = Callable[..., TrialNode]
 LOG_BYTES_MAX = 64 * 1024
@@ -28,6 +29,14 @@ def beat():
         while True:
             print(time.time(), file=beats, flush=True)
             time.sleep(0.02)
+"""
+LEAVE_AT_SIGTERM = """
+def leave(*_):
+    report("exit", reason="preempted", directive_revision=1)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+report("ready")
+time.sleep(600)
 """
 COUNT = """
 report("ready")
@@ -43,6 +52,11 @@ class ContainerRuntimeContract:
     @pytest.fixture
     def open_node(self) -> OpenNode:
         raise AssertionError("a suite gives its own node")
+
+    @pytest.fixture
+    def stop_from_outside(self) -> Callable[[Allocation], None]:
+        """Stop a trial as a system's shutdown or a container engine does."""
+        raise AssertionError("a suite says how its trials are stopped from outside")
 
     @pytest.fixture
     def node(self, open_node: OpenNode) -> TrialNode:
@@ -80,18 +94,63 @@ class ContainerRuntimeContract:
         assert (exit_record(trial)["code"], exit_record(trial)["signal"]) == (None, signal.SIGSEGV)
 
     def test_a_kill_gives_grace_to_a_trial_that_uses_it(self, node: TrialNode) -> None:
+        trial = begin(node, LEAVE_AT_SIGTERM)
+        node.watch(trial, lambda: report_lines(trial))
+        # Longer than `watch` does, so that nothing waits for its end.
+        trial.kill(3_600_000)
+        node.watch(trial)
+        assert exit_record(trial)["reason"] == "preempted"
+
+    def test_directive_of_a_stop_reaches_a_program_without_handler(self, node: TrialNode) -> None:
+        trial = begin(node, 'report("ready")\n' + OBEY)
+        node.watch(trial, lambda: report_lines(trial))
+        # Longer than `watch` does, so that nothing waits for its end.
+        trial.kill(3_600_000, saves=True)
+        node.watch(trial)
+        assert exit_record(trial)["reason"] == "preempted"
+
+    def test_only_the_program_below_a_shell_gets_the_signal(self, node: TrialNode) -> None:
+        program = f"""
+inner = {PRELUDE + LEAVE_AT_SIGTERM!r}
+shell = subprocess.run(["sh", "-c", '"$0" -c "$1"; exit 7', sys.executable, inner])
+sys.exit(shell.returncode)
+"""
+        trial = begin(node, program)
+        node.watch(trial, lambda: report_lines(trial))
+        trial.kill(3_600_000, saves=True)
+        node.watch(trial)
+        # The shell went on after its program.
+        assert (exit_record(trial)["reason"], exit_record(trial)["code"]) == ("preempted", 7)
+
+    def test_listener_gets_the_signal_late(self, node: TrialNode) -> None:
         program = """
 def leave(*_):
-    report("exit", reason="preempted", directive_revision=1)
+    report("signal", seconds=time.monotonic() - stopped)
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
+with open("/proc/self/stat") as file:
+    ticks = file.read().rpartition(")")[2].split()[19]
+with open(f"{home}/out/.rank-0", "w") as claim:
+    claim.write(f"{os.getpid()} {ticks}")
 report("ready")
+while not directives().get("preempt"):
+    time.sleep(0.01)
+stopped = time.monotonic()
 time.sleep(600)
 """
         trial = begin(node, program)
         node.watch(trial, lambda: report_lines(trial))
-        # Longer than `watch` does, so that nothing waits for its end.
-        trial.kill(3_600_000)
+        trial.kill(6000, saves=True)
+        node.watch(trial)
+        # Two thirds of 6 s after the directive, which comes right before; half a second for that.
+        assert report_lines(trial)[-1]["seconds"] > 3.5
+
+    def test_stop_that_no_agent_asked_for_comes_as_a_directive(
+        self, node: TrialNode, stop_from_outside: Callable[[Allocation], None]
+    ) -> None:
+        trial = begin(node, 'report("ready")\n' + OBEY)
+        node.watch(trial, lambda: report_lines(trial))
+        stop_from_outside(trial)
         node.watch(trial)
         assert exit_record(trial)["reason"] == "preempted"
 
@@ -162,6 +221,28 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
         assert found in ended["message"]
         assert ("RUNNING" in states(trial)) == (code == 0)
 
+    @pytest.mark.parametrize("hook", [None, "python3 -c 'import detcloud_probe'\n"])
+    def test_declared_packages_are_installed_once(self, node: TrialNode, hook: str | None) -> None:
+        name, content = wheel("detcloud_probe", script="probe-script")
+        lines = ["--no-index", f"./{name}"]
+        packages = {"installer": "pip", "packages": lines, "file": ""}
+        program = """
+import detcloud_probe, subprocess
+report("seen", version=detcloud_probe.VERSION, prefix=sys.prefix)
+print(subprocess.run(["probe-script"], capture_output=True, text=True).stdout)
+"""
+        logs = []
+        for epoch in (1, 2):
+            files = trial_files(program + LEAVE, hook) | {name: content}
+            trial = node.run(f"4.{epoch}", files, epoch=epoch, packages=packages)
+            assert exit_record(trial)["reason"] == "completed", log_text(trial)
+            seen = report_lines(trial)[0]
+            assert (seen["version"], seen["prefix"]) == ("1", str(trial.directory.overlay))
+            assert "script /" in log_text(trial), log_text(trial)
+            logs.append(log_text(trial))
+        assert "environment.pip: packages installed in" in logs[0]
+        assert "environment.pip: packages found on this machine" in logs[1]
+
     def test_a_long_log_keeps_its_beginning_and_its_end(self, open_node: OpenNode) -> None:
         node = open_node(log_bytes_max=LOG_BYTES_MAX)
         trial = run(node, 'for n in range(30000):\n    print(f"{n:09d}")\n' + LEAVE)
@@ -215,11 +296,14 @@ report("seen", greeting=os.environ["GREETING"], files=files, cwd=os.getcwd())
 
 def begin(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:
     """Start a trial that runs `program` in place of the trial launcher."""
+    return node.begin("4.1", trial_files(program, hook), **spec)
+
+
+def trial_files(program: str, hook: str | None = None) -> dict[str, str]:
+    """Return model code with `program` in place of the trial launcher."""
     text = program if program.startswith(PRELUDE) else PRELUDE + program
     files = {SHADOW[0]: "", SHADOW[1]: "", "detcloud/launch/trial.py": text}
-    if hook is not None:
-        files["startup-hook.sh"] = hook
-    return node.begin("4.1", files, **spec)
+    return files if hook is None else {**files, "startup-hook.sh": hook}
 
 
 def run(node: TrialNode, program: str, hook: str | None = None, **spec: Any) -> Allocation:

@@ -5,11 +5,14 @@ and `reopen`, which opens the same rows again, as another process would. Reads n
 snapshots: nothing here asks two rows of one query to be of one moment.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from control_plane.engine.actor_types import parse_json
+from control_plane.json_gate import BODY_DEPTH_MAX, NUMBER_MAX, check_value
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
     EXPIRY_SHARDS,
@@ -35,6 +38,7 @@ from control_plane.state.table import (
     row_bytes,
     shard_of,
 )
+from control_plane.storable_text import is_storable_text
 
 Reopen = Callable[[], StateTable]
 MakeWrite = Callable[[Expected], Write]
@@ -45,6 +49,29 @@ BYSTANDER = Key("trial#2", "A")
 # Rows whose byte order differs from the order of UTF-16 code units and of any locale: upper case
 # first, a NUL inside, U+E000 (EE 80 80) before U+10000 (F0 90 80 80).
 SORTS = ("A", "B", "Z", "a", "a\x00b", "a ", "a#", "aa", "z", "é", "\ue000", "\U00010000")
+# Values and names at the limits of the gate, and such as some databases refuse or rename.
+GATED: tuple[object, ...] = (
+    json.loads('{"a":' * BODY_DEPTH_MAX + "1" + "}" * BODY_DEPTH_MAX),
+    json.loads("[" * BODY_DEPTH_MAX + "]" * BODY_DEPTH_MAX),
+    {"": "", "__name__": 1, "a.b": {"c": 2}, "$ref": None, "`": 3, "*": 4, "/": 5, ".": 6},
+    [NUMBER_MAX, -NUMBER_MAX, 2**63, 2**53 + 1, 5e-324, 1.7976931348623157e308, -0.0],
+    "\x01\x7f\x85\u2028\ufeff\uffff\U0010ffff",
+    "\u00e9" * 190_000,
+    {"k" * 100_000: "v"},
+)
+GATED_NAMES = (
+    "__x__",
+    ".",
+    "..",
+    "a/b",
+    "*",
+    "`a`",
+    "\uffff",
+    "\U0010ffff",
+    "\x01",
+    "e\u0301",
+    "\u00e9",
+)
 THREADS = 8
 INCREMENTS = 10
 
@@ -156,6 +183,32 @@ class StateTableContract:
                 table.commit([Check(KEY, 1)])
         table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
         assert table.get(KEY) is not None
+
+    @pytest.mark.parametrize("value", GATED, ids=lambda value: f"{value!r:.30}")
+    def test_rows_hold_what_the_gate_passes(self, table: StateTable, value: object) -> None:
+        check_value(value, BODY_DEPTH_MAX)
+        body = json.dumps(value, ensure_ascii=False).encode()
+        table.commit([Put(KEY, 1, body, Expect.ABSENT)])
+        stored = table.get(KEY)
+        assert stored is not None
+        assert stored.body == body
+        assert parse_json(stored.body) == json.loads(stored.body) == value
+
+    @pytest.mark.parametrize("name", GATED_NAMES, ids=lambda name: f"{name!a:.30}")
+    def test_keys_hold_names_that_the_gate_passes(self, table: StateTable, name: str) -> None:
+        assert is_storable_text(name)
+        for key in (Key("names", name), Key(name, "A"), Key(name, name)):
+            table.commit([Put(key, 1, b"x", Expect.ABSENT, due_ms=5)])
+            assert table.get(key) == Row(key, 1, b"x", 5)
+            assert [row.key for row in table.query(key.partition, name, f"{name}~").rows] == (
+                [key] if key.sort == name else []
+            )
+            table.commit([Delete(key, 1)])
+
+    @pytest.mark.parametrize("key", [Key("\ud800", "A"), Key("p", "a\udfff")])
+    def test_a_key_that_is_not_unicode_is_refused(self, table: StateTable, key: Key) -> None:
+        with pytest.raises(InvalidCommit, match="surrogate"):
+            table.commit([Put(key, 1, b"", Expect.ABSENT)])
 
     def test_a_range_is_half_open_and_of_one_partition(self, table: StateTable) -> None:
         _put_all(table, "p", ("a", "b", "c", "d"))

@@ -9,7 +9,8 @@ from botocore.awsrequest import AWSResponse
 from detcloud.core import CheckpointDamaged
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import GcsBucket
-from detcloud.shared.s3 import Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from detcloud.storage import StorageError
 from detcloud.storage.bucket_store import BucketStore
 from tests.conformance.checkpoint_damage import CheckpointDamageContract, StoredCheckpoint

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.docker.launch import container_name
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.agent.runtime import ContainerRuntime
 from tests.conformance.container_runtime import ContainerRuntimeContract, OpenNode
@@ -25,6 +30,14 @@ class TestProcesses(ContainerRuntimeContract):
     def open_node(self, tmp_path: Path) -> Iterator[OpenNode]:
         yield from nodes(tmp_path, ProcessRuntime, {})
 
+    @pytest.fixture
+    def stop_from_outside(self) -> Callable[[Allocation], None]:
+        def stop(trial: Allocation) -> None:
+            process = json.loads((trial.directory.agent / "process.json").read_bytes())
+            os.kill(process["supervisor"], signal.SIGTERM)
+
+        return stop
+
 
 class TestDocker(ContainerRuntimeContract):
     """Trials in containers of an engine of the tests' own."""
@@ -32,6 +45,13 @@ class TestDocker(ContainerRuntimeContract):
     @pytest.fixture
     def open_node(self, tmp_path: Path, engine: DockerEngine) -> Iterator[OpenNode]:
         yield from nodes(tmp_path, lambda: docker_runtime(engine, tmp_path), container_spec())
+
+    @pytest.fixture
+    def stop_from_outside(self, engine: DockerEngine) -> Callable[[Allocation], None]:
+        def stop(trial: Allocation) -> None:
+            engine.api.signal_container(container_name(trial.directory.agent), signal.SIGTERM)
+
+        return stop
 
 
 def nodes(folder: Path, runtime: Any, spec: dict[str, Any]) -> Iterator[OpenNode]:

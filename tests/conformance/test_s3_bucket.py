@@ -27,7 +27,8 @@ from detcloud.shared.bucket_errors import (
     WriteConflict,
 )
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import ATTEMPTS_MAX, Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import ATTEMPTS_MAX, new_client
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.strangers import send
 
@@ -146,14 +147,14 @@ def test_a_file_is_fetched_in_parts_of_one_content(
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == LONG[:size]
-    asked = bucket._get_object
+    asked = bucket._reader.open
 
     def replace_between_parts(key: str, start: int = 0, *others: Any) -> Any:
         if start == 3_000_009:
             bucket.write("k", [b"other" * 1_000_000])
         return asked(key, start, *others)
 
-    monkeypatch.setattr(bucket, "_get_object", replace_between_parts)
+    monkeypatch.setattr(bucket._reader, "open", replace_between_parts)
     with pytest.raises(BucketError, match="PreconditionFailed"):
         bucket.fetch("k", tmp_path / "copy")
     with pytest.raises(NoSuchKey, match="of/a/other"):
@@ -225,7 +226,7 @@ def test_a_store_without_a_list_of_uploads_has_none_to_abandon(s3: SeaweedFs, cl
         faults(client, "ListMultipartUploads", error_response(403, "AccessDenied")),
         pytest.raises(BucketError, match="do not allow that in this bucket"),
     ):
-        bucket.abort_uploads("1/")
+        Bucket(bucket.place, client).abort_uploads("1/")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from detcloud.shared import s3 as s3_module
-from detcloud.shared.s3 import Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from tests.conformance.test_s3_bucket import LONG, PART, content, error_response, faults
 from tests.emulators.seaweedfs import SeaweedFs
 

@@ -9,7 +9,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from detcloud.shared.bucket_errors import BucketError
-from detcloud.shared.s3 import Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from detcloud.shared.s3_parts import S3PartsUpload
 from tests.conformance.test_s3_bucket import error_response
 from tests.emulators.seaweedfs import SeaweedFs

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
 from tests.emulators.http_server import serve_requests
-from tests.patience import ANSWER_SECONDS_MAX
-
-_BLOCK_BYTES = 1 << 16
-_OF_CONNECTIONS = ("content-length", "transfer-encoding", "connection", "keep-alive")
+from tests.emulators.passing_front import PassingHandler
 
 
 class Fault(Enum):
@@ -77,40 +72,19 @@ def faulty_front(store: str) -> Iterator[FaultyFront]:
     with serve_requests(Handler) as address:
         parts = urlsplit(store)
         Handler.front = FaultyFront(f"http://{address}", f"{parts.scheme}://{parts.netloc}")
+        Handler.url, Handler.store = Handler.front.url, Handler.front.store
         try:
             yield Handler.front
         finally:
             Handler.front.mend()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PassingHandler):
     """One connection of a client."""
 
     front: FaultyFront
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16
-    disable_nagle_algorithm = True
 
-    def handle_expect_100(self) -> bool:
-        """Say at once that a body may come, for which clients wait."""
-        may_come = super().handle_expect_100()
-        self.wfile.flush()
-        return may_come
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
-
-    def do_GET(self) -> None:
-        self._handle(is_write=False)
-
-    do_HEAD = do_DELETE = do_GET
-
-    def do_PUT(self) -> None:
-        self._handle(is_write=True)
-
-    do_POST = do_PUT
-
-    def _handle(self, *, is_write: bool) -> None:
+    def handle_request(self, *, is_write: bool) -> None:
         fault, released = self.front.next_fault(is_write=is_write)
         size = int(self.headers.get("Content-Length") or 0)
         if fault is Fault.SILENCE:
@@ -119,45 +93,11 @@ class _Handler(BaseHTTPRequestHandler):
             released.wait()
             self.close_connection = True
             return
-        body = self._read_body(size)
+        body = self.read_body(size)
         if fault is not None:
-            self._answer(*_refusal(fault, dict(self.headers)))
+            self.answer(*_refusal(fault, dict(self.headers)))
             return
-        headers = {name: value for name, value in self.headers.items() if name != "Expect"}
-        # A new one each time: a store closes those that were idle.
-        behind = HTTPConnection(urlsplit(self.front.store).netloc, timeout=ANSWER_SECONDS_MAX)
-        with closing(behind):
-            behind.request(self.command, self.path, body, headers)
-            answer = behind.getresponse()
-            content = answer.read()
-        told = {name: self._to_front(value) for name, value in answer.getheaders()}
-        self._answer(answer.status, content, told)
-
-    def _read_body(self, size: int) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(size)
-        chunks = []
-        while length := int(self.rfile.readline().split(b";")[0], 16):
-            chunks.append(self.rfile.read(length))
-            self.rfile.readline()
-        self.rfile.readline()
-        del self.headers["Transfer-Encoding"]
-        return b"".join(chunks)
-
-    def _to_front(self, value: str) -> str:
-        """A header's value; where it leads to the store, to the front."""
-        return value.replace(self.front.store, self.front.url)
-
-    def _answer(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
-        self.send_response_only(status)
-        for name, value in headers.items():
-            if name.lower() not in _OF_CONNECTIONS:
-                self.send_header(name, value)
-        length = headers.get("Content-Length") if self.command == "HEAD" else None
-        self.send_header("Content-Length", length or str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.answer(*self.ask_store(self.path, body, dict(self.headers)))
 
 
 def _refusal(fault: Fault, asked: Mapping[str, str]) -> tuple[int, bytes, dict[str, str]]:

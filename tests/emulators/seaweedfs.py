@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import Bucket, new_client
+from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_client import new_client
 from tests.emulators.server import free_port, require_program, serving
 from tests.patience import poll_until
 

@@ -113,7 +113,7 @@ def test_a_trial_that_died_within_an_epoch_goes_on_with_the_samples_it_would_hav
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(configuration(data, checkpoints)))
     laptop.run("up", "--slots", 2)
-    done = laptop.run("create", config, model, "-f")
+    done = laptop.run("create", config, model, "--follow")
     assert "experiment 1 ended: COMPLETED" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     # Each sample was computed once, by either process, and not again after the crash.

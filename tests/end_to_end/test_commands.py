@@ -111,13 +111,13 @@ def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_pa
     with laptop.cluster() as cluster:
         trial = cluster.trial(1)
         wait_until(lambda: list(trial.metrics()))
-    assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
+    assert laptop.run("pause", 1).stdout == "experiment 1 is paused\n"
     wait_until(lambda: not laptop.running())
     with laptop.cluster() as cluster:
         wait_until(lambda: list(cluster.trial(1).checkpoints()))
     stopped_at = laptop.json("checkpoint", "list", 1)[0]["steps_completed"]
     assert 0 < stopped_at < 150
-    assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
+    assert laptop.run("activate", 1).stdout == "experiment 1 is active\n"
     laptop.run("wait", 1)
     log = laptop.run("trial", "logs", 1).stdout
     said = [line for line in log.splitlines() if not line.startswith("[detcloud] ")]

@@ -77,6 +77,7 @@ def runner(laptop: Laptop, tmp_path: Path) -> Iterator[Runner]:
     one.kill()
 
 
+@pytest.mark.nightly
 def test_a_search_whose_method_and_server_are_killed_makes_the_same_trials(
     laptop: Laptop, runner: Runner
 ) -> None:

@@ -19,20 +19,21 @@ DOCS = ROOT / "docs"
 HOME = "/home/ada/.detcloud"
 PLAYED = (
     "commands.md",
-    "cost.md",
-    "custom-search.md",
     "data.md",
     "job-queue.md",
-    "manage.md",
     "quickstart.md",
     "resource-pools.md",
     "simulate.md",
     "spot.md",
-    "training-api.md",
 )
+# Documents with several complete searches, which take minutes together.
+PLAYED_NIGHTLY = ("cost.md", "custom-search.md", "manage.md", "training-api.md")
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    "name",
+    [*PLAYED, *(pytest.param(name, marks=pytest.mark.nightly) for name in PLAYED_NIGHTLY)],
+)
 def test_a_document_is_true(tmp_path: Path, name: str) -> None:
     require_installed("sklearn")
     shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
@@ -48,7 +49,10 @@ def test_every_document_with_commands_is_played() -> None:
     def has_commands(document: Path) -> bool:
         return any(isinstance(step, Command) for step in steps(document))
 
-    assert {path.name for path in DOCS.glob("*.md") if has_commands(path)} == set(PLAYED)
+    assert {path.name for path in DOCS.glob("*.md") if has_commands(path)} == {
+        *PLAYED,
+        *PLAYED_NIGHTLY,
+    }
 
 
 def _path_with_commands(folder: Path) -> str:

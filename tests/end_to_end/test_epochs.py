@@ -50,6 +50,7 @@ with det.core.init() as core_context:
 EPOCH_BATCHES = 23
 
 
+@pytest.mark.nightly
 def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> None:
     code = copy_slow_digits(tmp_path, 0.05)
     changes = {

@@ -24,6 +24,7 @@ SMALL = ("searcher.max_trials=3", "searcher.max_length.epochs=8")
 PROGRESS_MAX, BATCH_SECONDS = 0.3, 0.015
 
 
+@pytest.mark.nightly
 def test_three_kills_change_nothing(tmp_path: Path) -> None:
     require_installed("sklearn")
     seed = random.SystemRandom().randrange(10**6)

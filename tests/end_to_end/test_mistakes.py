@@ -45,7 +45,9 @@ def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path:
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
     given = write_model(tmp_path, fails_at=3, max_restarts=1, searcher=searcher)
     config, model = given
-    done = laptop.run("create", config, model, "--config", "hyperparameters.x=0.5", "-f", code=1)
+    done = laptop.run(
+        "create", config, model, "--config", "hyperparameters.x=0.5", "--follow", code=1
+    )
     assert "experiment 1 ended: ERROR" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     # One restart is allowed, so it ran twice, from the start since nothing was saved.
@@ -55,6 +57,40 @@ def test_a_crash_shows_its_traceback_and_ends_in_error(laptop: Laptop, tmp_path:
     assert (trial["state"], trial["restarts"]) == ("ERROR", 2)
     assert "batch 3 went wrong" in trial["message"]
     assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: ERROR\n"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "line"),
+    [
+        ("python3 train.py", "ModuleNotFoundError: No module named 'nope'"),
+        pytest.param("true && python3 gone.py", "can't open file", marks=pytest.mark.nightly),
+        ("broken:Trial", "SyntaxError"),
+        pytest.param("gone:Trial", "there is no module 'gone'", marks=pytest.mark.nightly),
+    ],
+)
+def test_code_that_cannot_be_loaded_runs_once(
+    laptop: Laptop, tmp_path: Path, entrypoint: str, line: str
+) -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+    config, model = write_model(
+        tmp_path, entrypoint=entrypoint, max_restarts=5, searcher=searcher, hyperparameters={}
+    )
+    (model / "train.py").write_text("import nope\n")
+    (model / "broken.py").write_text("import os\ndef f(:\n")
+    done = laptop.run("create", config, model, "--follow", code=1)
+    assert "ended: ERROR" in done.stdout
+    number = laptop.json("list")[0]["id"]
+    trial = laptop.json("experiment", "list-trials", number)[0]
+    assert (trial["state"], trial["restarts"]) == ("ERROR", 1)
+    assert line in laptop.run("trial", "logs", trial["id"]).stdout
+    assert ("does not have" in done.stderr) == (entrypoint == "gone:Trial")
+
+
+def test_a_script_that_the_folder_lacks_is_refused(laptop: Laptop, tmp_path: Path) -> None:
+    config, model = write_model(tmp_path, entrypoint="python3 gone.py")
+    refused = laptop.run("create", config, model, code=3)
+    assert "gone.py" in refused.stderr
+    assert laptop.json("list") == []
 
 
 def test_a_model_directory_over_95_mib_is_refused(laptop: Laptop, tmp_path: Path) -> None:

@@ -447,8 +447,27 @@ def test_who_is_no_admin_is_not_offered_what_only_admins_may(
         for name in admins:
             assert bobs.window.get_by_role("button", name=name, exact=True).count() == 0, name
         bobs.go("experiments/1", "first sweep")
-        bobs.wait_for_text("Only ada and admins can delete it.")
+        bobs.wait_for_text("Only ada and admins can change it.")
+        for name in ("Pause", "Cancel", "Kill", "Archive", "Delete"):
+            button = bobs.window.get_by_role("button", name=name, exact=True)
+            assert button.count() == 0, name
+        for name in ("Edit name", "Edit notes", "Edit labels", "Edit metadata"):
+            assert bobs.window.get_by_title(name).count() == 0, name
+        bobs.go("trials/1", "Trial 1")
+        bobs.wait_for_text("Only ada and admins can change it.")
+        for control in (
+            bobs.window.get_by_role("button", name="Kill", exact=True),
+            bobs.window.get_by_title("Edit metadata"),
+        ):
+            assert control.count() == 0
+        bobs.go("experiments/1/checkpoints", "first sweep")
+        bobs.window.get_by_role("button", name="Files").first.wait_for()
         assert bobs.window.get_by_role("button", name="Delete", exact=True).count() == 0
+        bobs.go("experiments", "Experiments")
+        bobs.window.get_by_label("choose 1", exact=True).check()
+        bobs.wait_for_text("1 chosen, of which you may change 0")
+        kill = bobs.window.get_by_role("button", name="Kill", exact=True)
+        assert kill.is_disabled()
         bobs.go("templates", "Templates")
         bobs.press("open ours")
         dialog = bobs.window.get_by_role("dialog", name="Template ours")

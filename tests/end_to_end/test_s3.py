@@ -60,7 +60,7 @@ def test_a_trial_goes_on_from_s3_and_its_checkpoint_is_fetched_and_deleted_there
         checkpoint_storage=storage(bucket),
     )
     (model / "train.py").write_text(TRAIN)
-    done = laptop.run("create", config, model, "--config", "hyperparameters.x=0.5", "-f")
+    done = laptop.run("create", config, model, "--config", "hyperparameters.x=0.5", "--follow")
     assert "experiment 1 ended: COMPLETED" in done.stdout
     log = laptop.run("trial", "logs", 1).stdout
     assert log.count("starts at 0") == log.count("ArithmeticError: half way") == 1

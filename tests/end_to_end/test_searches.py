@@ -58,13 +58,17 @@ import determined as det
 with det.core.init() as core_context:
     steps = core_context.info.steps_completed
     print("starts at", steps, flush=True)
+    # The first run trains half of the batches, and then waits for the pause.
+    is_first_run = steps == 0
     while steps < 8:
-        time.sleep(0.3)
+        time.sleep(0.1)
         steps += 1
         core_context.train.report_validation_metrics(steps, {"loss": 1 / steps})
         core_context.train.report_progress(steps / 8)
         with core_context.checkpoint.store_path({"steps_completed": steps}):
             pass
+        while is_first_run and steps == 4 and not core_context.preempt.should_preempt():
+            time.sleep(0.05)
         if core_context.preempt.should_preempt():
             break
 """

@@ -16,6 +16,7 @@ SECONDS = 95.0
 KILL_EVERY_SECONDS = 18.0
 
 
+@pytest.mark.nightly
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"python -m tests.end_to_end.soak --minutes {SECONDS / 60:.1f} --seed {seed}")

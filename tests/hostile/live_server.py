@@ -20,7 +20,7 @@ class Live:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._listener = open_listener(None, "")
+        self._listener = open_listener(0)
         self.port: int = self._listener.getsockname()[1]
         self.host = f"Host: 127.0.0.1:{self.port}\r\n"
         self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None)

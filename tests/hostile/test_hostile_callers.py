@@ -34,6 +34,8 @@ AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/storage-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/data-credentials"),
     ("post", f"{V1}/agents/{{agent_id}}/registry-credentials"),
+    ("get", f"{V1}/agents/{{agent_id}}/package-archives"),
+    ("post", f"{V1}/agents/{{agent_id}}/package-archives"),
 }
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
 ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$")

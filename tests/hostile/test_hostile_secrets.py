@@ -34,9 +34,13 @@ CONFIGURED = {
 POOL = {"pool registry": "canary-pool-2f9b", "pool script": "canary-script-6e11"}
 TEMPLATE = {"template key": "canary-template-77e1", "template variable": "canary-template-0b0b"}
 
-# Routes that refuse to tell what is not here: searches with a method of somebody's own, and an
-# upload that is not over.
-REFUSED_HERE = ("/searcher-events", "/checkpoint-uploads/{trial_id}/{uuid}/files")
+# Routes that refuse these requests: no experiment has a custom search or an open upload, and only
+# agents read the archives of packages.
+REFUSED_HERE = (
+    "/searcher-events",
+    "/checkpoint-uploads/{trial_id}/{uuid}/files",
+    "/agents/{agent_id}/package-archives",
+)
 
 # It has received the real values, and prints its configuration as people do.
 TRAIN = f"""

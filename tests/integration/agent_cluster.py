@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import tarfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -66,6 +68,10 @@ class FakeCluster:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if "/package-archives" in self.path:
+                    # As a cluster of a release without such archives.
+                    self._answer(404, b"{}")
+                    return
                 self._answer(200, cluster.archives[self.path.rsplit("/", 1)[1]])
 
             def do_POST(self) -> None:
@@ -240,12 +246,16 @@ class FakeCluster:
         self.changed.notify_all()
 
 
-def tar(files: dict[str, str]) -> bytes:
-    """A .tar.gz of the files."""
+def tar(files: Mapping[str, str | bytes]) -> bytes:
+    """A .tar.gz of the files, the same bytes for the same files."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
         for name, text in files.items():
+            content = text.encode() if isinstance(text, str) else text
             entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()

@@ -73,6 +73,7 @@ class AgentProcess:
             if not exited.exists():
                 with contextlib.suppress(ProcessLookupError):
                     # A supervisor that is told to ends its trial and all that descends from it.
+                    path.with_name("kill.json").write_text('{"grace_ms": 0}')
                     os.kill(json.loads(path.read_bytes())["supervisor"], signal.SIGTERM)
                     wait_until(exited.exists, what=f"the record {exited}")
 

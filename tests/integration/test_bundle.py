@@ -80,11 +80,9 @@ def test_the_archive_describes_every_service_that_functions_call() -> None:
     assert called | {"s3"} == SERVICES
 
 
-# What suggestions need takes long to download and to pack.
-NIGHTLY = [pytest.param(kind, marks=pytest.mark.nightly) for kind in EXTRAS if kind == "suggest"]
-
-
-@pytest.mark.parametrize("kind", ["functions", *NIGHTLY])
+# Downloading and packing an archive for another machine takes longer than all other tests here.
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", EXTRAS)
 def test_an_archive_for_another_machine_is_whole_and_within_the_quotas(
     kind: str, tmp_path: Path
 ) -> None:

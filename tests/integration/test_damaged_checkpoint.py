@@ -186,3 +186,58 @@ def test_a_damaged_checkpoint_of_another_trial_is_never_replaced_by_nothing(
     assert (experiment.state, started.state, started.data["restarts"]) == ("ERROR", "ERROR", 0)
     assert f"checkpoint {newest.uuid}, from which it begins, is damaged" in started.data["message"]
     assert client.checkpoint(newest.uuid).state == "COMPLETED"
+
+
+# It saves every other batch, ends with an error after batch 6 in its first run, and cannot load the
+# checkpoint of that batch.
+UNLOADABLE = """
+import json
+from detcloud import core
+
+with core.init() as context:
+    steps = context.info.steps_completed
+    if context.info.latest_checkpoint:
+        with context.checkpoint.restore_path(context.info.latest_checkpoint) as folder:
+            if json.loads((folder / "weight.json").read_text()) == 6:
+                raise RuntimeError("size mismatch for layer 6")
+    print("begins at", steps, flush=True)
+    is_first = steps == 0
+    for operation in context.searcher.operations():
+        while steps < operation.length:
+            steps += 2
+            context.train.report_validation_metrics(steps, {"loss": steps})
+            with context.checkpoint.store_path({"steps_completed": steps}) as (folder, uuid):
+                (folder / "weight.json").write_text(json.dumps(steps))
+            if is_first and steps == 6:
+                raise ValueError("a batch that is no batch")
+        operation.complete(steps)
+"""
+
+
+def test_a_checkpoint_that_no_run_can_load_uses_up_one_restart(
+    client: Client, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "train.py").write_text(UNLOADABLE)
+    fields = {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}}
+    experiment = client.create_experiment(
+        {
+            "name": "unloadable",
+            "entrypoint": ["python", "train.py"],
+            "searcher": fields,
+            "max_restarts": 3,
+        },
+        model,
+    )
+    wait_until(lambda: has_ended(experiment))
+    [trial] = experiment.trials()
+    # One for the batch, and one for the first of two failures to load.
+    assert (trial.state, trial.data["restarts"]) == ("COMPLETED", 2)
+    (damage,) = trial.data["recent_damages"]
+    assert damage["cause"] == "it cannot be loaded: RuntimeError: size mismatch for layer 6"
+    assert (damage["steps_completed"], damage["instead_steps"]) == (6, 4)
+    log = "\n".join(trial.logs())
+    assert "begins at 4" in log
+    # The two runs that failed say so, and the next run says why it begins at batch 4.
+    assert log.count("cannot be loaded: RuntimeError: size mismatch for layer 6") == 3

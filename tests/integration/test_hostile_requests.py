@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.patience import wait_until
 # Of the integers that a path takes, most name nothing: these have a good chance to.
 IDS = ("experiment_id", "trial_id")
 IDS_KNOWN = 4
+EXAMPLES = int(os.environ.get("REQUEST_EXAMPLES", "3"))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_every_route_answers_anything_as_it_says(live: Any) -> None:
 def _try(operation: Any, mode: GenerationMode) -> None:
     """Sends what fits the route's description, or does not, and holds the answers against it."""
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def answers_as_it_says(case: schemathesis.Case[Any]) -> None:
         # A valid request may still be refused for what it means, with a reason.

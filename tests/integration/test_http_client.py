@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -183,6 +184,47 @@ def test_an_interrupted_request_ends_at_once(server: Server, client: Transport) 
         client.request("POST", "/", retry=False)
     is_over.set()
     assert not was_held_to_its_end.is_set()
+
+
+def test_threads_share_a_transport(server: Server, client: Transport) -> None:
+    def answer_with_body(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        answers(200, json.loads(body))(handler, body)
+
+    server.script = [answer_with_body]
+    wrong: list[object] = []
+
+    def ask(thread: int) -> None:
+        try:
+            for turn in range(20):
+                if (answer := client.request("POST", "/", [thread, turn])) != [thread, turn]:
+                    wrong.append(answer)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    # A thread waits for its answer, so that no more requests than threads are in flight.
+    assert server.connections <= 16
+
+
+def test_a_forked_process_has_connections_of_its_own(server: Server, client: Transport) -> None:
+    server.script = [answers(200, {})]
+    client.request("GET", "/")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if client.request("GET", "/child") == {} else 1
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    client.request("GET", "/")
+    # The parent's connection goes on, and the child had another.
+    assert server.connections == 2
 
 
 @pytest.mark.parametrize("begun", [b"", b"12"])

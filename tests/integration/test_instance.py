@@ -128,7 +128,8 @@ def test_a_trial_has_its_own_keys_and_nothing_of_its_agents_or_another_trials(
     assert (cluster.exit_record("4.1") or {})["reason"] == "completed", cluster.log
     seen = cluster.lines("4.1")[0]
     assert seen["uid"] == TRIAL_UID
-    assert (seen["work"], seen["allocations"]) == (["allocations"], ["4.1"])
+    # The trial's own folder, and the packages and kernels of its owner and its experiment.
+    assert (seen["work"], seen["allocations"]) == (["allocations", "environments"], ["4.1"])
     assert seen["keys"] == ["4.1", 403, 403]
     # Nobody but root and the agent may take its place.
     assert json.loads((agent.work / "credentials.json").read_text())["port"] < 1024

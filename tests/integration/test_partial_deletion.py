@@ -7,7 +7,7 @@ import pytest
 from control_plane.access.principals import Role
 from detcloud.cli.main import main
 from detcloud.client import Client
-from detcloud.compatibility.handles import Checkpoint
+from detcloud.compatibility.checkpoints import Checkpoint
 from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from detcloud.shared.http import ApiError
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -46,15 +46,15 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
         assert "Delete 2 files of 1 checkpoint, 24 B: confirm with --yes" in text
         code, text = run("checkpoint", "rm", UUID[:8], "--glob", "*.bin", "--yes")
         assert code == 3
-        assert "none of the 4 files of checkpoint" in text
+        assert "(4 files) matches" in text
         longest = ["\U0001f600" * PATTERN_LENGTH_MAX] * PATTERNS_MAX
         with (
             Client(url, TOKENS[Role.USER]) as client,
-            pytest.raises(ApiError, match="none of the 4 files of checkpoint"),
+            pytest.raises(ApiError, match=r"\(4 files\) matches"),
         ):
             client.checkpoint(UUID).delete(longest)
         code, text = run("checkpoint", "rm", UUID[:8], "--glob", "optimizer/**", "--yes")
-        assert (code, text) == (0, f"checkpoint {UUID} is PARTIALLY_DELETED\n")
+        assert (code, text) == (0, f"checkpoint {UUID} is partly deleted\n")
         assert "Deleted files  optimizer/**" in run("checkpoint", "describe", UUID)[1]
         collect(cluster)
         for mode in ("master", "direct"):
@@ -77,4 +77,7 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
         code, text = run("checkpoint", "pin", UUID)
         assert code == 3
         assert "was partly deleted, and cannot be pinned" in text
-        assert run("checkpoint", "rm", UUID, "--yes") == (0, f"checkpoint {UUID} is DELETING\n")
+        assert run("checkpoint", "rm", UUID, "--yes") == (
+            0,
+            f"checkpoint {UUID} is being deleted\n",
+        )

@@ -334,7 +334,7 @@ def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: 
     cluster = build_cluster(tmp_path)
     objects = S3ObjectStore(s3.bucket(), now_ms)
     app = create_app(replace(cluster.services, objects=objects, now_ms=now_ms))
-    content = archive()
+    content = archive("train.py")
     digest = hashlib.sha256(content).hexdigest()
     offer = {"sha256": digest, "size": len(content)}
     asked = call(app, "POST", "/api/v1/model-code", token=TOKENS[Role.USER], content=offer)
@@ -353,8 +353,9 @@ def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: 
     assert missing.status == 404
 
     # Who may follow no redirect, such as the page, gets the files through the API.
-    assert cluster.create(CONFIG).json["code_sha256"] == digest
-    for path, field in (("", "items"), ("/file?path=model.py", "text")):
+    cluster.objects.put(model_code_key(digest), content)
+    assert cluster.create(CONFIG, model_code=digest).json["code_sha256"] == digest
+    for path, field in (("", "items"), ("/file?path=train.py", "text")):
         shown = call(app, "GET", f"/api/v1/experiments/1/code{path}", token=TOKENS[Role.USER])
         assert shown.status == 200
         assert shown.json[field]

@@ -95,7 +95,7 @@ def test_keys_of_the_configuration_are_the_checkpoints_and_the_variables_the_cod
 def test_an_endpoint_of_the_codes_own_is_not_the_checkpoints(
     checkpoints: BucketPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from detcloud.shared.s3 import new_client
+    from detcloud.shared.s3_client import new_client
 
     place = replace(checkpoints, endpoint_url=None, region=None)
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):

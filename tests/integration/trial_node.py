@@ -50,7 +50,7 @@ class TrialNode:
         self.node.adopt()
         opened.append(self)
 
-    def begin(self, name: str, files: dict[str, str], **spec: Any) -> Allocation:
+    def begin(self, name: str, files: Mapping[str, str | bytes], **spec: Any) -> Allocation:
         """Request a trial; `files` are its model code, `spec` overrides fields of in/spec.json."""
         archive = tar(files)
         digest = hashlib.sha256(archive).hexdigest()
@@ -66,7 +66,7 @@ class TrialNode:
         )
         return next(one for one in self.node.allocations() if one.allocation == name)
 
-    def run(self, name: str, files: dict[str, str], **spec: Any) -> Allocation:
+    def run(self, name: str, files: Mapping[str, str | bytes], **spec: Any) -> Allocation:
         """A trial from its start to its recorded exit."""
         allocation = self.begin(name, files, **spec)
         self.watch(allocation)

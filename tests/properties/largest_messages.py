@@ -303,6 +303,9 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.TrialValidationReported: Largest(
         CROWD, lambda: to_experiment.TrialValidationReported(1, 5.0, None, lack=REASON)
     ),
+    to_experiment.TrialMetricsDiscarded: Largest(
+        CROWD, lambda: to_experiment.TrialMetricsDiscarded(1, 1 / 3)
+    ),
     to_experiment.TrialProgressReported: Largest(
         CROWD, lambda: to_experiment.TrialProgressReported(1, 1 / 3)
     ),

@@ -69,7 +69,11 @@ rounds = {
     "num_rounds": st.integers(1, 4),
     "replace_function": st.fixed_dictionaries({"truncate_fraction": st.floats(0, 0.5)}),
     "explore_function": st.fixed_dictionaries(
-        {"resample_probability": st.floats(0, 1), "perturb_factor": st.floats(0, 1)}
+        {
+            "resample_probability": st.floats(0, 1),
+            "perturb_factor": st.floats(0, 1),
+            "move_integers": st.booleans(),
+        }
     ),
 }
 

@@ -120,15 +120,15 @@ def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents that are there without work do not count for a gang."""
-    size_gangs = sizing._launches_for_spanning
+    size_gangs = sizing._launches_for_gangs
 
     def size_without_agents(
-        demand: Any, needs: Any, offering: Any, capacity: Any, *more: Any
+        demand: Any, shapes: Any, offering: Any, capacity: Any, *more: Any
     ) -> tuple[list[Launch], set[RequestShape]]:
         starting = [item for item in capacity if not item.is_connected]
-        return size_gangs(demand, needs, offering, starting, *more)
+        return size_gangs(demand, shapes, offering, starting, *more)
 
-    monkeypatch.setattr(sizing, "_launches_for_spanning", size_without_agents)
+    monkeypatch.setattr(sizing, "_launches_for_gangs", size_without_agents)
 
 
 def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:

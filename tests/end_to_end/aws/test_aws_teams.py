@@ -46,6 +46,7 @@ def speech(company: Account) -> Stack:
     return made
 
 
+@pytest.mark.nightly
 def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
     deployment: Deployment,
     speech: Stack,
@@ -101,6 +102,7 @@ def test_a_function_that_is_sent_to_the_others_table_is_refused_there(
     assert any("AccessDenied" in line for line in speech.log_messages("checkpoint_gc"))
 
 
+@pytest.mark.nightly
 def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others(
     deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_team_ends_its_own_instances_that_nobody_claims_and_none_of_the_others
     region.interrupt(own.id, notice_ms=0)
 
 
+@pytest.mark.nightly
 def test_a_warning_about_a_teams_instance_leaves_nothing_at_the_others(
     deployment: Deployment, speech: Stack, instance: Machine
 ) -> None:

@@ -37,6 +37,7 @@ HOUR_MS = 3_600_000
 OTHER_NAME = "i-0123456789abcdef0"
 
 
+@pytest.mark.nightly
 def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
     deployment: Deployment,
     person: Laptop,
@@ -99,6 +100,7 @@ def test_whoever_has_no_token_is_told_so(deployment: Deployment) -> None:
     raised.value.close()
 
 
+@pytest.mark.nightly
 def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:

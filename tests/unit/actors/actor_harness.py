@@ -1,4 +1,4 @@
-"""A harness for one actor without an engine: it delivers messages and collects the effects."""
+"""A harness for an actor without an engine, which delivers messages and collects the effects."""
 
 from typing import Any, TypeVar
 
@@ -12,8 +12,10 @@ START_MS = 1_000
 
 
 class ActorHarness:
-    """An actor without an engine. Its state is stored and read back after every message, as by a
-    table, so that what does not survive that fails here. `rows` may be shared between harnesses.
+    """An actor without an engine.
+
+    The state is encoded and decoded after every message, as by a state table, so that fields that
+    are not stored fail here. Several harnesses may share `rows`.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class ActorHarness:
         self.actor_type = actor_type_at(address)
 
     def deliver(self, *messages: object) -> object:
-        """Fold messages as one commit does; returns the reply to the last of them."""
+        """Fold messages as in a single commit. Return the reply to the last message."""
         self.sent, self.parts_written, self.reasons = [], [], []
         reply: object = None
         for message in messages:
@@ -49,7 +51,7 @@ class ActorHarness:
         return reply
 
     def deliver_dead_letter(self, message: object) -> None:
-        """Deliver a message as a dead letter."""
+        """Deliver a message as a dead letter, to the actor's fallback."""
         self.sent = []
         context = StepContext(self.address, self.now_ms, self)
         self._apply_effects(
@@ -59,20 +61,20 @@ class ActorHarness:
         self.all_sent += self.sent
 
     def messages_to(self, address: str) -> list[object]:
-        """The messages that the last delivery made the actor send to `address`."""
+        """Return the messages to `address` of the last delivery."""
         return [send.message for send in self.sent if send.to == address]
 
     def all_messages(self, kind: type[T]) -> list[T]:
-        """All messages of a class that the actor has sent so far, to any address."""
+        """Return all messages of a class that the actor has sent so far, to any address."""
         return [send.message for send in self.all_sent if isinstance(send.message, kind)]
 
     def part(self, name: str) -> object | None:
-        """A part of the actor, or None."""
+        """Return a decoded part of the actor, or None."""
         body = self.parts.get(name)
         return None if body is None else self.actor_type.decode_part(name, body)
 
     def row(self, partition: str, sort: str) -> ObservedRow:
-        """A row outside the actor."""
+        """Return a row outside the actor."""
         return self.rows.get((partition, sort), ABSENT)
 
     def _encode_and_decode(self, message: object) -> object:

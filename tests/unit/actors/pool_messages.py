@@ -1,4 +1,4 @@
-"""Messages to a pool, and readings of one in a harness."""
+"""Messages to a pool, and functions that read the state of a pool in a harness."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ PREEMPTING = PoolSettings(SchedulerRules("priority", preemption=True))
 
 
 def pool(*messages: object, settings: PoolSettings | None = None, **jobs: JobRow) -> ActorHarness:
-    """A pool with the rows of jobs, named like `job1`."""
+    """Create a configured pool with job rows. The keyword `job1` is the row of job 1."""
     actor = ActorHarness(f"pool#{POOL}")
     for name, row in jobs.items():
         write_job(actor, int(name.removeprefix("job")), row)
@@ -34,7 +34,7 @@ def pool(*messages: object, settings: PoolSettings | None = None, **jobs: JobRow
 
 
 def write_job(actor: ActorHarness, group: int, row: JobRow | None) -> None:
-    """Write a job's row as its experiment does; None removes the row."""
+    """Write a job's row as an experiment does. None removes the row."""
     key = (jobs_partition(POOL), job_sort_key(group))
     if row is None:
         del actor.rows[key]
@@ -58,17 +58,17 @@ def slots_released(trial_id: int, group: int, *agents: str, epoch: int = 1) -> S
 
 
 def ticket(trial_id: int, group: int) -> str:
-    """A ticket of a job that was submitted at `group` ms, and of a request at once."""
+    """Return the ticket of a job that was submitted at `group` ms."""
     return f"{group:014d}.{trial_id:014d}.{trial_id:012d}"
 
 
 def running(actor: ActorHarness) -> list[int]:
-    """The trials that have slots."""
+    """Return the ids of the trials that hold slots."""
     return sorted({int(name.split(".")[0]) for agent in agents(actor).values() for name in agent})
 
 
 def agents(actor: ActorHarness) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The slots that each allocation holds of each agent."""
+    """Return the ids of the slots that each allocation holds on each agent."""
     known = agents_of(StepContext(actor.address, 0, actor)).items()
     return {name: slots.slots_by_allocation for name, slots in known}
 
@@ -84,5 +84,5 @@ def group_of(actor: ActorHarness, number: int) -> Group:
 
 
 def preempted_trials(actor: ActorHarness) -> list[str]:
-    """Trials that the last messages preempted, in the order of asking."""
+    """Return the addresses of the trials that the last messages preempted, in order."""
     return [send.to for send in actor.sent if isinstance(send.message, PreemptionRequested)]

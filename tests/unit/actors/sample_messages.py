@@ -1,4 +1,4 @@
-"""Sample messages that create actors, each with overrides."""
+"""Sample messages that create actors. Keywords override their fields."""
 
 from control_plane.actors import era_rules as lifecycles
 from control_plane.actors.era_rules import LifecycleRules
@@ -30,6 +30,7 @@ def trial_settings(
         smaller_is_better=smaller_is_better,
         lengths=lengths or Lengths("batches"),
         submitted_ms=SUBMITTED_MS,
+        discards_lost_metrics=True,
     )
 
 

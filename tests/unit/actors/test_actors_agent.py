@@ -1,4 +1,4 @@
-"""The agent's sessions and the allocations that belong on it."""
+"""The agent's sessions and desired allocations."""
 
 import json
 
@@ -33,7 +33,7 @@ def lease(actor: ActorHarness) -> object:
     return json.loads(actor.row(leases_partition("default"), "a").body)
 
 
-def test_an_agent_enrols_with_its_first_session() -> None:
+def test_first_session_creates_the_agent() -> None:
     actor = ActorHarness("agent#a")
     assert actor.deliver(ENROLLED) == 1
     assert actor.messages_to("pool#default") == [AgentJoined("a", 1, (0, 1))]
@@ -42,7 +42,7 @@ def test_an_agent_enrols_with_its_first_session() -> None:
     assert lease(actor) == {"epoch": 1, "renewed_ms": actor.now_ms, "lost": False}
 
 
-def test_a_new_session_raises_the_epoch_in_every_row_that_an_old_one_writes() -> None:
+def test_new_session_raises_the_epoch_in_session_and_lease_rows() -> None:
     actor = agent()
     actor.now_ms = 5_000
     assert actor.deliver(ENROLLED) == 2
@@ -51,7 +51,7 @@ def test_a_new_session_raises_the_epoch_in_every_row_that_an_old_one_writes() ->
     assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1))]
 
 
-def test_what_was_acknowledged_outlives_the_session() -> None:
+def test_acknowledged_reports_survive_a_new_session() -> None:
     actor = agent()
     kept = actor.row("sessions", "a")
     actor.rows["sessions", "a"] = kept._replace(body=b'{"epoch": 1, "acked": {"4.1": {"0": 512}}}')
@@ -63,7 +63,7 @@ def test_what_was_acknowledged_outlives_the_session() -> None:
     }
 
 
-def test_a_lost_agent_may_enrol_again() -> None:
+def test_lost_agent_may_enrol_again() -> None:
     actor = agent()
     kept = actor.row(leases_partition("default"), "a")
     actor.rows[leases_partition("default"), "a"] = kept._replace(
@@ -76,14 +76,14 @@ def test_a_lost_agent_may_enrol_again() -> None:
     assert lease(actor) == {"epoch": 2, "renewed_ms": actor.now_ms, "lost": False}
 
 
-def test_what_is_placed_is_desired_until_it_is_removed() -> None:
+def test_placed_allocation_is_desired_until_its_removal() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)), AllocationPlaced(5, 1, (1,)))
     assert actor.state.desired == (DesiredAllocation(4, 1, (0,)), DesiredAllocation(5, 1, (1,)))
     actor.deliver(AllocationRemoved(4, 1))
     assert actor.state.desired == (DesiredAllocation(5, 1, (1,)),)
 
 
-def test_every_change_of_what_is_desired_has_a_revision_of_its_own() -> None:
+def test_every_change_of_desired_allocations_increases_the_revision() -> None:
     actor = agent()
     revisions = [actor.state.revision]
     for message in (AllocationPlaced(4, 1, (0,)), AllocationRemoved(4, 1), ENROLLED):
@@ -93,26 +93,26 @@ def test_every_change_of_what_is_desired_has_a_revision_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("message", [AllocationPlaced(4, 1, (0,)), AllocationRemoved(9, 1)])
-def test_a_word_that_changes_nothing_has_no_revision(message: object) -> None:
+def test_message_without_a_change_keeps_the_revision(message: object) -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)))
     before = actor.state
     actor.deliver(message)
     assert actor.state == before
 
 
-def test_allocations_of_one_trial_are_kept_apart() -> None:
+def test_allocations_of_the_same_trial_are_separate() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)), AllocationPlaced(4, 2, (1,)))
     actor.deliver(AllocationRemoved(4, 1))
     assert actor.state.desired == (DesiredAllocation(4, 2, (1,)),)
 
 
-def test_a_new_session_still_wants_what_ran() -> None:
+def test_new_session_keeps_desired_allocations() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)))
     actor.deliver(ENROLLED)
     assert actor.state.desired == (DesiredAllocation(4, 1, (0,)),)
 
 
-def test_an_agent_that_was_given_up_wants_nothing() -> None:
+def test_lost_agent_has_no_desired_allocations() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)))
     actor.deliver(AgentDeclaredLost(1))
     assert actor.state.desired == ()
@@ -121,7 +121,7 @@ def test_an_agent_that_was_given_up_wants_nothing() -> None:
     assert actor.state.desired == ()
 
 
-def test_giving_up_an_older_session_changes_nothing() -> None:
+def test_loss_of_an_older_session_changes_nothing() -> None:
     actor = agent(ENROLLED, AllocationPlaced(4, 1, (0,)))
     before = actor.state
     actor.deliver(AgentDeclaredLost(1))
@@ -131,13 +131,13 @@ def test_giving_up_an_older_session_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "message", [AllocationPlaced(4, 1, (0,)), AllocationRemoved(4, 1), AgentDeclaredLost(1)]
 )
-def test_only_an_enrolment_makes_an_agent(message: object) -> None:
+def test_only_an_enrolment_creates_an_agent(message: object) -> None:
     actor = ActorHarness("agent#a")
     actor.deliver(message)
     assert actor.state is None
 
 
-def test_an_agent_goes_on_without_a_message_it_cannot_take() -> None:
+def test_agent_drops_a_message_that_it_cannot_process() -> None:
     actor = agent(AllocationPlaced(4, 1, (0,)))
     before = actor.state
     actor.deliver_dead_letter(AllocationRemoved(4, 1))
@@ -150,7 +150,7 @@ def availability_changed(
     return AgentAvailabilityChanged("a", 1, Availability(enabled, draining, disabled))
 
 
-def test_the_pool_hears_what_people_disable_and_enable() -> None:
+def test_pool_is_notified_of_disabled_and_enabled_agents() -> None:
     actor = agent()
     assert actor.deliver(AgentDisableRequested(drain=True)) == "a"
     assert actor.messages_to("pool#default") == [availability_changed(enabled=False, draining=True)]
@@ -166,13 +166,13 @@ def test_the_pool_hears_what_people_disable_and_enable() -> None:
     assert actor.reasons == ["the agent is draining", "the agent is draining, without slot 0"]
 
 
-def test_what_is_so_already_is_told_to_nobody() -> None:
+def test_unchanged_availability_notifies_nobody() -> None:
     actor = agent()
     assert actor.deliver(AgentEnableRequested()) == "a"
     assert actor.sent == []
 
 
-def test_what_is_disabled_outlives_sessions_and_losses() -> None:
+def test_availability_survives_sessions_and_losses() -> None:
     actor = agent(AgentDisableRequested(slot=0), AgentDisableRequested(), AgentDeclaredLost(1))
     actor.deliver(ENROLLED)
     expected = Availability(enabled=False, disabled=(0,))
@@ -180,7 +180,7 @@ def test_what_is_disabled_outlives_sessions_and_losses() -> None:
 
 
 @pytest.mark.parametrize("slot", [None, 1])
-def test_an_agent_that_is_lost_cannot_be_disabled_until_it_has_come_back(slot: int | None) -> None:
+def test_lost_agent_cannot_be_disabled(slot: int | None) -> None:
     actor = agent(AgentDeclaredLost(1))
     with pytest.raises(
         CommandRefused, match="agent a is lost: wait until it reconnects"
@@ -192,23 +192,23 @@ def test_an_agent_that_is_lost_cannot_be_disabled_until_it_has_come_back(slot: i
     assert actor.state.availability != Availability()
 
 
-def test_a_lost_agent_may_be_enabled_for_when_it_comes_back() -> None:
+def test_lost_agent_may_be_enabled() -> None:
     actor = agent(AgentDisableRequested(), AgentDeclaredLost(1))
     actor.deliver(AgentEnableRequested())
-    # The pool has no such agent now: it hears of it when the agent joins.
+    # The pool removed the lost agent, and gets the availability when the agent joins again.
     assert actor.sent == []
     actor.deliver(ENROLLED)
     assert actor.messages_to("pool#default") == [AgentJoined("a", 2, (0, 1), Availability())]
 
 
-def test_a_slot_that_the_agent_lacks_cannot_be_disabled() -> None:
+def test_unknown_slot_cannot_be_disabled() -> None:
     with pytest.raises(CommandRefused, match="agent a has no slot 7; it has 0, 1"):
         agent().deliver(AgentDisableRequested(slot=7))
     assert ActorHarness("agent#b").deliver(AgentDisableRequested()) is None
 
 
 def add_token(actor: ActorHarness, epoch: int) -> None:
-    """Add the rows of a token that the agent has had since its session of that epoch."""
+    """Add the rows of a token that the agent got in the session of that epoch."""
     kept = actor.row("sessions", "a")
     body = json.dumps({"epoch": epoch, "digest": "d"}).encode()
     actor.rows["token-holders", "a"] = kept._replace(body=body)
@@ -216,11 +216,11 @@ def add_token(actor: ActorHarness, epoch: int) -> None:
 
 
 def partitions_with_rows(actor: ActorHarness) -> set[str]:
-    """The partitions with a row of the agent."""
+    """Return the partitions with a row of the agent."""
     return {partition for (partition, _), row in actor.rows.items() if row.body is not None}
 
 
-def test_an_agent_that_was_lost_is_forgotten_with_its_token() -> None:
+def test_forgotten_agent_loses_its_token_and_rows() -> None:
     actor = agent(AgentDeclaredLost(1))
     add_token(actor, 1)
     assert actor.deliver(AgentForgotten(1)) is True
@@ -228,26 +228,26 @@ def test_an_agent_that_was_lost_is_forgotten_with_its_token() -> None:
     assert actor.state.lost
 
 
-def test_nobody_is_forgotten_who_is_there_or_has_come_back() -> None:
+def test_present_agent_is_not_forgotten() -> None:
     actor = agent()
     add_token(actor, 1)
     before = partitions_with_rows(actor)
     assert actor.deliver(AgentForgotten(1)) is False
     assert partitions_with_rows(actor) == before
     actor.deliver(AgentDeclaredLost(1), ENROLLED)
-    # The first session is over, and what there is belongs to the second.
+    # The first session is over, and the rows belong to the second session.
     assert actor.deliver(AgentForgotten(1)) is True
     assert partitions_with_rows(actor) == before
 
 
-def test_an_agent_that_enrolled_without_a_token_yet_keeps_the_newer_one() -> None:
+def test_token_of_a_newer_session_is_not_removed() -> None:
     actor = agent(AgentDeclaredLost(1))
     add_token(actor, 2)
     actor.deliver(AgentForgotten(1))
     assert {"token-holders", "tokens"} <= partitions_with_rows(actor)
 
 
-def test_who_was_forgotten_may_come_back_as_it_was() -> None:
+def test_forgotten_agent_may_enrol_again_with_its_availability() -> None:
     actor = agent(AgentDisableRequested(slot=0), AgentDeclaredLost(1), AgentForgotten(1))
     assert actor.deliver(ENROLLED) == 2
     assert actor.row("agents", "a").body == b"default"
@@ -255,10 +255,10 @@ def test_who_was_forgotten_may_come_back_as_it_was() -> None:
     assert actor.state.availability == Availability(disabled=(0,))
 
 
-def test_the_end_of_a_machine_stands_until_somebody_enables_its_agent() -> None:
+def test_end_of_a_machine_is_kept_until_the_agent_is_enabled() -> None:
     actor = agent(AgentDisableRequested(drain=True, ends_ms=9_000))
     assert (actor.state.ends_ms, actor.state.availability.draining) == (9_000, True)
-    # One slot's commands and a drain for another reason say nothing about it.
+    # A command for a slot and a drain without an end keep the announced end.
     actor.deliver(AgentEnableRequested(slot=0), AgentDisableRequested(drain=True), ENROLLED)
     assert actor.state.ends_ms == 9_000
     actor.deliver(AgentDisableRequested(drain=True, ends_ms=8_000))

@@ -1,4 +1,4 @@
-"""The capacities and running allocations that the scheduler is given of agents."""
+"""The capacities and running allocations of agents, as the scheduler gets them."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def agents() -> Agents:
     draining=st.booleans(),
     label=st.sampled_from(["", "a100"]),
 )
-def test_a_capacity_is_what_the_slots_say(
+def test_capacity_is_computed_from_the_slots(
     slots: int, held: int, availability: Availability, draining: bool, label: str
 ) -> None:
     if draining and not availability.enabled:
@@ -65,14 +65,14 @@ def test_a_capacity_is_what_the_slots_say(
     assert list(known.capacities(5)) == expected
 
 
-def test_an_agent_without_slots_takes_what_needs_none() -> None:
+def test_agent_without_slots_accepts_zero_slot_requests() -> None:
     known = agents()
     for name, availability in (("a", OPEN), ("b", Availability(enabled=False))):
         known.put(name, AgentSlots(1, (), availability=availability))
     assert list(known.capacities(5)) == [AgentCapacity("a", 0, 0, "", 5, 5)]
 
 
-def test_a_change_of_an_agent_is_seen_at_once() -> None:
+def test_cached_capacities_follow_changes_of_an_agent() -> None:
     known = agents()
     for name in "abc":
         known.put(name, AgentSlots(1, (0, 1)))
@@ -84,7 +84,7 @@ def test_a_change_of_an_agent_is_seen_at_once() -> None:
     assert [one.agent for one in known.capacities(100)] == ["b", "c"]
 
 
-def test_an_allocation_is_found_by_its_group_and_by_its_name() -> None:
+def test_allocation_is_found_by_group_and_by_name() -> None:
     known = agents()
     places = (Placement("a", 2), Placement("b", 2))
     known.put("a", AgentSlots(1, (0, 1), {"1.1": AllocationPart((0, 1), 3, 7, places=places)}))

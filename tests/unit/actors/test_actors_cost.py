@@ -55,7 +55,7 @@ def _slots_assigned(*places: Place) -> SlotsAssigned:
 
 
 class TestTrials:
-    def test_an_allocation_costs_its_share_of_the_instance(self) -> None:
+    def test_allocation_costs_its_share_of_the_instance(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))
         told = TrialMetered(3, 1, 0, TWO * 3600, START_MS, True)
@@ -70,7 +70,7 @@ class TestTrials:
         (usage,) = [row for (part, _), row in actor.rows.items() if part == USAGE]
         assert decode_usage(usage.body).micros == 10 * TWO
 
-    def test_what_is_repeated_or_late_costs_nothing_more(self) -> None:
+    def test_repeated_or_late_messages_cost_nothing(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 2)))
         actor.now_ms += 10_000
@@ -81,7 +81,7 @@ class TestTrials:
         assert actor.messages_to("experiment#1") == []
 
     @pytest.mark.parametrize("names", [(), ("a",)])
-    def test_what_has_no_price_is_not_talked_of(self, names: tuple[str, ...]) -> None:
+    def test_unpriced_allocations_send_no_meter(self, names: tuple[str, ...]) -> None:
         actor = _trial(*names, price=0)
         actor.deliver(_slots_assigned(_place("a", 2)))
         assert actor.messages_to("experiment#1") == []
@@ -90,7 +90,7 @@ class TestTrials:
         assert actor.state.cost_micros == 0
         assert not [key for key in actor.rows if key[0] == USAGE]
 
-    def test_a_machine_that_enrolled_before_its_row_was_written_costs_all_the_same(self) -> None:
+    def test_machine_that_enrolled_before_its_row_has_costs(self) -> None:
         actor = _trial()
         actor.deliver(_slots_assigned(_place("a", 4)))
         actor.rows[f"instances#{POOL}", "a"] = _row("a")
@@ -98,7 +98,7 @@ class TestTrials:
         actor.deliver(AllocationExited(1, "preempted"))
         assert actor.state.cost_micros == 10 * FOUR
 
-    def test_a_machine_that_is_lost_costs_until_it_was_last_heard_of(self) -> None:
+    def test_lost_machine_costs_until_its_last_sign_of_life(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 4)))
         heard_ms = actor.now_ms + 10_000
@@ -106,7 +106,7 @@ class TestTrials:
         actor.deliver(AllocationLost(1, "gone", "a", heard_ms))
         assert actor.state.cost_micros == 10 * FOUR
 
-    def test_of_a_gang_each_machine_costs_while_it_is_there(self) -> None:
+    def test_gang_costs_each_machine_until_its_loss(self) -> None:
         actor = _trial("a", "b")
         actor.deliver(_slots_assigned(_place("a", 4), _place("b", 4)))
         heard_ms = actor.now_ms + 10_000
@@ -121,7 +121,7 @@ class TestTrials:
         # b for 10 s, a for 50 s.
         assert actor.state.cost_micros == (10 + 50) * FOUR
 
-    def test_allocations_add_up(self) -> None:
+    def test_costs_of_allocations_add_up(self) -> None:
         actor = _trial("a")
         actor.deliver(_slots_assigned(_place("a", 4)))
         actor.now_ms += 10_000
@@ -151,7 +151,7 @@ def _deliver_metered(
 
 
 class TestExperiments:
-    def test_it_costs_what_its_trials_do(self) -> None:
+    def test_experiment_costs_the_sum_of_its_trials(self) -> None:
         actor = _experiment(None)
         _deliver_metered(actor, 0, HOUR_RATE)
         actor.now_ms += 5_000
@@ -166,7 +166,7 @@ class TestExperiments:
         assert actor.state.bill.spent_micros(actor.now_ms) == 5 * FOUR
         assert actor.state.bill.worked_time_ms(actor.now_ms) == 5_000
 
-    def test_it_is_paused_before_its_limit_and_killed_shortly_before(self) -> None:
+    def test_experiment_is_paused_before_its_limit_and_killed_near_it(self) -> None:
         # $1 lasts for 1,000 s: it is asked to stop 60 s before that and made to 15 s before.
         actor = _experiment(1.0)
         _deliver_metered(actor, 0, HOUR_RATE)
@@ -200,7 +200,7 @@ class TestExperiments:
         # $0.90 at 4,000 a second: 225 s, of which the last 60 are for stopping.
         assert actor.timers[-1].due_ms == actor.now_ms + 165_000
 
-    def test_looks_that_are_not_needed_any_more_ask_for_no_others(self) -> None:
+    def test_superfluous_cost_checks_schedule_no_further_checks(self) -> None:
         # Three trials bring the limit nearer, twice; then only the first goes on.
         actor = _experiment(1.0)
         began_ms = actor.now_ms
@@ -215,11 +215,12 @@ class TestExperiments:
             actor.now_ms = began_ms + due_ms
             actor.deliver(CostCheckDue())
         assert actor.state.status is Status.PAUSED
-        # The first of them sees to it that there is one in time; the last is for those who stay.
+        # The first check schedules the check at 940 s, which pauses the experiment and schedules
+        # the kill.
         again = [timer.due_ms - began_ms for timer in actor.timers[len(looks) :]]
         assert again == [940_000, 985_000]
 
-    def test_it_goes_on_only_with_a_higher_limit(self) -> None:
+    def test_paused_experiment_continues_only_with_a_higher_limit(self) -> None:
         actor = _experiment(1.0)
         _deliver_metered(actor, 0, HOUR_RATE)
         actor.now_ms += 940_000
@@ -232,7 +233,7 @@ class TestExperiments:
         actor.deliver(ActivateRequested())
         assert actor.state.status is Status.ACTIVE
 
-    def test_a_lower_limit_is_in_force_at_once(self) -> None:
+    def test_lower_limit_is_enforced_immediately(self) -> None:
         actor = _experiment(None)
         _deliver_metered(actor, 0, HOUR_RATE)
         actor.now_ms += 100_000
@@ -241,7 +242,7 @@ class TestExperiments:
         assert actor.all_messages(PreemptionRequested)
 
     @pytest.mark.parametrize("amount", [0, -1])
-    def test_no_limit_is_nothing_or_less(self, amount: float) -> None:
+    def test_limit_must_be_positive(self, amount: float) -> None:
         with pytest.raises(CommandRefused, match="max_cost must be an amount"):
             _experiment(amount)
 

@@ -1,4 +1,4 @@
-"""The experiment's statuses: what each command does in each of them, and how it ends."""
+"""The experiment's statuses: the effect of each command in each status, and the end."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def experiment(plan: SearchPlan | None = None, *, paused: bool = False) -> Actor
 
 
 def experiment_in(status: Status) -> ActorHarness:
-    """An experiment of one trial; it is open unless the status is final."""
+    """Create an experiment with a trial. The trial is open unless the status is final."""
     actor = experiment()
     actor.state = evolve(actor.state, status=status, trials_open=0 if status.is_final else 1)
     return actor
@@ -72,7 +72,7 @@ def messages_to_trials(actor: ActorHarness) -> list[object]:
         (Status.STOPPING_CANCELED, KILL, Status.STOPPING_KILLED),
     ],
 )
-def test_a_command_changes_the_status_and_every_open_trial_hears_it(
+def test_command_changes_the_status_and_notifies_open_trials(
     status: Status, command: object, after: Status
 ) -> None:
     actor = experiment_in(status)
@@ -98,7 +98,7 @@ IGNORED = [
 
 
 @pytest.mark.parametrize(("status", "command"), IGNORED)
-def test_a_command_that_changes_nothing_succeeds(status: Status, command: object) -> None:
+def test_command_without_a_change_succeeds(status: Status, command: object) -> None:
     actor = experiment_in(status)
     before = actor.state
     assert actor.deliver(command) == 1
@@ -108,7 +108,7 @@ def test_a_command_that_changes_nothing_succeeds(status: Status, command: object
 
 @pytest.mark.parametrize("status", [s for s in Status if s in ENDED or s.is_stopping])
 @pytest.mark.parametrize(("command", "verb"), [(ACTIVATE, "activated"), (PAUSE, "paused")])
-def test_an_ending_experiment_is_neither_activated_nor_paused(
+def test_stopping_experiment_is_neither_activated_nor_paused(
     status: Status, command: object, verb: str
 ) -> None:
     actor = experiment_in(status)
@@ -129,9 +129,7 @@ def test_an_ending_experiment_is_neither_activated_nor_paused(
         (Status.STOPPING_ERROR, Status.ERROR),
     ],
 )
-def test_a_stopping_status_becomes_final_when_no_trial_is_left(
-    stopping: Status, final: Status
-) -> None:
+def test_stopping_status_becomes_final_without_open_trials(stopping: Status, final: Status) -> None:
     actor = experiment_in(stopping)
     actor.now_ms = 9_000
     actor.deliver(trial_ended(0, Status.CANCELED, ExitReason.USER_CANCELED))
@@ -142,7 +140,7 @@ def test_a_stopping_status_becomes_final_when_no_trial_is_left(
 
 
 @pytest.mark.parametrize("command", [CANCEL, KILL])
-def test_it_keeps_stopping_while_a_trial_is_open(command: object) -> None:
+def test_experiment_keeps_stopping_while_a_trial_is_open(command: object) -> None:
     actor = experiment(random_plan(3))
     actor.deliver(trial_ended(0))
     actor.deliver(command)
@@ -152,14 +150,14 @@ def test_it_keeps_stopping_while_a_trial_is_open(command: object) -> None:
     assert actor.state.status is Status.CANCELED
 
 
-def test_only_open_trials_hear_of_a_status() -> None:
+def test_only_open_trials_are_notified_of_a_status() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(trial_ended(1))
     actor.deliver(PAUSE)
     assert [send.to for send in actor.sent] == ["trial#1", "trial#3"]
 
 
-def test_a_paused_submission_creates_paused_trials() -> None:
+def test_paused_submission_creates_paused_trials() -> None:
     actor = experiment(random_plan(2), paused=True)
     assert actor.state.status is Status.PAUSED
     assert [created.experiment_status for created in actor.all_messages(TrialCreated)] == [
@@ -168,7 +166,7 @@ def test_a_paused_submission_creates_paused_trials() -> None:
     ]
 
 
-def test_a_second_submission_changes_nothing() -> None:
+def test_second_submission_changes_nothing() -> None:
     actor = experiment()
     before = actor.state
     actor.deliver(experiment_submitted(random_plan(9)))
@@ -179,14 +177,14 @@ def test_a_second_submission_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "message", [PAUSE, SearchContinued(), trial_ended(0), TrialValidationReported(0, 1, 1)]
 )
-def test_only_a_submission_makes_an_experiment(message: object) -> None:
+def test_only_a_submission_creates_an_experiment(message: object) -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(message)
     assert actor.state is None
     assert actor.sent == []
 
 
-def test_an_experiment_completes_if_one_trial_did_not_fail() -> None:
+def test_experiment_completes_if_one_trial_did_not_fail() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(trial_errored(0), trial_errored(2))
     assert actor.state.status is Status.ACTIVE
@@ -195,7 +193,7 @@ def test_an_experiment_completes_if_one_trial_did_not_fail() -> None:
     assert (actor.state.trials_completed, actor.state.trials_errored) == (1, 2)
 
 
-def test_an_experiment_whose_trials_all_failed_ends_in_error() -> None:
+def test_experiment_ends_in_error_if_all_trials_failed() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(trial_errored(0), trial_errored(1))
     assert actor.state.status is Status.ERROR
@@ -205,7 +203,7 @@ def test_an_experiment_whose_trials_all_failed_ends_in_error() -> None:
 @pytest.mark.parametrize(
     ("rules", "final"), [(STEP_ERA, Status.ERROR), (LENGTH_ERA, Status.COMPLETED)]
 )
-def test_trials_stopped_by_their_code_count_as_failed_in_the_step_era_only(
+def test_trials_stopped_by_code_count_as_failed_only_in_the_step_era(
     rules: SearchRules, final: Status
 ) -> None:
     actor = experiment(random_plan(1, rules=rules))
@@ -216,7 +214,7 @@ def test_trials_stopped_by_their_code_count_as_failed_in_the_step_era_only(
 @pytest.mark.parametrize(
     ("rules", "final"), [(STEP_ERA, Status.ERROR), (LENGTH_ERA, Status.CANCELED)]
 )
-def test_a_search_whose_trials_were_all_killed_by_people_did_not_complete(
+def test_search_whose_trials_were_all_killed_is_not_completed(
     rules: SearchRules, final: Status
 ) -> None:
     # In the step era every early exit counts as a failure.
@@ -226,14 +224,14 @@ def test_a_search_whose_trials_were_all_killed_by_people_did_not_complete(
     assert actor.state.status is final
 
 
-def test_the_only_trial_of_a_single_search_with_invalid_hyperparameters_ends_it() -> None:
+def test_invalid_hyperparameters_of_a_single_search_end_the_experiment() -> None:
     actor = experiment(single_plan())
     actor.deliver(trial_ended(0, COMPLETED, ExitReason.INVALID_HP))
     assert actor.all_messages(TrialCreated)[1:] == []
     assert actor.state.status.is_final
 
 
-def test_a_stopping_experiment_creates_no_more_trials() -> None:
+def test_stopping_experiment_creates_no_trials() -> None:
     actor = experiment(random_plan(5, concurrent=2))
     actor.deliver(CANCEL)
     actor.deliver(trial_ended(0), SearchContinued())
@@ -241,8 +239,8 @@ def test_a_stopping_experiment_creates_no_more_trials() -> None:
     assert actor.state.status is Status.STOPPING_CANCELED
 
 
-def test_a_paused_experiment_still_hears_its_search() -> None:
-    # Trial 0 ends on its way to the pause: the search replaces it by a paused one.
+def test_paused_experiment_applies_operations_of_its_search() -> None:
+    # Trial 0 ends before the pause is complete, and the search creates a paused trial instead.
     actor = experiment(random_plan(5, concurrent=2))
     actor.deliver(PAUSE)
     actor.deliver(trial_ended(0))
@@ -251,7 +249,7 @@ def test_a_paused_experiment_still_hears_its_search() -> None:
     ]
 
 
-def test_a_trial_that_reached_its_length_gets_one_word_unless_it_expects_none() -> None:
+def test_trial_at_its_length_gets_one_answer_unless_it_expects_none() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
     assert actor.messages_to("trial#1") == [WorkAssigned(None, False)]
@@ -259,14 +257,14 @@ def test_a_trial_that_reached_its_length_gets_one_word_unless_it_expects_none() 
     assert actor.sent == []
 
 
-def test_a_trial_that_waits_for_a_word_gets_it_from_a_stopping_experiment_too() -> None:
+def test_stopping_experiment_answers_a_waiting_trial() -> None:
     actor = experiment()
     actor.deliver(CANCEL)
     actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
     assert actor.messages_to("trial#1") == [WorkAssigned(None, False)]
 
 
-def test_a_search_without_its_metric_ends_in_error() -> None:
+def test_search_without_its_metric_ends_in_error() -> None:
     actor = experiment()
     actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
     assert actor.state.status == Status.STOPPING_ERROR
@@ -274,7 +272,7 @@ def test_a_search_without_its_metric_ends_in_error() -> None:
     assert messages_to_trials(actor) == [ExperimentStatusChanged(Status.STOPPING_ERROR)]
 
 
-def test_what_ended_a_search_is_not_hidden_by_what_its_trials_say_then() -> None:
+def test_message_about_a_missing_metric_survives_the_trials_ends() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
     actor.deliver(TrialEnded(1, Status.ERROR, ExitReason.ERRORED, "OSError: while it stopped"))
@@ -283,7 +281,7 @@ def test_what_ended_a_search_is_not_hidden_by_what_its_trials_say_then() -> None
     assert actor.state.message == "trial 1: batch 8 lacks 'loss'"
 
 
-def test_a_search_that_makes_no_trial_ends_in_error_and_says_so() -> None:
+def test_search_without_trials_ends_in_error_with_a_message() -> None:
     none = SyncHalvingPlan((1, 4), (0, 1), smaller_is_better=True, rules=LENGTH_ERA)
     actor = ActorHarness("experiment#1")
     actor.deliver(
@@ -295,7 +293,7 @@ def test_a_search_that_makes_no_trial_ends_in_error_and_says_so() -> None:
     )
 
 
-def test_a_search_that_is_ended_already_does_not_miss_its_metric() -> None:
+def test_stopping_search_ignores_a_missing_metric() -> None:
     actor = experiment()
     actor.deliver(CANCEL)
     actor.deliver(TrialLengthReached(0, LENGTH, 1e300, closed=False, lack="batch 8 lacks 'loss'"))
@@ -303,7 +301,7 @@ def test_a_search_that_is_ended_already_does_not_miss_its_metric() -> None:
     assert actor.state.message == ""
 
 
-def test_an_experiment_that_cannot_take_a_message_stops_its_trials_and_ends_in_error() -> None:
+def test_fallback_stops_trials_and_ends_the_experiment_in_error() -> None:
     actor = experiment()
     actor.deliver_dead_letter(TrialValidationReported(0, 1.0, 0.5))
     assert actor.state.status == Status.STOPPING_ERROR
@@ -313,7 +311,7 @@ def test_an_experiment_that_cannot_take_a_message_stops_its_trials_and_ends_in_e
     assert actor.state.status is Status.ERROR
 
 
-def test_a_trials_end_that_could_not_be_processed_still_counts_as_its_end() -> None:
+def test_fallback_counts_the_end_of_a_trial() -> None:
     # The trial has ended and will not say so again: without it the experiment stops for ever.
     actor = experiment(random_plan(2))
     actor.deliver_dead_letter(trial_ended(0))
@@ -326,14 +324,14 @@ def test_a_trials_end_that_could_not_be_processed_still_counts_as_its_end() -> N
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s.is_final and s is not Status.DELETING])
-def test_a_final_status_survives_a_dead_letter(status: Status) -> None:
+def test_final_status_survives_a_dead_letter(status: Status) -> None:
     actor = experiment_in(status)
     actor.deliver_dead_letter(SearchContinued())
     assert actor.state.status is status
     assert actor.sent == []
 
 
-def test_a_dead_letter_to_no_experiment_makes_none() -> None:
+def test_dead_letter_creates_no_experiment() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver_dead_letter(SearchContinued())
     assert actor.state is None

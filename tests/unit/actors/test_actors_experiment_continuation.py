@@ -1,4 +1,4 @@
-"""An ended experiment goes on: who is told, what is counted, and what is refused."""
+"""The continuation of an ended experiment: messages, counts and refusals."""
 
 from dataclasses import replace
 
@@ -11,6 +11,8 @@ from control_plane.actors.messages.experiment import (
     ArchiveRequested,
     CancelRequested,
     ContinueRequested,
+    KillRequested,
+    PauseRequested,
     PoolChanged,
     SearchContinued,
     SettingsChanged,
@@ -20,7 +22,11 @@ from control_plane.actors.messages.experiment import (
     TrialValidationReported,
 )
 from control_plane.actors.messages.pool import JobChanged
-from control_plane.actors.messages.trial import TrialContinued, TrialCreated
+from control_plane.actors.messages.trial import (
+    ExperimentStatusChanged,
+    TrialContinued,
+    TrialCreated,
+)
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.evolve import evolve
@@ -37,7 +43,7 @@ from tests.unit.actors.sample_messages import (
     trial_settings,
 )
 
-CONTINUE = ContinueRequested()
+CONTINUE = ContinueRequested(limited=True)
 COMPLETED, CANCELED, ERROR = Status.COMPLETED, Status.CANCELED, Status.ERROR
 
 
@@ -77,7 +83,7 @@ def refusal_text(actor: ActorHarness, command: object) -> str:
     return str(refused.value)
 
 
-def test_trials_that_did_not_complete_go_on() -> None:
+def test_incomplete_trials_are_continued() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(
         TrialValidationReported(1, 40.0, 0.5),
@@ -96,7 +102,7 @@ def test_trials_that_did_not_complete_go_on() -> None:
     assert decode_listing(actor.row("experiments", "000000000001").body).state == "ACTIVE"
 
 
-def test_a_continued_search_counts_as_if_the_ends_had_never_been() -> None:
+def test_continued_search_counts_as_if_its_trials_had_never_ended() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(
         TrialValidationReported(1, 40.0, 0.5),
@@ -113,7 +119,7 @@ def test_a_continued_search_counts_as_if_the_ends_had_never_been() -> None:
     assert actor.state.progress == pytest.approx(1.4 / 3)
 
 
-def test_a_continued_experiment_ends_again() -> None:
+def test_continued_experiment_ends_again() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(trial_errored(0), trial_errored(1))
     assert actor.state.status is ERROR
@@ -138,7 +144,7 @@ def test_trials_that_fail_again_fail_the_search_again() -> None:
     assert actor.state.trials_errored == 2
 
 
-def test_words_of_an_earlier_life_are_late() -> None:
+def test_messages_of_an_earlier_run_generation_change_nothing() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(trial_errored(0), trial_errored(1), CONTINUE)
     before = actor.state
@@ -147,7 +153,7 @@ def test_words_of_an_earlier_life_are_late() -> None:
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_canceled_search_creates_what_it_had_left_to_create(rules: SearchRules) -> None:
+def test_continued_search_creates_the_rest_of_a_canceled_backlog(rules: SearchRules) -> None:
     # Two at a time in the length era; all at once in the step era, 48 to a commit.
     trials = 4 if rules is LENGTH_ERA else 50
     actor = experiment(random_plan(trials, concurrent=2, rules=rules))
@@ -167,8 +173,9 @@ def test_a_canceled_search_creates_what_it_had_left_to_create(rules: SearchRules
     assert lives == {1}
 
 
-def test_an_end_that_the_search_was_not_asked_about_is_answered_when_it_goes_on() -> None:
-    # Two of four at a time; trial 0 completes on its way out, so that trial 2 takes its place.
+def test_end_that_was_only_counted_is_answered_by_the_continued_search() -> None:
+    # Two of four trials run at a time. Trial 0 completes during the cancellation. The continued
+    # search replaces trial 0 by trial 2.
     actor = experiment(random_plan(4, concurrent=2))
     actor.deliver(CancelRequested(), trial_completed(0), trial_canceled(1))
     assert actor.state.trials == 2
@@ -178,7 +185,7 @@ def test_an_end_that_the_search_was_not_asked_about_is_answered_when_it_goes_on(
     assert actor.state.trials_open == 2
 
 
-def test_invalid_hyperparameters_of_a_stopping_search_are_replaced_when_it_goes_on() -> None:
+def test_invalid_hyperparameters_counted_while_stopping_are_replaced_later() -> None:
     actor = experiment(random_plan(2, concurrent=2))
     actor.deliver(CancelRequested())
     actor.deliver(TrialEnded(0, COMPLETED, ExitReason.INVALID_HP), trial_canceled(1))
@@ -190,7 +197,7 @@ def test_invalid_hyperparameters_of_a_stopping_search_are_replaced_when_it_goes_
     assert (actor.state.status, actor.state.trials) == (COMPLETED, 3)
 
 
-def test_a_search_whose_trials_all_completed_has_nothing_to_go_on_with() -> None:
+def test_completed_search_cannot_be_continued() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_completed(0))
     assert refusal_text(actor, CONTINUE) == (
@@ -201,13 +208,13 @@ def test_a_search_whose_trials_all_completed_has_nothing_to_go_on_with() -> None
     assert "increase searcher.max_length" in refusal_text(actor, CONTINUE)
 
 
-def test_a_lengthened_single_search_goes_on_though_it_completed() -> None:
+def test_lengthened_single_search_continues_after_completion() -> None:
     actor = experiment(single_plan())
     actor.deliver(
         TrialValidationReported(0, 100.0, 0.5), TrialLengthReached(0, LENGTH, 0.5, closed=True)
     )
     actor.deliver(trial_completed(0))
-    actor.deliver(ContinueRequested(config='{"new": 1}', plan=longer_plan(250)))
+    actor.deliver(ContinueRequested('{"new": 1}', longer_plan(250), limited=True))
     assert actor.messages_to("trial#1") == [TrialContinued(1, trial_settings(), 250)]
     assert (actor.state.trials_completed, actor.state.trials_open) == (0, 1)
     # 100 of 250 batches.
@@ -224,27 +231,29 @@ def test_a_lengthened_single_search_goes_on_though_it_completed() -> None:
 
 
 @pytest.mark.parametrize("reason", [ExitReason.INVALID_HP, ExitReason.USER_REQUESTED_STOP])
-def test_a_single_trial_that_ended_early_is_forgiven_when_it_is_lengthened(
+def test_early_exit_of_a_single_trial_is_undone_by_a_longer_length(
     reason: ExitReason,
 ) -> None:
     actor = experiment(single_plan())
     actor.deliver(TrialEnded(0, COMPLETED, reason))
-    actor.deliver(ContinueRequested(plan=longer_plan(250)))
+    actor.deliver(ContinueRequested(plan=longer_plan(250), limited=True))
     tally = actor.state.search.tally
     assert (tally.closed, tally.exited, tally.errored, tally.invalid) == (0, 0, 0, 0)
 
 
-def test_more_restarts_reach_the_trials_that_go_on_and_those_to_come() -> None:
+def test_new_max_restarts_apply_to_continued_and_new_trials() -> None:
     actor = experiment(random_plan(3, concurrent=1))
     actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1))
-    actor.deliver(ContinueRequested(config="{}", max_restarts=9))
+    actor.deliver(ContinueRequested("{}", max_restarts=9, limited=True))
     told = [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
+    actor.deliver(trial_completed(0, 1))
+    told += [send.message for send in actor.sent if isinstance(send.message, TrialContinued)]
     assert [message.settings.max_restarts for message in told] == [9, 9]
     actor.deliver(trial_completed(0, 1), trial_completed(1, 1))
     assert actor.all_messages(TrialCreated)[-1].settings.max_restarts == 9
 
 
-def test_an_experiment_that_goes_on_has_its_job_again_as_it_was_changed() -> None:
+def test_continued_experiment_writes_its_job_row_with_changed_settings() -> None:
     actor = experiment(random_plan(1))
     key = ("jobs#default", "000000000001")
     actor.deliver(trial_errored(0), SettingsChanged(max_slots=4, max_slots_given=True))
@@ -254,7 +263,7 @@ def test_an_experiment_that_goes_on_has_its_job_again_as_it_was_changed() -> Non
     assert JobChanged(1) in actor.messages_to("pool#default")
 
 
-def test_trials_that_go_on_run_in_the_pool_that_the_experiment_moved_to() -> None:
+def test_continued_trials_run_in_the_pool_of_the_experiment() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(PoolChanged("spot"), trial_errored(0))
     actor.deliver(CONTINUE)
@@ -267,7 +276,7 @@ def test_trials_that_go_on_run_in_the_pool_that_the_experiment_moved_to() -> Non
     "status",
     [s for s in Status if s not in (COMPLETED, CANCELED, ERROR, Status.DELETED)],
 )
-def test_only_an_ended_experiment_goes_on(status: Status) -> None:
+def test_only_an_ended_experiment_is_continued(status: Status) -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0))
     actor.state = evolve(actor.state, status=status)
@@ -276,13 +285,13 @@ def test_only_an_ended_experiment_goes_on(status: Status) -> None:
     )
 
 
-def test_an_archived_experiment_does_not_go_on() -> None:
+def test_archived_experiment_is_not_continued() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0), ArchiveRequested())
     assert refusal_text(actor, CONTINUE) == "experiment 1 is archived; unarchive it first"
 
 
-def test_a_search_whose_trials_depend_on_each_other_does_not_go_on() -> None:
+def test_search_with_dependent_trials_is_not_continued() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0))
     actor.state = evolve(actor.state, searcher="adaptive_asha")
@@ -291,13 +300,13 @@ def test_a_search_whose_trials_depend_on_each_other_does_not_go_on() -> None:
     )
 
 
-def test_continuing_twice_is_refused_the_second_time() -> None:
+def test_second_continuation_is_refused() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0), CONTINUE)
     assert refusal_text(actor, CONTINUE).startswith("experiment 1 is ACTIVE")
 
 
-def test_a_single_trial_whose_code_decides_its_length_may_find_more_to_do() -> None:
+def test_completed_open_ended_trial_is_continued() -> None:
     actor = experiment(longer_plan(ENDLESS))
     actor.deliver(TrialProgressReported(0, 0.25))
     assert actor.state.progress == 0.25
@@ -308,3 +317,98 @@ def test_a_single_trial_whose_code_decides_its_length_may_find_more_to_do() -> N
     assert len(continued_trials(actor)) == 1
     actor.deliver(trial_completed(0, life=1))
     assert actor.state.status is COMPLETED
+
+
+def continued_addresses(actor: ActorHarness, number: int, end: TrialEnded) -> list[str]:
+    """Return the addresses of trials that continue or are created after the end of trial
+    `number`.
+    """
+    actor.deliver(end)
+    return [
+        send.to for send in actor.sent if isinstance(send.message, TrialContinued | TrialCreated)
+    ]
+
+
+def all_failed(trials: int, concurrent: int) -> ActorHarness:
+    """Create a random search, let all trials fail, and continue the search."""
+    actor = experiment(random_plan(trials, concurrent=concurrent))
+    for number in range(trials):
+        actor.deliver(trial_errored(number))
+    assert actor.state.status is ERROR
+    actor.deliver(CONTINUE)
+    return actor
+
+
+def test_continued_trials_respect_the_limit_of_open_trials() -> None:
+    actor = all_failed(5, concurrent=2)
+    assert continued_trials(actor) == ["trial#1", "trial#2"]
+    assert (actor.state.trials_open, actor.state.trials_errored) == (5, 0)
+    # Each end lets the next one go on, however the trial ended.
+    assert continued_addresses(actor, 1, trial_completed(1, 1)) == ["trial#3"]
+    assert continued_addresses(actor, 0, trial_errored(0, 1)) == ["trial#4"]
+    assert continued_addresses(actor, 3, trial_completed(3, 1)) == ["trial#5"]
+    assert continued_addresses(actor, 2, trial_completed(2, 1)) == []
+    actor.deliver(trial_completed(4, 1))
+    state = actor.state
+    assert (state.status, state.trials) == (COMPLETED, 5)
+    assert (state.trials_open, state.trials_completed, state.trials_errored) == (0, 4, 1)
+
+
+def test_continued_search_creates_trials_after_the_last_waiting_trial() -> None:
+    # Three of six trials exist at the cancellation. The limit is 2, so one trial waits.
+    actor = experiment(random_plan(6, concurrent=2))
+    actor.deliver(trial_errored(0), CancelRequested(), trial_canceled(1), trial_canceled(2))
+    actor.deliver(CONTINUE)
+    assert continued_trials(actor) == ["trial#1", "trial#2"]
+    assert continued_addresses(actor, 0, trial_completed(0, 1)) == ["trial#3"]
+    for number, created in ((1, ["trial#4"]), (2, ["trial#5"]), (3, ["trial#6"]), (4, []), (5, [])):
+        assert continued_addresses(actor, number, trial_completed(number, 1)) == created
+    assert (actor.state.status, actor.state.trials) == (COMPLETED, 6)
+
+
+def test_refused_trial_is_replaced_when_a_place_is_free() -> None:
+    actor = all_failed(2, concurrent=1)
+    refused = TrialEnded(0, COMPLETED, ExitReason.INVALID_HP, life=1)
+    assert continued_addresses(actor, 0, refused) == ["trial#2"]
+    assert continued_addresses(actor, 1, trial_completed(1, 1)) == ["trial#3"]
+    actor.deliver(trial_completed(2, 1))
+    assert (actor.state.status, actor.state.trials) == (COMPLETED, 3)
+
+
+@pytest.mark.parametrize("command", [CancelRequested(), KillRequested()])
+def test_waiting_trials_keep_their_status_when_the_experiment_is_stopped(command: object) -> None:
+    actor = all_failed(4, concurrent=1)
+    actor.deliver(trial_completed(0, 1), command)
+    assert (actor.state.trials_open, actor.state.trials_errored) == (1, 2)
+    actor.deliver(trial_canceled(1, 1))
+    state = actor.state
+    assert (state.status, state.trials_open) == (CANCELED, 0)
+    assert (state.search.tally.closed, state.search.tally.errored) == (4, 2)
+    # The trials wait again, and continue in order.
+    actor.deliver(CONTINUE)
+    assert continued_trials(actor) == ["trial#2"]
+    assert continued_addresses(actor, 1, trial_completed(1, 2)) == ["trial#3"]
+    assert continued_addresses(actor, 2, trial_completed(2, 2)) == ["trial#4"]
+    actor.deliver(trial_completed(3, 2))
+    assert (actor.state.status, actor.state.trials_completed) == (COMPLETED, 4)
+
+
+def test_trial_that_continues_in_a_paused_experiment_is_paused() -> None:
+    actor = all_failed(2, concurrent=1)
+    actor.deliver(PauseRequested(), trial_completed(0, 1))
+    assert actor.messages_to("trial#2")[-2:] == [
+        TrialContinued(1, trial_settings()),
+        ExperimentStatusChanged(Status.PAUSED),
+    ]
+
+
+def test_search_without_a_limit_continues_all_trials_at_once() -> None:
+    assert len(continued_trials(all_failed(5, concurrent=0))) == 5
+
+
+def test_continuation_of_an_earlier_version_opens_all_trials_at_once() -> None:
+    actor = experiment(random_plan(3, concurrent=1))
+    for number in range(3):
+        actor.deliver(trial_errored(number))
+    actor.deliver(ContinueRequested())
+    assert len(continued_trials(actor)) == 3

@@ -1,4 +1,6 @@
-"""An experiment that a search method outside drives: what a post does to it and to its trials."""
+"""An experiment with an external search method: the effects of posts on the experiment and its
+trials.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +51,7 @@ def custom_experiment(*, paused: bool = False, **settings: Any) -> ActorHarness:
 def next_post(
     actor: ActorHarness, *operations: dict[str, object], again: bool = False
 ) -> OperationsPosted:
-    """The next post, or the last one once more."""
+    """Return the next post, or repeat the last post."""
     method = actor.state.search.method
     number = method.post if again else method.post + 1
     return OperationsPosted(PostedOperations(number, method.newest, parse_operations(operations)))
@@ -59,14 +61,14 @@ def post_operations(actor: ActorHarness, *operations: dict[str, object]) -> Any:
     return actor.deliver(next_post(actor, *operations))
 
 
-def test_it_waits_for_its_method() -> None:
+def test_custom_search_waits_for_its_method() -> None:
     actor = custom_experiment()
     assert actor.state.status is Status.ACTIVE
     assert actor.sent == [Send("pool#default", JobChanged(1))]
     assert actor.state.search.method.newest == 1
 
 
-def test_a_post_makes_trials_and_answers_how_far_it_is_understood() -> None:
+def test_post_creates_trials_and_the_reply_has_its_number() -> None:
     actor = custom_experiment()
     reply = post_operations(
         actor, create_operation(5), validate_after_operation(5, 3), create_operation(6)
@@ -79,7 +81,7 @@ def test_a_post_makes_trials_and_answers_how_far_it_is_understood() -> None:
     assert actor.state.trials_open == 2
 
 
-def test_a_post_gives_trials_work_and_lets_them_end() -> None:
+def test_post_assigns_work_and_closes_trials() -> None:
     actor = custom_experiment()
     post_operations(actor, create_operation(5), validate_after_operation(5, 3))
     actor.deliver(TrialLengthReached(0, 3, 0.5, closed=False))
@@ -88,7 +90,7 @@ def test_a_post_gives_trials_work_and_lets_them_end() -> None:
     assert actor.messages_to("trial#1") == [WorkAssigned(7, True)]
 
 
-def test_the_next_of_several_lengths_is_assigned_without_asking_the_method() -> None:
+def test_next_of_several_lengths_is_assigned_without_the_method() -> None:
     actor = custom_experiment()
     post_operations(
         actor, create_operation(5), validate_after_operation(5, 3), validate_after_operation(5, 7)
@@ -97,7 +99,7 @@ def test_the_next_of_several_lengths_is_assigned_without_asking_the_method() -> 
     assert actor.messages_to("trial#1") == [WorkAssigned(7, False)]
 
 
-def test_a_repeated_post_makes_nothing_twice() -> None:
+def test_repeated_post_creates_nothing_twice() -> None:
     actor = custom_experiment()
     message = next_post(actor, create_operation(5), validate_after_operation(5, 3))
     first = actor.deliver(message)
@@ -107,19 +109,19 @@ def test_a_repeated_post_makes_nothing_twice() -> None:
     assert actor.sent == []
 
 
-def test_a_refused_post_changes_nothing_and_the_experiment_goes_on() -> None:
+def test_refused_post_changes_nothing() -> None:
     actor = custom_experiment()
     before, parts = actor.state, dict(actor.parts)
     with pytest.raises(CommandRefused) as refused:
         post_operations(actor, create_operation(5), close_operation(6))
-    assert str(refused.value).startswith("operations[1].request_id: there is no trial")
+    assert str(refused.value).startswith("operations[1].request_id: trial ")
     assert refused.value.code == "invalid"
     assert (actor.state, actor.parts) == (before, parts)
     assert post_operations(actor, create_operation(5))["post"] == 1
 
 
 @pytest.mark.parametrize("size", [None, "64", 0, 8.0, True])
-def test_epochs_cannot_be_counted_in_batches_without_a_batch_size(size: object) -> None:
+def test_epochs_need_a_batch_size(size: object) -> None:
     hparams = {"x": 1} if size is None else {"global_batch_size": size}
     actor = custom_experiment(lengths=Lengths("epochs", records_per_epoch=640))
     with pytest.raises(CommandRefused) as refused:
@@ -144,7 +146,7 @@ def test_epochs_cannot_be_counted_in_batches_without_a_batch_size(size: object) 
         ({"failure": True}, Status.ERROR),
     ],
 )
-def test_the_method_ends_the_experiment(how: dict[str, object], status: Status) -> None:
+def test_method_ends_the_experiment(how: dict[str, object], status: Status) -> None:
     actor = custom_experiment()
     post_operations(actor, create_operation(5))
     post_operations(actor, shutdown_operation(**how))
@@ -155,13 +157,13 @@ def test_the_method_ends_the_experiment(how: dict[str, object], status: Status) 
     assert actor.state.status is status
 
 
-def test_a_shutdown_without_trials_completes_it_at_once() -> None:
+def test_shutdown_without_trials_completes_the_experiment() -> None:
     actor = custom_experiment()
     post_operations(actor, shutdown_operation())
     assert actor.state.status is Status.COMPLETED
 
 
-def test_all_trials_may_end_and_the_experiment_waits_for_its_method() -> None:
+def test_experiment_waits_for_its_method_after_all_trials_ended() -> None:
     actor = custom_experiment()
     post_operations(actor, create_operation(5))
     actor.deliver(TrialEnded(0, Status.ERROR, ExitReason.ERRORED))
@@ -171,7 +173,7 @@ def test_all_trials_may_end_and_the_experiment_waits_for_its_method() -> None:
 
 
 @pytest.mark.parametrize("command", [CancelRequested(), KillRequested()])
-def test_a_stopped_experiment_takes_no_posts(command: object) -> None:
+def test_stopped_experiment_refuses_posts(command: object) -> None:
     actor = custom_experiment()
     post_operations(actor, create_operation(5))
     actor.deliver(command)
@@ -179,18 +181,18 @@ def test_a_stopped_experiment_takes_no_posts(command: object) -> None:
         actor.state = evolve(actor.state, status=status)
         with pytest.raises(CommandRefused) as refused:
             post_operations(actor, create_operation(6))
-        expected = f"experiment 1 is {status}: its search is over and takes no more operations"
+        expected = f"experiment 1 is {status}: its search is over and accepts no more operations"
         assert (refused.value.code, str(refused.value)) == ("conflict", expected)
 
 
-def test_the_post_that_ended_it_may_be_repeated() -> None:
+def test_post_that_ended_the_experiment_may_be_repeated() -> None:
     actor = custom_experiment()
     message = next_post(actor, shutdown_operation())
     first = actor.deliver(message)
     assert actor.deliver(message) == first
 
 
-def test_a_paused_experiment_is_driven_and_its_trials_wait() -> None:
+def test_paused_experiment_applies_posts_and_its_trials_wait() -> None:
     actor = custom_experiment()
     actor.deliver(PauseRequested())
     post_operations(actor, create_operation(5))
@@ -198,7 +200,7 @@ def test_a_paused_experiment_is_driven_and_its_trials_wait() -> None:
     assert made.experiment_status is Status.PAUSED
 
 
-def test_progress_may_go_back() -> None:
+def test_progress_may_decrease() -> None:
     actor = custom_experiment()
     post_operations(actor, {"type": "set_searcher_progress", "progress": 0.75})
     post_operations(actor, {"type": "set_searcher_progress", "progress": 0.5})
@@ -207,7 +209,7 @@ def test_progress_may_go_back() -> None:
     assert actor.state.progress == 0.5
 
 
-def test_a_search_by_another_searcher_is_not_driven() -> None:
+def test_other_searches_refuse_posts() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
     with pytest.raises(
@@ -217,7 +219,7 @@ def test_a_search_by_another_searcher_is_not_driven() -> None:
     assert refused.value.code == "conflict"
 
 
-def test_what_a_decision_writes_does_not_grow_with_the_queue() -> None:
+def test_written_parts_do_not_grow_with_the_event_queue() -> None:
     actor = custom_experiment()
     for number in range(300):
         post_operations(actor, create_operation(number), validate_after_operation(number, 5))

@@ -1,4 +1,4 @@
-"""How an experiment is stopped and what is left of it, in either era."""
+"""The stop and the end of experiments in both eras."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def collection(actor: ActorHarness) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])
-def test_a_killed_step_era_experiment_is_canceled_and_its_containers_are_force_stopped(
+def test_killed_step_era_experiment_is_canceled_with_forced_stops(
     status: Status,
 ) -> None:
     actor = experiment_in(STEP_ERA, status)
@@ -60,7 +60,7 @@ def test_a_killed_step_era_experiment_is_canceled_and_its_containers_are_force_s
 
 
 @pytest.mark.parametrize("status", STOPPING)
-def test_a_kill_force_stops_what_a_stopping_step_era_experiment_still_runs(
+def test_second_kill_forces_stops_again_in_the_step_era(
     status: Status,
 ) -> None:
     actor = experiment_in(STEP_ERA, status)
@@ -70,22 +70,20 @@ def test_a_kill_force_stops_what_a_stopping_step_era_experiment_still_runs(
 
 
 @pytest.mark.parametrize("status", ENDED)
-def test_a_step_era_experiment_that_is_not_live_cannot_be_found_to_be_killed(
+def test_kill_of_an_ended_step_era_experiment_is_not_found(
     status: Status,
 ) -> None:
     actor = experiment_in(STEP_ERA, status)
     with pytest.raises(CommandRefused) as refused:
         actor.deliver(KILL)
     assert refused.value.code == "not_found"
-    assert str(refused.value) == (
-        f"experiment 1 has ended ({status}): nothing of it is left to kill"
-    )
+    assert str(refused.value) == (f"experiment 1 has ended ({status}): nothing is left to kill")
 
 
 @pytest.mark.parametrize(
     "status", [*ENDED, Status.STOPPING_COMPLETED, Status.STOPPING_ERROR, Status.STOPPING_KILLED]
 )
-def test_a_step_era_experiment_that_ends_otherwise_cannot_be_canceled(status: Status) -> None:
+def test_ending_step_era_experiment_cannot_be_canceled(status: Status) -> None:
     actor = experiment_in(STEP_ERA, status)
     with pytest.raises(CommandRefused) as refused:
         actor.deliver(CANCEL)
@@ -93,20 +91,20 @@ def test_a_step_era_experiment_that_ends_otherwise_cannot_be_canceled(status: St
     assert str(refused.value) == f"experiment 1 is {status} and can no longer be canceled"
 
 
-def test_a_step_era_experiment_that_is_canceled_may_be_canceled_again() -> None:
+def test_canceled_step_era_experiment_may_be_canceled_again() -> None:
     actor = experiment_in(STEP_ERA, Status.STOPPING_CANCELED)
     assert actor.deliver(CANCEL) == 1
     assert actor.sent == []
 
 
-def test_a_graceful_cancel_forces_nothing() -> None:
+def test_graceful_cancel_forces_nothing() -> None:
     actor = experiment_in(STEP_ERA, Status.ACTIVE)
     actor.deliver(CANCEL)
     assert actor.messages_to("trial#1") == [ExperimentStatusChanged(Status.STOPPING_CANCELED)]
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_deleted_experiment_is_not_found_by_any_command(rules: LifecycleRules) -> None:
+def test_deleted_experiment_refuses_every_command_as_not_found(rules: LifecycleRules) -> None:
     actor = experiment_in(rules, Status.DELETED)
     for command in (CANCEL, KILL, PauseRequested()):
         with pytest.raises(CommandRefused, match="experiment 1 was deleted") as refused:
@@ -117,7 +115,7 @@ def test_a_deleted_experiment_is_not_found_by_any_command(rules: LifecycleRules)
 @pytest.mark.parametrize(
     ("rules", "completed", "stopped"), [(LENGTH_ERA, 1.0, 0.5), (STEP_ERA, None, None)]
 )
-def test_progress_at_the_end_is_all_of_a_completed_one_or_cleared(
+def test_final_progress_depends_on_the_era(
     rules: LifecycleRules, completed: float | None, stopped: float | None
 ) -> None:
     actor = experiment(rules)
@@ -139,7 +137,7 @@ def test_progress_at_the_end_is_all_of_a_completed_one_or_cleared(
         ((KILL, trial_canceled(0)), Status.CANCELED),
     ],
 )
-def test_checkpoints_are_collected_at_the_end_whatever_it_was(
+def test_end_requests_a_collection(
     rules: LifecycleRules, messages: tuple[object, ...], status: Status
 ) -> None:
     actor = experiment(rules)
@@ -150,14 +148,14 @@ def test_checkpoints_are_collected_at_the_end_whatever_it_was(
     assert collection(actor) == {"generation": 1, "retention": [0, 1, 1], "delete": False}
 
 
-def test_nothing_is_collected_before_the_end() -> None:
+def test_collection_is_not_requested_before_the_end() -> None:
     actor = experiment(LENGTH_ERA, trials=2)
     actor.deliver(CANCEL, trial_canceled(0))
     assert actor.row("collections", "000000000001").body == b""
 
 
-def test_a_stopping_experiment_counts_what_its_search_is_not_asked_about() -> None:
-    # Two of five run; one reports 30 batches and both end while it stops: nobody is replaced.
+def test_stopping_experiment_counts_events_of_its_search() -> None:
+    # Two of five trials run. Both end while the experiment stops, and are not replaced.
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(5, concurrent=2)))
     actor.deliver(

@@ -1,4 +1,4 @@
-"""An experiment's job: a row in the partition of its pool, from its first day to its last."""
+"""An experiment's job row in the partition of its pool, from the submission to the end."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -46,14 +46,14 @@ def refusal(actor: ActorHarness, command: object) -> tuple[str, str]:
     return refused.value.code, str(refused.value)
 
 
-def test_a_submitted_experiment_is_a_job_and_its_pool_hears_of_it() -> None:
+def test_submission_writes_a_job_row_and_notifies_the_pool() -> None:
     asked = JobRow(weight=2.0, priority=7, max_slots=4, label="a100", single_agent=True)
     actor = experiment(job=asked)
     assert row(actor) == replace(asked, submitted_ms=SUBMITTED_MS)
     assert actor.messages_to(POOL) == TOLD
 
 
-def test_an_experiment_that_has_ended_is_no_job() -> None:
+def test_ended_experiment_removes_its_job_row() -> None:
     actor = experiment(1)
     actor.deliver(CancelRequested())
     assert row(actor) is not None
@@ -62,7 +62,7 @@ def test_an_experiment_that_has_ended_is_no_job() -> None:
     assert actor.messages_to(POOL) == TOLD
 
 
-def test_what_concerns_the_scheduler_goes_into_the_row_and_nothing_else_does() -> None:
+def test_job_row_has_only_the_settings_for_the_scheduler() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(name="letters", description="again"))
     assert actor.sent == []
@@ -76,7 +76,7 @@ def test_what_concerns_the_scheduler_goes_into_the_row_and_nothing_else_does() -
     assert row(actor) == JobRow(SUBMITTED_MS, 0.5, 3, None)
 
 
-def test_another_priority_takes_the_job_back_to_where_it_was_submitted() -> None:
+def test_new_priority_resets_the_position() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(position="17.5"))
     assert row(actor) == JobRow(SUBMITTED_MS, position="17.5")
@@ -87,7 +87,7 @@ def test_another_priority_takes_the_job_back_to_where_it_was_submitted() -> None
     assert found.queue_position() == Decimal(500_000)
 
 
-def test_it_stays_where_it_was_moved_if_it_is_to_or_if_its_priority_is_the_same() -> None:
+def test_position_stays_with_keep_position_or_an_unchanged_priority() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(priority=9, position="17.5"))
     actor.deliver(SettingsChanged(priority=9))
@@ -109,13 +109,13 @@ def test_it_stays_where_it_was_moved_if_it_is_to_or_if_its_priority_is_the_same(
         (SettingsChanged(position="NaN"), "position must be a decimal number, not 'NaN'"),
     ],
 )
-def test_what_no_job_can_have_is_refused(change: SettingsChanged, text: str) -> None:
+def test_invalid_job_settings_are_refused(change: SettingsChanged, text: str) -> None:
     actor = experiment()
     assert refusal(actor, change) == ("invalid", text)
     assert row(actor) == JobRow(SUBMITTED_MS)
 
 
-def test_a_job_that_moves_has_a_row_in_the_new_pool_alone_and_all_hear_of_it() -> None:
+def test_moved_job_has_one_row_and_notifies_pools_and_trials() -> None:
     actor = experiment(3)
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
     assert actor.deliver(PoolChanged("spot")) == 1
@@ -126,7 +126,7 @@ def test_a_job_that_moves_has_a_row_in_the_new_pool_alone_and_all_hear_of_it() -
     assert actor.state.pool == "spot"
 
 
-def test_trials_that_are_created_later_ask_in_the_new_pool() -> None:
+def test_new_trials_request_slots_in_the_new_pool() -> None:
     actor = experiment(3, concurrent=1)
     actor.deliver(PoolChanged("spot"))
     actor.deliver(TrialEnded(0, Status.COMPLETED, ""))
@@ -134,14 +134,14 @@ def test_trials_that_are_created_later_ask_in_the_new_pool() -> None:
     assert pools == ["default", "spot"]
 
 
-def test_a_job_stays_what_it_is_when_it_moves() -> None:
+def test_job_settings_survive_a_move() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(weight=3.0, position="5"))
     actor.deliver(PoolChanged("spot"))
     assert row(actor, "spot") == JobRow(SUBMITTED_MS, 3.0, position="5")
 
 
-def test_moves_that_are_none_are_refused() -> None:
+def test_invalid_moves_are_refused() -> None:
     actor = experiment()
     assert refusal(actor, PoolChanged("default")) == (
         "conflict",
@@ -153,7 +153,7 @@ def test_moves_that_are_none_are_refused() -> None:
     assert (code, text) == ("conflict", "experiment 1 is COMPLETED and can no longer be moved")
 
 
-def test_an_audit_puts_right_what_pools_know() -> None:
+def test_audit_repairs_job_rows() -> None:
     actor = experiment()
     known = actor.row("jobs#default", SORT)
     actor.rows["jobs#spot", SORT] = known
@@ -163,7 +163,7 @@ def test_an_audit_puts_right_what_pools_know() -> None:
     assert (actor.messages_to(POOL), actor.messages_to(SPOT)) == (TOLD, TOLD)
 
 
-def test_an_audit_removes_the_row_of_an_experiment_that_has_ended() -> None:
+def test_audit_removes_the_row_of_an_ended_experiment() -> None:
     actor = experiment(1)
     actor.deliver(TrialEnded(0, Status.COMPLETED, ""))
     actor.rows["jobs#default", SORT] = actor.row("experiments", SORT)

@@ -1,4 +1,4 @@
-"""The row of the list: its figures, and when it is written."""
+"""The listing row: the figures, and the changes that write the row."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ RATE = 1_000_000
 
 
 def experiment(*, lists_figures: bool = True) -> ActorHarness:
-    """A search of two trials of LENGTH each."""
+    """Create a search with two trials of LENGTH each."""
     actor = ActorHarness("experiment#1")
     actor.deliver(replace(experiment_submitted(random_plan(2)), lists_figures=lists_figures))
     return actor
@@ -37,15 +37,15 @@ def figures(actor: ActorHarness) -> Figures | None:
 
 
 def writes(actor: ActorHarness) -> int:
-    """How often the row was written."""
+    """Return how often the listing row was written."""
     return actor.row(*ROW).revision
 
 
-def test_an_experiment_that_has_not_begun_has_figures() -> None:
+def test_new_experiment_has_figures() -> None:
     assert figures(experiment()) == Figures(None, 0.0, 0)
 
 
-def test_while_it_runs_its_state_has_them_and_its_row_is_not_written_again() -> None:
+def test_running_experiment_has_no_figures_in_its_row() -> None:
     actor = experiment()
     assert writes(actor) == 1
     actor.deliver(TrialMetered(0, 1, 0, RATE, START_MS, True))
@@ -55,7 +55,7 @@ def test_while_it_runs_its_state_has_them_and_its_row_is_not_written_again() -> 
     assert (figures(actor), writes(actor)) == (None, 2)
 
 
-def test_what_it_has_come_to_is_in_the_row_at_its_end() -> None:
+def test_ended_experiment_has_figures_in_its_row() -> None:
     actor = experiment()
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
@@ -63,7 +63,7 @@ def test_what_it_has_come_to_is_in_the_row_at_its_end() -> None:
     assert figures(actor) == Figures(0.25, 1.0, 0)
 
 
-def test_a_bill_that_comes_after_the_end_is_in_the_row() -> None:
+def test_late_bill_updates_the_row() -> None:
     actor = experiment()
     actor.deliver(TrialMetered(0, 1, 0, RATE, START_MS, True))
     actor.deliver(CancelRequested(), *(TrialEnded(n, Status.CANCELED, "") for n in range(2)))
@@ -73,7 +73,7 @@ def test_a_bill_that_comes_after_the_end_is_in_the_row() -> None:
     assert figures(actor) == Figures(None, 0.0, 2_500)
 
 
-def test_a_continued_experiment_runs_again() -> None:
+def test_continued_experiment_has_no_figures_in_its_row() -> None:
     actor = experiment()
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.ERROR, "ERRORED"))
@@ -83,7 +83,7 @@ def test_a_continued_experiment_runs_again() -> None:
     assert figures(actor) is None
 
 
-def test_rows_of_an_experiment_of_an_older_release_stay_as_they_were() -> None:
+def test_rows_of_older_releases_stay_without_figures() -> None:
     actor = experiment(lists_figures=False)
     actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
     actor.deliver(TrialEnded(1, Status.COMPLETED, ""))

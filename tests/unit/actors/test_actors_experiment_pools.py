@@ -1,4 +1,4 @@
-"""An experiment whose job prefers several pools: when it goes on to the next of them."""
+"""An experiment with several preferred pools, and its moves to the next pool."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ FIRST, SECOND = "default", "spot"
 
 
 def experiment(*pools: str, trials: int = 2) -> ActorHarness:
-    """An experiment with a job in the first of these pools, all of which exist."""
+    """Create an experiment with a job in the first of the given pools. All pools exist."""
     actor = ActorHarness("experiment#1")
     for name in pools:
         actor.rows[POOLS, name] = ObservedRow(1, b"")
@@ -48,15 +48,15 @@ def stay(number: int, rounds: int = 0, since_ms: int | None = None) -> JobRow:
     return replace(job, stay=number, rounds=rounds, waits_since_ms=since_ms)
 
 
-def test_a_job_says_in_its_row_how_long_it_waits() -> None:
+def test_job_row_has_the_patience() -> None:
     assert row(experiment(FIRST, SECOND), FIRST) == stay(0)
     alone = experiment(FIRST)
     assert row(alone, FIRST) == JobRow(SUBMITTED_MS)
-    # Nothing of it is stored where there is nothing to say.
+    # The row of a job with one pool has no patience.
     assert b"patience" not in alone.row(f"jobs#{FIRST}", SORT).body
 
 
-def test_a_job_goes_on_to_the_next_pool_and_its_trials_keep_the_slots_they_have() -> None:
+def test_job_moves_to_the_next_pool_and_trials_keep_their_slots() -> None:
     actor = experiment(FIRST, SECOND)
     actor.now_ms += 7
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
@@ -70,7 +70,7 @@ def test_a_job_goes_on_to_the_next_pool_and_its_trials_keep_the_slots_they_have(
     assert actor.reasons == [f"resource pool {FIRST} to {SECOND}"]
 
 
-def test_after_the_last_pool_comes_the_first_in_another_round() -> None:
+def test_first_pool_follows_the_last_in_the_next_round() -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
     actor.now_ms += PATIENCE
@@ -90,7 +90,7 @@ def test_after_the_last_pool_comes_the_first_in_another_round() -> None:
         WaitEnded(SECOND, 2, START_MS, WHY),
     ],
 )
-def test_what_is_said_of_another_stay_moves_nothing(late: WaitEnded) -> None:
+def test_message_about_another_stay_changes_nothing(late: WaitEnded) -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
     before = actor.state
@@ -98,7 +98,7 @@ def test_what_is_said_of_another_stay_moves_nothing(late: WaitEnded) -> None:
     assert (actor.state, actor.sent) == (before, [])
 
 
-def test_what_is_said_of_an_earlier_stay_in_the_same_pool_moves_nothing() -> None:
+def test_message_about_an_earlier_stay_in_the_same_pool_changes_nothing() -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY), WaitEnded(SECOND, 1, START_MS, WHY))
     assert actor.state.pool == FIRST
@@ -106,7 +106,7 @@ def test_what_is_said_of_an_earlier_stay_in_the_same_pool_moves_nothing() -> Non
     assert (actor.state.pool, actor.sent) == (FIRST, [])
 
 
-def test_a_move_by_a_user_ends_those_of_the_cluster() -> None:
+def test_move_by_a_user_ends_automatic_moves() -> None:
     actor = experiment(FIRST, SECOND, "third")
     actor.deliver(PoolChanged(SECOND))
     assert row(actor, SECOND) == JobRow(SUBMITTED_MS)
@@ -116,7 +116,7 @@ def test_a_move_by_a_user_ends_those_of_the_cluster() -> None:
         assert (actor.state.pool, actor.sent) == (SECOND, [])
 
 
-def test_pools_that_were_removed_are_passed_over() -> None:
+def test_removed_pools_are_skipped() -> None:
     actor = experiment(FIRST, SECOND, "third")
     del actor.rows[POOLS, SECOND]
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
@@ -127,7 +127,7 @@ def test_pools_that_were_removed_are_passed_over() -> None:
     assert actor.reasons == ["stays in pool third: none of its other pools exists"]
 
 
-def test_what_is_paused_or_ends_stays_where_it_is() -> None:
+def test_paused_or_stopping_experiment_stays_in_its_pool() -> None:
     actor = experiment(FIRST, SECOND)
     actor.deliver(PauseRequested())
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
@@ -141,13 +141,13 @@ def test_what_is_paused_or_ends_stays_where_it_is() -> None:
     assert (actor.state.pool, actor.sent, row(actor, FIRST)) == (FIRST, [], None)
 
 
-def test_a_job_of_one_pool_goes_nowhere() -> None:
+def test_job_with_one_pool_does_not_move() -> None:
     actor = experiment(FIRST)
     actor.deliver(WaitEnded(FIRST, 0, START_MS, WHY))
     assert (actor.state.pool, actor.sent) == (FIRST, [])
 
 
-def test_once_it_has_run_its_rounds_are_counted_anew() -> None:
+def test_rounds_are_counted_from_the_last_run() -> None:
     actor = experiment(FIRST, SECOND)
     for number, name in enumerate((FIRST, SECOND, FIRST)):
         actor.deliver(WaitEnded(name, number, START_MS, WHY))

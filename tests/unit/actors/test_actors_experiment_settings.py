@@ -1,4 +1,4 @@
-"""Changing the settings of an experiment, archiving and deleting it."""
+"""Changes of settings, archiving and deletion of an experiment."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ def refusal(actor: ActorHarness, command: object) -> tuple[str, str]:
     return refused.value.code, str(refused.value)
 
 
-def test_what_is_not_given_stays() -> None:
+def test_missing_values_keep_the_settings() -> None:
     actor = experiment()
     assert actor.deliver(SettingsChanged(description="second try")) == 1
     assert actor.part("settings") == Settings("second try", (), None, Retention(0, 1, 1))
@@ -75,21 +75,21 @@ def test_what_is_not_given_stays() -> None:
     assert listing_row(actor) == ListingRow("ACTIVE", "ada", "letters", ("a", "b"))
 
 
-def test_a_change_to_the_same_writes_nothing() -> None:
+def test_unchanged_settings_write_nothing() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(name="digits", description="", labels=(), max_slots_given=True))
     assert actor.parts_written == []
     assert actor.sent == []
 
 
-def test_a_limit_below_what_one_trial_needs_is_refused() -> None:
+def test_limit_below_the_slots_of_a_trial_is_refused() -> None:
     # A trial of the samples needs two slots.
     code, text = refusal(experiment(), SettingsChanged(max_slots=1, max_slots_given=True))
     assert code == "invalid"
     assert text.startswith("max_slots: must be at least slots_per_trial (2), not 1")
 
 
-def test_a_change_of_retention_collects_at_once_though_trials_run() -> None:
+def test_new_retention_requests_a_collection_while_trials_run() -> None:
     actor = experiment()
     actor.deliver(SettingsChanged(retention=Retention(2, 0, 1)))
     assert actor.state.status is Status.ACTIVE
@@ -98,28 +98,28 @@ def test_a_change_of_retention_collects_at_once_though_trials_run() -> None:
     assert collection(actor) == {"generation": 2, "retention": [0, 0, 1], "delete": False}
 
 
-def test_the_same_retention_once_more_collects_what_has_come_since() -> None:
-    # 0, 1 and 1 are the defaults: nothing was collected yet, and what is beyond them goes now.
+def test_same_retention_requests_another_collection() -> None:
+    # 0, 1 and 1 are the defaults. A first collection applies them to the checkpoints so far.
     actor = experiment()
     actor.deliver(SettingsChanged(retention=Retention(0, 1, 1)))
     assert collection(actor) == {"generation": 1, "retention": [0, 1, 1], "delete": False}
     assert actor.part("settings") is None
 
 
-def test_what_has_ended_can_be_changed_and_only_collects() -> None:
+def test_ended_experiment_may_be_changed() -> None:
     actor = ended_experiment()
     actor.deliver(SettingsChanged(max_slots=8, max_slots_given=True, retention=Retention(1, 1, 1)))
     assert actor.sent == []
     assert collection(actor)["generation"] == 2
 
 
-def test_what_is_being_deleted_cannot_be_changed() -> None:
+def test_experiment_in_deletion_cannot_be_changed() -> None:
     code, text = refusal(ended_experiment(Status.DELETING), SettingsChanged(name="letters"))
     assert (code, text) == ("conflict", "experiment 1 is DELETING and can no longer be changed")
 
 
 @pytest.mark.parametrize("status", ENDED)
-def test_an_ended_experiment_is_archived_and_unarchived(status: Status) -> None:
+def test_ended_experiment_is_archived_and_unarchived(status: Status) -> None:
     actor = ended_experiment(status)
     assert actor.deliver(ARCHIVE) == 1
     assert (actor.state.archived, listing_row(actor).archived) == (True, True)
@@ -138,18 +138,18 @@ def test_only_an_ended_experiment_is_archived(status: Status, command: object, v
     assert text.endswith(f"only an experiment in state COMPLETED, CANCELED or ERROR can be {verb}")
 
 
-def test_a_row_of_the_list_of_before_there_was_more_in_it_is_read() -> None:
+def test_listing_row_of_an_old_release_is_decoded() -> None:
     assert decode_listing(b"ACTIVE\nada") == ListingRow("ACTIVE", "ada", "", (), False)
 
 
-def test_the_end_of_a_collection_takes_its_row_away() -> None:
+def test_end_of_a_collection_removes_its_row() -> None:
     actor = ended_experiment()
     actor.deliver(CollectionEnded(1))
     assert actor.row(*COLLECTION) == ABSENT
     assert actor.state.status is Status.COMPLETED
 
 
-def test_a_late_end_of_an_earlier_collection_leaves_the_later_one() -> None:
+def test_late_end_of_an_earlier_collection_keeps_the_row() -> None:
     actor = ended_experiment()
     actor.deliver(SettingsChanged(retention=Retention(0, 0, 0)))
     actor.deliver(CollectionEnded(1))
@@ -158,7 +158,7 @@ def test_a_late_end_of_an_earlier_collection_leaves_the_later_one() -> None:
     assert actor.row(*COLLECTION) == ABSENT
 
 
-def test_a_collection_that_failed_is_noted_and_ended() -> None:
+def test_failed_collection_is_recorded_and_removed() -> None:
     actor = ended_experiment()
     actor.deliver(CollectionEnded(1, "the store is full"))
     assert actor.reasons == ["the collection failed: the store is full"]
@@ -167,7 +167,7 @@ def test_a_collection_that_failed_is_noted_and_ended() -> None:
 
 
 @pytest.mark.parametrize("status", [*ENDED, Status.DELETE_FAILED])
-def test_deletion_asks_the_collector_for_everything_to_go(status: Status) -> None:
+def test_deletion_requests_the_removal_of_everything(status: Status) -> None:
     actor = ended_experiment(status)
     assert actor.deliver(DELETE) == 1
     assert actor.state.status == Status.DELETING
@@ -178,7 +178,7 @@ def test_deletion_asks_the_collector_for_everything_to_go(status: Status) -> Non
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED, Status.STOPPING_KILLED])
-def test_what_has_not_ended_is_not_deleted(status: Status) -> None:
+def test_open_experiment_is_not_deleted(status: Status) -> None:
     actor = experiment()
     actor.state = evolve(actor.state, status=status)
     code, text = refusal(actor, DELETE)
@@ -188,7 +188,7 @@ def test_what_has_not_ended_is_not_deleted(status: Status) -> None:
     )
 
 
-def test_a_deletion_that_failed_says_why_and_may_be_asked_for_again() -> None:
+def test_failed_deletion_has_a_message_and_may_be_repeated() -> None:
     actor = ended_experiment()
     actor.deliver(DELETE, CollectionEnded(2, "no such folder"))
     assert (actor.state.status, actor.state.message) == (Status.DELETE_FAILED, "no such folder")
@@ -199,7 +199,7 @@ def test_a_deletion_that_failed_says_why_and_may_be_asked_for_again() -> None:
     assert collection(actor)["generation"] == 3
 
 
-def test_a_deleted_experiment_leaves_a_head_and_nothing_else() -> None:
+def test_deleted_experiment_keeps_only_its_head() -> None:
     actor = ended_experiment()
     actor.deliver(SettingsChanged(name="letters", labels=("a",)))
     actor.deliver(DELETE)
@@ -213,7 +213,7 @@ def test_a_deleted_experiment_leaves_a_head_and_nothing_else() -> None:
     assert actor.rows.keys() == {("counters", "trial")}
 
 
-def test_the_parts_of_a_large_experiment_go_a_few_at_a_time() -> None:
+def test_parts_of_a_large_experiment_are_removed_in_several_commits() -> None:
     # 70 parts of trials: 32 and 32 go with a message each to go on, then the last 6 and the rest.
     actor = ended_experiment()
     summary = TrialSummary(1, Status.COMPLETED, 0.0, None)
@@ -232,7 +232,7 @@ def test_the_parts_of_a_large_experiment_go_a_few_at_a_time() -> None:
     assert (actor.state.status, actor.parts) == (Status.DELETED, {})
 
 
-def test_a_deletion_that_cannot_take_a_message_has_failed() -> None:
+def test_fallback_fails_a_deletion() -> None:
     actor = ended_experiment()
     actor.deliver(DELETE)
     actor.deliver_dead_letter(CollectionEnded(2))
@@ -240,7 +240,7 @@ def test_a_deletion_that_cannot_take_a_message_has_failed() -> None:
     assert actor.state.message == "internal error: CollectionEnded could not be processed"
 
 
-def test_an_experiment_pins_the_checkpoint_it_starts_from_until_it_is_deleted() -> None:
+def test_warm_start_is_pinned_until_the_deletion() -> None:
     actor = ended_experiment(warm_start=SOURCE)
     assert json.loads(actor.row("pins", SOURCE.uuid).body) == {"by": [1], "gone": False}
     actor.deliver(DELETE, CollectionEnded(2))
@@ -248,7 +248,7 @@ def test_an_experiment_pins_the_checkpoint_it_starts_from_until_it_is_deleted() 
     assert not body or json.loads(body)["by"] == []
 
 
-def test_two_experiments_may_start_from_one_checkpoint() -> None:
+def test_two_experiments_may_start_from_the_same_checkpoint() -> None:
     first = ended_experiment(warm_start=SOURCE)
     second = ActorHarness("experiment#2", first.rows)
     second.deliver(experiment_submitted(random_plan(1), experiment_id=2, warm_start=SOURCE))
@@ -257,7 +257,7 @@ def test_two_experiments_may_start_from_one_checkpoint() -> None:
     assert json.loads(first.row("pins", SOURCE.uuid).body)["by"] == [2]
 
 
-def test_nothing_starts_from_a_checkpoint_that_is_gone() -> None:
+def test_deleted_checkpoint_is_refused_as_a_warm_start() -> None:
     actor = ended_experiment(warm_start=SOURCE)
     pinned = actor.rows["pins", SOURCE.uuid]
     actor.rows["pins", SOURCE.uuid] = pinned._replace(body=b'{"by": [], "gone": true}')
@@ -268,7 +268,7 @@ def test_nothing_starts_from_a_checkpoint_that_is_gone() -> None:
     assert late.state is None
 
 
-def test_an_archived_experiment_can_be_deleted_but_not_activated() -> None:
+def test_archived_experiment_can_be_deleted_but_not_activated() -> None:
     actor = ended_experiment()
     actor.deliver(ARCHIVE)
     assert refusal(actor, ActivateRequested())[0] == "conflict"

@@ -1,10 +1,10 @@
-"""The experiment's books: trials and their ids, summaries, the best metric, progress."""
+"""The experiment's trials and their ids, the summaries, the best metric and the progress."""
 
 from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment.refusals import REFUSALS_TOLD
+from control_plane.actors.experiment.refusals import REFUSALS_REPORTED_MIN
 from control_plane.actors.experiment.search import CREATE_MAX
 from control_plane.actors.experiment.trial_summaries import (
     SUMMARIES_PER_PART,
@@ -47,7 +47,7 @@ def experiment(plan: SearchPlan, *, smaller_is_better: bool = True) -> ActorHarn
 
 
 def deliver_own_messages(actor: ActorHarness) -> ActorHarness:
-    """Delivers what the experiment mails to itself."""
+    """Deliver the messages that the experiment sends to itself."""
     while SearchContinued() in actor.messages_to(actor.address):
         actor.deliver(SearchContinued())
     return actor
@@ -72,7 +72,7 @@ def test_trials_are_created_in_order_with_the_draws_of_their_search() -> None:
     assert [send.to for send in actor.sent] == ["trial#1", "trial#2", "trial#3", "pool#default"]
 
 
-def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
+def test_excess_trials_are_created_in_the_next_commit() -> None:
     # 100 = 48 + 48 + 4
     actor = experiment(random_plan(100))
     counts = [len(actor.all_messages(TrialCreated))]
@@ -84,11 +84,11 @@ def test_what_does_not_fit_into_a_commit_is_created_in_the_next() -> None:
     assert actor.state.trials == actor.state.trials_open == 100
 
 
-def test_a_search_that_goes_on_says_what_it_does() -> None:
+def test_continued_backlog_adds_reasons() -> None:
     actor = experiment(random_plan(100))
     actor.deliver(SearchContinued())
     assert actor.reasons == ["trials created: 48"]
-    # Of 100 results at length 1 one goes on, and the other 99 are closed: 48 + 48 + 3.
+    # Of 100 trials at length 1, one is promoted, and the other 99 are closed: 48 + 48 + 3.
     rungs = HalvingPlan(2, 2, 100.0, 100, 100, smaller_is_better=True, rules=LENGTH_ERA)
     actor = deliver_own_messages(experiment(replace(random_plan(1), method=rungs)))
     for number in range(100):
@@ -100,7 +100,7 @@ def test_a_search_that_goes_on_says_what_it_does() -> None:
     assert said == ["trials closed: 48", "trials closed: 3"]
 
 
-def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
+def test_backlog_draws_the_same_values_as_a_single_commit() -> None:
     slow = deliver_own_messages(experiment(random_plan(100))).all_messages(TrialCreated)
     generator = Generator.from_seed(7)
     plan = random_plan(100)
@@ -111,8 +111,8 @@ def test_a_backlog_draws_what_one_commit_would_have_drawn() -> None:
     ]
 
 
-def test_a_backlog_is_continued_by_one_message_at_a_time() -> None:
-    # One message is under way when trial 0 ends: the end creates 48 more and sends no second one.
+def test_backlog_is_continued_by_one_message_at_a_time() -> None:
+    # A SearchContinued is queued when trial 0 ends. The end creates 48 trials and sends no other.
     actor = experiment(random_plan(150))
     assert actor.messages_to("experiment#1") == [SearchContinued()]
     actor.deliver(TrialEnded(0, ENDED, ""))
@@ -124,7 +124,7 @@ def test_a_backlog_is_continued_by_one_message_at_a_time() -> None:
     assert actor.state.trials == 150
 
 
-def test_a_continuation_without_a_backlog_changes_nothing() -> None:
+def test_continuation_without_a_backlog_changes_nothing() -> None:
     actor = experiment(random_plan(2))
     before = actor.state
     actor.deliver(SearchContinued())
@@ -132,7 +132,7 @@ def test_a_continuation_without_a_backlog_changes_nothing() -> None:
     assert actor.sent == []
 
 
-def test_a_canceled_experiment_leaves_its_backlog() -> None:
+def test_canceled_experiment_creates_no_trials_of_its_backlog() -> None:
     actor = experiment(random_plan(100))
     actor.deliver(CancelRequested())
     actor.deliver(SearchContinued())
@@ -140,7 +140,7 @@ def test_a_canceled_experiment_leaves_its_backlog() -> None:
     assert actor.sent == []
 
 
-def test_summaries_are_kept_64_to_a_part() -> None:
+def test_summaries_are_stored_in_parts_of_64() -> None:
     actor = deliver_own_messages(experiment(random_plan(150)))
     assert SUMMARIES_PER_PART == 64
     # 150 = 64 + 64 + 22
@@ -148,14 +148,14 @@ def test_summaries_are_kept_64_to_a_part() -> None:
     assert summaries(actor, 2).trials[0].trial_id == 129
 
 
-def test_an_event_writes_the_part_of_its_trial_only() -> None:
+def test_event_writes_only_the_part_of_its_trial() -> None:
     actor = deliver_own_messages(experiment(random_plan(150)))
     actor.deliver(TrialValidationReported(130, 50.0, 0.5))
     assert actor.parts_written == ["trials/2"]
     assert summaries(actor, 2).trials[2] == TrialSummary(131, "", 50.0, 0.5)
 
 
-def test_the_end_of_a_trial_in_a_later_part_is_heard_and_cancel_reaches_every_part() -> None:
+def test_end_and_cancel_reach_trials_of_later_parts() -> None:
     actor = deliver_own_messages(experiment(random_plan(150)))
     actor.deliver(TrialEnded(149, ENDED, ""))
     actor.deliver(CancelRequested())
@@ -163,7 +163,7 @@ def test_the_end_of_a_trial_in_a_later_part_is_heard_and_cancel_reaches_every_pa
     assert [send.to for send in actor.sent] == [f"trial#{n}" for n in range(1, 150)]
 
 
-def test_a_trial_that_ends_twice_counts_once() -> None:
+def test_repeated_end_of_a_trial_counts_once() -> None:
     actor = experiment(random_plan(3))
     actor.deliver(TrialEnded(0, ENDED, ""))
     before = actor.state
@@ -173,7 +173,7 @@ def test_a_trial_that_ends_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("number", [3, 64, 10_000, -1])
-def test_an_unknown_trial_changes_nothing(number: int) -> None:
+def test_unknown_trial_changes_nothing(number: int) -> None:
     actor = experiment(random_plan(3))
     before = actor.state
     for message in (
@@ -186,7 +186,7 @@ def test_an_unknown_trial_changes_nothing(number: int) -> None:
         assert actor.sent == []
 
 
-def test_an_ended_trial_validates_nothing_any_more() -> None:
+def test_validation_of_an_ended_trial_changes_nothing() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialEnded(0, ENDED, ""))
     actor.deliver(
@@ -200,7 +200,7 @@ def test_an_ended_trial_validates_nothing_any_more() -> None:
     ("smaller_is_better", "best", "best_trial", "of_trial_0"),
     [(True, 0.2, 2, 0.4), (False, 0.6, 1, 0.6)],
 )
-def test_the_best_metric_follows_its_sign(
+def test_best_metric_follows_its_sign(
     smaller_is_better: bool, best: float, best_trial: int, of_trial_0: float
 ) -> None:
     actor = experiment(random_plan(3), smaller_is_better=smaller_is_better)
@@ -211,13 +211,13 @@ def test_the_best_metric_follows_its_sign(
     assert summaries(actor).trials[0].metric == of_trial_0
 
 
-def test_the_first_of_equal_metrics_stays_the_best() -> None:
+def test_first_of_equal_metrics_stays_the_best() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialValidationReported(1, 10.0, 0.5), TrialValidationReported(0, 10.0, 0.5))
     assert actor.state.best_trial == 2
 
 
-def test_a_metric_that_is_no_number_is_never_the_best() -> None:
+def test_non_finite_metric_is_never_the_best() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialValidationReported(0, 10.0, None))
     assert actor.state.best_metric is None
@@ -226,7 +226,7 @@ def test_a_metric_that_is_no_number_is_never_the_best() -> None:
     assert summaries(actor).trials[0] == TrialSummary(1, "", 30.0, 0.5)
 
 
-def test_a_stopping_experiment_still_keeps_its_best_metric() -> None:
+def test_stopping_experiment_updates_its_best_metric() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(CancelRequested())
     actor.deliver(TrialValidationReported(0, 10.0, 0.5))
@@ -242,7 +242,7 @@ def test_progress_is_the_share_of_all_training() -> None:
     assert actor.state.progress == 0.375
 
 
-def test_progress_never_falls() -> None:
+def test_progress_never_decreases() -> None:
     # Trial 0 is found invalid after 50 of 400 units: its work no longer counts, yet 0.125 stays.
     actor = experiment(random_plan(4))
     actor.deliver(TrialValidationReported(0, 50.0, 0.5))
@@ -250,7 +250,7 @@ def test_progress_never_falls() -> None:
     assert actor.state.progress == 0.125
 
 
-def test_a_search_that_failed_is_not_shown_as_done() -> None:
+def test_failed_search_does_not_complete_its_progress() -> None:
     # Its only trial failed after 80 of 100 units; the search, which is shut down, is over.
     actor = experiment(random_plan(1))
     actor.deliver(TrialValidationReported(0, 80.0, 0.5))
@@ -259,7 +259,7 @@ def test_a_search_that_failed_is_not_shown_as_done() -> None:
     assert actor.state.progress == 0.8
 
 
-def test_work_done_again_after_a_rollback_is_no_progress() -> None:
+def test_repeated_work_after_a_rollback_is_no_progress() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(TrialValidationReported(0, 80.0, 0.5))
     actor.deliver(TrialValidationReported(0, 60.0, 0.4))
@@ -268,37 +268,37 @@ def test_work_done_again_after_a_rollback_is_no_progress() -> None:
     assert actor.state.best_metric == 0.4
 
 
-def test_an_invalid_trial_is_replaced_beyond_max_trials() -> None:
+def test_invalid_trial_is_replaced_beyond_max_trials() -> None:
     actor = experiment(random_plan(2))
     actor.deliver(TrialEnded(1, ENDED, ExitReason.INVALID_HP))
     assert [created.number for created in actor.all_messages(TrialCreated)] == [0, 1, 2]
     assert actor.state.trials_open == 2
 
 
-def test_a_search_all_of_whose_trials_are_invalid_says_so() -> None:
+def test_message_reports_that_all_trials_are_invalid() -> None:
     actor = experiment(random_plan(2))
-    for number in range(REFUSALS_TOLD - 1):
+    for number in range(REFUSALS_REPORTED_MIN - 1):
         actor.deliver(TrialEnded(number, ENDED, ExitReason.INVALID_HP))
     assert actor.state.message == ""
-    actor.deliver(TrialEnded(REFUSALS_TOLD - 1, ENDED, ExitReason.INVALID_HP))
+    actor.deliver(TrialEnded(REFUSALS_REPORTED_MIN - 1, ENDED, ExitReason.INVALID_HP))
     assert actor.state.message.startswith("20 trials that have ended, all of them, refused")
     assert "others take their place" in actor.state.message
-    assert actor.state.trials == 2 + REFUSALS_TOLD
-    actor.deliver(TrialEnded(REFUSALS_TOLD, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.trials == 2 + REFUSALS_REPORTED_MIN
+    actor.deliver(TrialEnded(REFUSALS_REPORTED_MIN, ENDED, ExitReason.INVALID_HP))
     assert actor.state.message.startswith("21 trials")
-    actor.deliver(TrialEnded(REFUSALS_TOLD + 1, ENDED, ""))
+    actor.deliver(TrialEnded(REFUSALS_REPORTED_MIN + 1, ENDED, ""))
     assert actor.state.message == ""
 
 
-def test_a_search_that_replaces_no_trial_says_so() -> None:
-    actor = experiment(random_plan(REFUSALS_TOLD + 1, rules=STEP_ERA))
-    for number in range(REFUSALS_TOLD):
+def test_message_reports_that_invalid_trials_are_not_replaced() -> None:
+    actor = experiment(random_plan(REFUSALS_REPORTED_MIN + 1, rules=STEP_ERA))
+    for number in range(REFUSALS_REPORTED_MIN):
         actor.deliver(TrialEnded(number, ENDED, ExitReason.INVALID_HP))
-    assert actor.state.trials == REFUSALS_TOLD + 1
+    assert actor.state.trials == REFUSALS_REPORTED_MIN + 1
     assert "the search replaces none" in actor.state.message
 
 
-def test_concurrent_trials_are_replaced_as_they_end() -> None:
+def test_concurrent_trials_are_replaced_when_they_end() -> None:
     actor = experiment(random_plan(4, concurrent=2))
     assert actor.state.trials == 2
     actor.deliver(TrialEnded(0, ENDED, ""), TrialEnded(1, Status.ERROR, ExitReason.ERRORED))
@@ -306,11 +306,11 @@ def test_concurrent_trials_are_replaced_as_they_end() -> None:
     assert actor.state.trials_open == 2
 
 
-def test_the_step_era_creates_every_trial_at_once() -> None:
+def test_step_era_creates_every_trial_at_once() -> None:
     assert experiment(random_plan(4, concurrent=2, rules=STEP_ERA)).state.trials == 4
 
 
-def test_ids_follow_each_other_while_experiments_are_small() -> None:
+def test_small_experiments_have_consecutive_ids() -> None:
     rows: dict[tuple[str, str], ObservedRow] = {}
     one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
     for number, actor in enumerate((one, two), 1):
@@ -323,7 +323,7 @@ def test_ids_follow_each_other_while_experiments_are_small() -> None:
     assert [message.trial_id for message in two.all_messages(TrialCreated)] == [*range(17, 33), 35]
 
 
-def test_two_experiments_of_an_older_release_never_share_a_trials_id() -> None:
+def test_experiments_of_an_older_release_never_share_a_trial_id() -> None:
     # Blocks of 64: the first experiment takes 1..64 and uses 3, the second begins at 65.
     rows: dict[tuple[str, str], ObservedRow] = {}
     one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
@@ -334,7 +334,7 @@ def test_two_experiments_of_an_older_release_never_share_a_trials_id() -> None:
     assert [created.trial_id for created in one.all_messages(TrialCreated)] == [1, 2, 3, 4]
 
 
-def test_the_generators_key_is_written_once_in_624_draws() -> None:
+def test_generator_key_is_written_once_in_624_draws() -> None:
     # The key is twisted with the first draw. A trial draws 2 + 4 + 1 words: 2 more fit easily.
     actor = experiment(random_plan(4, concurrent=2))
     actor.deliver(TrialEnded(0, ENDED, ""))
@@ -343,7 +343,9 @@ def test_the_generators_key_is_written_once_in_624_draws() -> None:
 
 
 def script_next_answer(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperation) -> None:
-    """Lets the search answer the next event with these operations, as a method with rungs would."""
+    """Let the search answer the next event with the given operations, as a method with
+    rungs would.
+    """
 
     def handle(
         plan: SearchPlan, state: SearchState, generator: Generator, event: Event, *_: object
@@ -354,7 +356,7 @@ def script_next_answer(monkeypatch: pytest.MonkeyPatch, *operations: TrialOperat
     monkeypatch.setattr(search, "handle_event", handle)
 
 
-def test_a_promoted_trial_is_told_its_length_and_the_reporter_to_wait(
+def test_promoted_trial_gets_its_length_and_the_reporter_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actor = experiment(random_plan(2))
@@ -364,7 +366,7 @@ def test_a_promoted_trial_is_told_its_length_and_the_reporter_to_wait(
     assert actor.messages_to("trial#2") == [WorkAssigned(400, False)]
 
 
-def test_a_last_length_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_length_is_assigned_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     actor = experiment(random_plan(2))
     script_next_answer(monkeypatch, TrainTo(0, 400), Close(0), Close(1))
     actor.deliver(TrialLengthReached(0, LENGTH, 0.5, closed=False))
@@ -372,7 +374,7 @@ def test_a_last_length_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
     assert actor.messages_to("trial#2") == [WorkAssigned(None, True)]
 
 
-def test_an_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     actor = experiment(random_plan(3))
     actor.deliver(TrialEnded(1, ENDED, ""))
     script_next_answer(monkeypatch, TrainTo(1, 400), Close(77))
@@ -384,7 +386,7 @@ def test_an_ended_trial_gets_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     ("failure", "stopping"),
     [(False, Status.STOPPING_COMPLETED), (True, Status.STOPPING_ERROR)],
 )
-def test_a_search_may_shut_down_while_trials_are_open(
+def test_search_may_shut_down_while_trials_are_open(
     failure: bool, stopping: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = experiment(random_plan(2))
@@ -402,7 +404,7 @@ TIMED = SearchPlan(
 )
 
 
-def test_a_trial_is_stopped_by_the_validation_that_shows_it() -> None:
+def test_validation_may_stop_its_trial() -> None:
     actor = experiment(TIMED)
     actor.deliver(TrialValidationReported(0, 10.0, 0.5, time=1.0))
     assert actor.sent == []
@@ -414,7 +416,7 @@ def test_a_trial_is_stopped_by_the_validation_that_shows_it() -> None:
     assert actor.sent == []
 
 
-def test_a_metric_that_is_no_number_is_the_worst_of_its_rung() -> None:
+def test_non_finite_metric_is_the_worst_of_its_rung() -> None:
     actor = experiment(TIMED)
     actor.deliver(
         TrialValidationReported(0, 10.0, 5.0, time=1.0),
@@ -423,7 +425,7 @@ def test_a_metric_that_is_no_number_is_the_worst_of_its_rung() -> None:
     assert actor.messages_to("trial#2") == [WorkAssigned(None, closed=True, stopped=True)]
 
 
-def test_a_validation_that_lacks_what_the_search_needs_ends_it() -> None:
+def test_validation_without_a_required_metric_ends_the_search() -> None:
     actor = experiment(TIMED)
     actor.deliver(
         TrialValidationReported(1, 10.0, None, lack="the validation at batch 10 lacks it")

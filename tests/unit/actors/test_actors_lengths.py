@@ -20,7 +20,7 @@ BATCH = {"global_batch_size": 64}
         (Lengths("epochs", records_per_epoch=10), 1, 1),
     ],
 )
-def test_lengths_come_to_batches(lengths: Lengths, length: int, batches: int) -> None:
+def test_lengths_are_converted_to_batches(lengths: Lengths, length: int, batches: int) -> None:
     assert lengths.batches(length, BATCH) == batches
 
 
@@ -33,11 +33,11 @@ def test_lengths_come_to_batches(lengths: Lengths, length: int, batches: int) ->
         (EPOCHS, 31, 1.984),  # 31 * 64 / 1000
     ],
 )
-def test_batches_come_to_units(lengths: Lengths, batches: int, units: float) -> None:
+def test_batches_are_converted_to_units(lengths: Lengths, batches: int, units: float) -> None:
     assert lengths.units(batches, BATCH) == units
 
 
-def test_epochs_of_the_trials_own_data_are_not_converted_here() -> None:
+def test_epochs_of_unknown_length_are_not_converted() -> None:
     unknown = Lengths("epochs")
     assert unknown.counts_epochs
     assert not EPOCHS.counts_epochs
@@ -53,6 +53,6 @@ def test_epochs_of_the_trials_own_data_are_not_converted_here() -> None:
     + [(odd, 1) for odd in (None, True, "64", [64], math.nan, math.inf, -math.inf)]
     + [(10**400, 10**400)],
 )
-def test_a_batch_size_that_is_no_positive_number_is_one(found: object, size: int) -> None:
+def test_invalid_batch_size_counts_as_1(found: object, size: int) -> None:
     assert global_batch_size({"global_batch_size": found}) == size
     assert global_batch_size({}) == 1

@@ -1,4 +1,4 @@
-"""How notices that machines end went: told once for each allocation, and counted."""
+"""Notice outcomes: reported once for each allocation, and counted."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def told_messages(actor: ActorHarness) -> list[NoticeEnded]:
 
 
 @pytest.mark.parametrize("outcome", ["saved", "finished", "kept", "cut"])
-def test_the_exit_of_a_trial_tells_how_its_notice_went(outcome: str) -> None:
+def test_exit_reports_the_notice_outcome(outcome: str) -> None:
     actor = running_trial(1)
     exited = node_exit(0, 1, outcome)
     actor.deliver(exited)
@@ -54,14 +54,14 @@ def test_the_exit_of_a_trial_tells_how_its_notice_went(outcome: str) -> None:
     assert len(told_messages(actor)) == 1
 
 
-def test_an_exit_without_a_notice_tells_nothing() -> None:
+def test_exit_without_a_notice_reports_no_outcome() -> None:
     actor = running_trial(1)
     actor.deliver(node_exit(0, 1, "", noticed=False))
     assert told_messages(actor) == []
 
 
 @pytest.mark.parametrize("chief_is_first", [True, False])
-def test_of_a_gang_the_chief_tells_whichever_machine_ends(chief_is_first: bool) -> None:
+def test_chief_of_a_gang_reports_the_outcome(chief_is_first: bool) -> None:
     actor = running_trial(2)
     exits = [node_exit(0, 2, "saved", noticed=False), node_exit(1, 2, "cut")]
     first, second = exits if chief_is_first else exits[::-1]
@@ -71,14 +71,14 @@ def test_of_a_gang_the_chief_tells_whichever_machine_ends(chief_is_first: bool) 
     assert [message.outcome for message in told_messages(actor)] == ["saved"]
 
 
-def test_a_node_that_is_lost_after_the_chief_told_changes_nothing() -> None:
+def test_loss_of_a_node_keeps_the_outcome_of_the_chief() -> None:
     actor = running_trial(2)
     actor.deliver(node_exit(0, 2, "finished"))
     actor.deliver(AllocationLost(1, "gone", "agent-1"))
     assert [message.outcome for message in told_messages(actor)] == ["finished"]
 
 
-def test_an_experiment_counts_them() -> None:
+def test_experiment_counts_outcomes() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(1)))
     assert actor.state.notices == {}

@@ -1,4 +1,4 @@
-"""Rows and messages from before experiments could be continued still load."""
+"""Rows and messages of releases before the continuation of experiments can still be decoded."""
 
 import json
 
@@ -27,7 +27,7 @@ EXPERIMENT, TRIAL, POOL = (
 
 
 def without_fields(body: bytes, *names: str) -> bytes:
-    """The JSON of a record as older code wrote it."""
+    """Return the JSON of a record without fields that older releases did not write."""
     fields = json.loads(body)
     for name in names:
         del fields[name]
@@ -40,7 +40,7 @@ def older_settings(body: bytes) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_an_experiment_of_before() -> None:
+def test_experiment_of_an_older_release_is_decoded() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(2)))
     body = EXPERIMENT.encode_state(actor.state)
@@ -55,7 +55,7 @@ def test_an_experiment_of_before() -> None:
     assert (found.rules, found.retention) == (rules.LENGTH_ERA, Retention(0, 1, 1))
 
 
-def test_summaries_of_before_go_on_too() -> None:
+def test_summaries_of_an_older_release_are_continued() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted(random_plan(2)))
     actor.deliver(CancelRequested())
@@ -78,7 +78,7 @@ def test_settings_are_those_of_the_definition_until_they_are_changed() -> None:
     ) == Settings("", (), 4, Retention(0, 1, 1))
 
 
-def test_a_trial_of_before() -> None:
+def test_trial_of_an_older_release_is_decoded() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created())
     body = older_settings(TRIAL.encode_state(actor.state))
@@ -87,7 +87,7 @@ def test_a_trial_of_before() -> None:
     assert loaded == actor.state
 
 
-def test_messages_of_before() -> None:
+def test_messages_of_an_older_release_are_decoded() -> None:
     status = {"status": "PAUSED"}
     assert TRIAL.decode_message("ExperimentStatusChanged", status) == ExperimentStatusChanged(
         Status.PAUSED, forced=False
@@ -100,7 +100,7 @@ def test_messages_of_before() -> None:
     assert POOL.decode_message("SlotsRequested", asked) == SlotsRequested(4, 1, 2, "t", group=0)
 
 
-def test_submissions_and_creations_of_before() -> None:
+def test_submissions_and_creations_of_an_older_release_are_decoded() -> None:
     message = experiment_submitted(random_plan(2))
     fields = json.loads(EXPERIMENT._message_adapters["ExperimentSubmitted"].dump_json(message))
     for name in ("retention", "warm_start", "rules"):

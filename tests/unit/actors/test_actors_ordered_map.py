@@ -1,4 +1,4 @@
-"""The ordered map in parts against a dict and a sorted list."""
+"""The ordered map in parts, compared with a dict and a sorted list."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from control_plane.engine.actor_types import ACTOR_TYPES
 
 
 class PartStore:
-    """Keeps parts between turns; `written` are the names that the last change wrote."""
+    """The parts of an actor. `written` has the names of the parts that the last change wrote."""
 
     def __init__(self, leaf_max: int) -> None:
         self.parts: dict[str, object] = {}
@@ -43,11 +43,11 @@ class PartStore:
         self._store_parts(context)
 
     def leaves(self) -> list[Leaf]:
-        """Leaves and nodes."""
+        """Return all leaves and nodes."""
         return [part for part in self.parts.values() if isinstance(part, Leaf)]
 
     def sizes(self) -> list[Entries]:
-        """The entries of all leaves and nodes."""
+        """Return the number of entries of each leaf and node."""
         return [leaf.entries for leaf in self.leaves()]
 
     def depth(self) -> int:
@@ -80,7 +80,9 @@ CHANGES = st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 9)), max_size=6
 
 @settings(deadline=None, derandomize=True)
 @given(CHANGES, st.integers(2, 5))
-def test_it_is_a_sorted_dict(changes: list[tuple[bool, str, int]], leaf_max: int) -> None:
+def test_ordered_map_behaves_as_a_sorted_dict(
+    changes: list[tuple[bool, str, int]], leaf_max: int
+) -> None:
     shelf, expected = PartStore(leaf_max), dict[str, int]()
     for is_put, key, value in changes:
         if is_put:
@@ -100,7 +102,7 @@ def test_it_is_a_sorted_dict(changes: list[tuple[bool, str, int]], leaf_max: int
     assert len(shelf.parts) == ("queue" in shelf.parts) + len(leaves) + len(nodes)
 
 
-def test_an_empty_map_has_nothing() -> None:
+def test_empty_map_has_no_entries() -> None:
     shelf = PartStore(4)
     assert shelf.map().get("a") is None
     assert list(shelf.map().items()) == []
@@ -108,14 +110,14 @@ def test_an_empty_map_has_nothing() -> None:
     assert shelf.written == []
 
 
-def test_removing_what_is_absent_writes_nothing() -> None:
+def test_removal_of_an_absent_key_writes_nothing() -> None:
     shelf = filled_store(3)
     for key in ("", "000001x", "zzz"):
         shelf.remove(key)
         assert shelf.written == []
 
 
-def test_a_leaf_that_is_full_splits_in_halves() -> None:
+def test_full_leaf_splits_in_halves() -> None:
     shelf = filled_store(LEAF_MAX)
     assert len(shelf.leaves()) == 1
     shelf.put("000000x", 64)
@@ -124,14 +126,14 @@ def test_a_leaf_that_is_full_splits_in_halves() -> None:
     assert sorted(len(leaf.entries) for leaf in shelf.leaves()) == [32, 33]
 
 
-def test_what_comes_at_the_end_of_a_full_leaf_begins_the_next_one() -> None:
+def test_new_last_key_begins_the_next_leaf() -> None:
     shelf = filled_store(LEAF_MAX + 1)
     assert [len(leaf.entries) for leaf in shelf.map().leaves()] == [LEAF_MAX, 1]
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)
 @given(st.permutations(range(400)), st.integers(1, 3))
-def test_a_directory_that_grows_too_long_is_divided(order: list[int], leaf_max: int) -> None:
+def test_long_directory_is_divided(order: list[int], leaf_max: int) -> None:
     shelf, expected = PartStore(leaf_max), dict[str, int]()
     for number in order:
         shelf.put(f"{number:06d}", number)
@@ -151,7 +153,7 @@ def test_a_directory_that_grows_too_long_is_divided(order: list[int], leaf_max: 
     assert list(shelf.map().items()) == [("again", 1)]
 
 
-def test_a_change_among_a_hundred_thousand_writes_as_much_as_one_among_a_hundred() -> None:
+def test_written_parts_stay_small_in_large_maps() -> None:
     few, many = filled_store(100, leaf_max=4), filled_store(20_000, leaf_max=4)
     for shelf in (few, many):
         shelf.put("000050x", 1)
@@ -161,7 +163,7 @@ def test_a_change_among_a_hundred_thousand_writes_as_much_as_one_among_a_hundred
             assert len(part.leaves if isinstance(part, Directory) else part.entries) <= NODE_MAX
 
 
-def test_a_leaf_that_is_empty_goes_and_its_number_is_not_used_again() -> None:
+def test_number_of_a_removed_leaf_is_not_used_again() -> None:
     shelf = filled_store(5, leaf_max=4)
     for key in ("000002", "000003", "000004"):
         shelf.remove(key)
@@ -172,14 +174,14 @@ def test_a_leaf_that_is_empty_goes_and_its_number_is_not_used_again() -> None:
     assert [key for key, _ in shelf.map().items()] == [f"{n:06d}" for n in (0, 1, 5, 6, 7, 8)]
 
 
-def test_a_key_before_all_others_moves_the_first_leafs_start() -> None:
+def test_new_first_key_updates_the_first_leaf() -> None:
     shelf = filled_store(10, leaf_max=4)
     shelf.put("", "first")
     assert next(shelf.map().items()) == ("", "first")
     assert shelf.map().get("000000") == 0
 
 
-def test_a_change_writes_one_leaf_whatever_the_size() -> None:
+def test_change_writes_one_leaf_whatever_the_size() -> None:
     shelf = filled_store(2000)
     shelf.put("000777", "changed")
     assert len(shelf.written) == 1
@@ -202,7 +204,7 @@ def test_items_are_read_leaf_by_leaf() -> None:
     assert len(read) == 3
 
 
-def test_changes_of_one_turn_see_each_other() -> None:
+def test_changes_in_the_same_context_are_visible() -> None:
     shelf = PartStore(2)
     context = StepContext("pool#default", 0, shelf)
     ordered = OrderedMap(context, "queue", 2)
@@ -214,7 +216,7 @@ def test_changes_of_one_turn_see_each_other() -> None:
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=30), st.text("abc", max_size=3))
-def test_the_first_entry_from_a_key_on_is_found_alone(keys: list[str], key: str) -> None:
+def test_first_entry_reads_a_single_leaf(keys: list[str], key: str) -> None:
     shelf = PartStore(4)
     for one in keys:
         shelf.put(one, 1)
@@ -223,7 +225,7 @@ def test_the_first_entry_from_a_key_on_is_found_alone(keys: list[str], key: str)
     assert entries == list(shelf.map().items())
 
 
-def test_what_is_derived_of_a_leaf_is_derived_once_and_is_no_part_of_it() -> None:
+def test_computed_value_is_cached_and_not_stored() -> None:
     looked: list[int] = []
 
     def count(entries: Entries, more: int) -> int:

@@ -1,4 +1,4 @@
-"""The pool's books: its queue, its agents' slots, and who hears of a change."""
+"""The pool's queue and slots, and the messages after each change."""
 
 import pytest
 
@@ -58,12 +58,12 @@ def slots_of(actor: ActorHarness, agent: str) -> AgentSlots:
 
 
 def counts(actor: ActorHarness) -> tuple[int, int, int, int, int]:
-    """Agents, slots, free slots, queued, running."""
+    """Return the numbers of agents, slots, free slots, queued requests and running allocations."""
     state = actor.state
     return state.agents, state.slots, state.free, state.queued, state.running
 
 
-def test_a_pool_is_listed_once() -> None:
+def test_pool_is_listed_once() -> None:
     actor = pool()
     assert actor.row("pools", "default").revision == 1
     actor.deliver(slots_requested(1), PoolConfigured("default"))
@@ -71,14 +71,14 @@ def test_a_pool_is_listed_once() -> None:
     assert actor.state.queued == 1
 
 
-def test_only_a_configuration_makes_a_pool() -> None:
+def test_only_a_configuration_creates_a_pool() -> None:
     actor = ActorHarness("pool#default")
     actor.deliver(slots_requested(1), agent_joined("a", 2))
     assert actor.state is None
     assert actor.sent == []
 
 
-def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -> None:
+def test_request_starts_on_free_slots_and_notifies_trial_and_agent() -> None:
     actor = pool(agent_joined("a", 4))
     actor.deliver(slots_requested(7, slots=2))
     assert actor.messages_to("trial#7") == [SlotsAssigned(1, (Place("a", (0, 1)),))]
@@ -86,7 +86,7 @@ def test_a_request_starts_where_there_is_room_and_trial_and_agent_hear_of_it() -
     assert counts(actor) == (1, 4, 2, 0, 1)
 
 
-def test_a_request_waits_for_an_agent() -> None:
+def test_request_waits_for_an_agent() -> None:
     actor = pool(slots_requested(7))
     assert actor.sent == []
     assert actor.state.waits == "there is no agent"
@@ -95,7 +95,7 @@ def test_a_request_waits_for_an_agent() -> None:
     assert actor.state.waits == ""
 
 
-def test_requests_start_in_the_order_of_their_tickets_whatever_order_they_came_in() -> None:
+def test_requests_start_in_the_order_of_their_tickets() -> None:
     actor = pool(slots_requested(3), slots_requested(1), slots_requested(2))
     assert queue(actor) == [ticket(1), ticket(2), ticket(3)]
     actor.deliver(agent_joined("a", 2))
@@ -103,7 +103,7 @@ def test_requests_start_in_the_order_of_their_tickets_whatever_order_they_came_i
     assert queue(actor) == [ticket(3)]
 
 
-def test_a_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
+def test_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
     actor = pool(
         agent_joined("a", 2),
         slots_requested(1, slots=1),
@@ -114,21 +114,21 @@ def test_a_smaller_request_passes_a_larger_one_that_does_not_fit() -> None:
     assert actor.state.waits.startswith("needs 2 slots, 0 free")
 
 
-def test_a_release_lets_the_next_one_start_on_the_same_slots() -> None:
+def test_release_starts_the_next_request_on_the_same_slots() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1, slots=2), slots_requested(2, slots=2))
     actor.deliver(slots_released(1, "a"))
     assert actor.messages_to("agent#a") == [AllocationRemoved(1, 1), AllocationPlaced(2, 1, (0, 1))]
     assert counts(actor) == (1, 2, 0, 0, 1)
 
 
-def test_a_freed_slot_is_given_again_not_a_held_one() -> None:
+def test_only_free_slots_are_assigned() -> None:
     actor = pool(agent_joined("a", 3), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(slots_released(2, "a"), slots_requested(4))
     # 1 holds 0, 3 holds 2: the free one is 1.
     assert actor.messages_to("trial#4") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
-def test_a_release_frees_nothing_twice() -> None:
+def test_repeated_release_frees_nothing() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     actor.deliver(slots_released(1, "a"))
     before = actor.state
@@ -137,7 +137,7 @@ def test_a_release_frees_nothing_twice() -> None:
     assert actor.sent == []
 
 
-def test_a_queued_request_is_withdrawn() -> None:
+def test_queued_request_is_withdrawn() -> None:
     actor = pool(slots_requested(1), slots_requested(2))
     actor.deliver(slots_released(1))
     assert queue(actor) == [ticket(2)]
@@ -145,7 +145,7 @@ def test_a_queued_request_is_withdrawn() -> None:
     assert actor.sent == []
 
 
-def test_a_trial_that_does_not_know_yet_where_it_was_placed_is_found() -> None:
+def test_release_without_agents_finds_a_placed_allocation() -> None:
     actor = pool(agent_joined("a", 1), agent_joined("b", 1), slots_requested(1), slots_requested(2))
     actor.deliver(slots_released(2))
     holder = "a" if "1.1" in slots_of(actor, "b").slots_by_allocation else "b"
@@ -153,8 +153,8 @@ def test_a_trial_that_does_not_know_yet_where_it_was_placed_is_found() -> None:
     assert actor.messages_to(f"agent#{holder}") == [AllocationRemoved(2, 1)]
 
 
-def test_a_release_of_an_older_allocation_leaves_the_current_one() -> None:
-    # Both were asked for in one millisecond, so they have one ticket.
+def test_release_of_an_older_allocation_keeps_the_current_one() -> None:
+    # Both requests were sent in one millisecond, so the tickets are equal.
     actor = pool(slots_requested(1, epoch=2))
     actor.deliver(slots_released(1, epoch=1))
     assert actor.state.queued == 1
@@ -163,14 +163,14 @@ def test_a_release_of_an_older_allocation_leaves_the_current_one() -> None:
     assert list(slots_of(actor, "a").slots_by_allocation) == ["1.2"]
 
 
-def test_withdrawing_the_head_lets_the_next_one_start() -> None:
+def test_withdrawal_of_the_first_request_starts_the_next() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(slots_released(2))
     actor.deliver(slots_released(1, "a"))
     assert actor.messages_to("trial#3") == [SlotsAssigned(1, (Place("a", (0,)),))]
 
 
-def test_a_zero_slot_request_starts_on_a_full_agent_and_takes_nothing() -> None:
+def test_zero_slot_request_starts_on_a_full_agent() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1), slots_requested(2, slots=0))
     assert actor.messages_to("trial#2") == [SlotsAssigned(1, (Place("a", ()),))]
     assert counts(actor) == (1, 1, 0, 0, 2)
@@ -178,11 +178,11 @@ def test_a_zero_slot_request_starts_on_a_full_agent_and_takes_nothing() -> None:
     assert counts(actor) == (1, 1, 0, 0, 1)
 
 
-def test_a_zero_slot_request_waits_for_an_agent_too() -> None:
+def test_zero_slot_request_waits_for_an_agent() -> None:
     assert pool(slots_requested(1, slots=0)).state.queued == 1
 
 
-def test_an_agent_that_joins_again_keeps_what_runs_there() -> None:
+def test_agent_that_joins_again_keeps_its_allocations() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     actor.deliver(agent_joined("a", 2, epoch=2))
     assert actor.sent == []
@@ -190,7 +190,7 @@ def test_an_agent_that_joins_again_keeps_what_runs_there() -> None:
     assert counts(actor) == (1, 2, 1, 0, 1)
 
 
-def test_an_agent_that_joins_again_with_fewer_slots_loses_what_ran_on_the_others() -> None:
+def test_agent_that_joins_again_with_fewer_slots_loses_allocations() -> None:
     actor = pool(agent_joined("a", 3), slots_requested(1, slots=1), slots_requested(2, slots=2))
     actor.deliver(agent_joined("a", 2, epoch=2))
     # 2 held the slots 1 and 2, and 2 is gone.
@@ -200,21 +200,21 @@ def test_an_agent_that_joins_again_with_fewer_slots_loses_what_ran_on_the_others
     assert counts(actor) == (1, 2, 1, 0, 1)
 
 
-def test_an_agent_that_joins_again_with_more_slots_starts_what_waits() -> None:
+def test_agent_that_joins_again_with_more_slots_starts_requests() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1), slots_requested(2))
     actor.deliver(agent_joined("a", 2, epoch=2))
     assert actor.messages_to("trial#2") == [SlotsAssigned(1, (Place("a", (1,)),))]
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_an_older_session_joins_in_vain(epoch: int) -> None:
+def test_older_session_does_not_join(epoch: int) -> None:
     actor = pool(agent_joined("a", 2, epoch=2))
     before = actor.state
     actor.deliver(agent_joined("a", 5, epoch=epoch))
     assert actor.state == before
 
 
-def test_a_lost_agent_takes_its_slots_along_and_its_trials_hear_of_it() -> None:
+def test_lost_agent_removes_its_slots_and_notifies_its_trials() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(AgentLost("a", 1, "silence"))
     text = "agent a was lost: silence"
@@ -229,7 +229,7 @@ def test_a_lost_agent_takes_its_slots_along_and_its_trials_hear_of_it() -> None:
     assert counts(actor) == (0, 0, 0, 1, 0)
 
 
-def test_a_trial_of_a_lost_agent_may_release_afterwards() -> None:
+def test_release_after_the_loss_of_an_agent_is_accepted() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     actor.deliver(AgentLost("a", 1, "silence"))
     before = actor.state
@@ -238,7 +238,7 @@ def test_a_trial_of_a_lost_agent_may_release_afterwards() -> None:
 
 
 @pytest.mark.parametrize(("agent", "epoch"), [("a", 1), ("a", 3), ("b", 2)])
-def test_a_loss_of_another_session_is_ignored(agent: str, epoch: int) -> None:
+def test_loss_of_another_session_is_ignored(agent: str, epoch: int) -> None:
     actor = pool(agent_joined("a", 2, epoch=2), slots_requested(1))
     before = actor.state
     actor.deliver(AgentLost(agent, epoch, "silence"))
@@ -246,13 +246,13 @@ def test_a_loss_of_another_session_is_ignored(agent: str, epoch: int) -> None:
     assert actor.sent == []
 
 
-def test_a_lost_agent_may_come_back() -> None:
+def test_lost_agent_may_join_again() -> None:
     actor = pool(agent_joined("a", 2), AgentLost("a", 1, "silence"))
     actor.deliver(agent_joined("a", 2, epoch=2))
     assert counts(actor) == (1, 2, 2, 0, 0)
 
 
-def test_the_audit_frees_what_was_queued_and_what_ran() -> None:
+def test_audit_releases_queued_and_running_allocations() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1), slots_requested(2), slots_requested(3))
     actor.deliver(
         StaleAllocationsFound((slots_released(1, "a"), slots_released(2), slots_released(9, "a")))
@@ -261,7 +261,7 @@ def test_the_audit_frees_what_was_queued_and_what_ran() -> None:
     assert counts(actor) == (1, 1, 0, 0, 1)
 
 
-def test_the_scheduler_runs_once_in_a_fold_and_only_if_something_changed() -> None:
+def test_scheduler_runs_once_in_a_fold_and_only_after_a_change() -> None:
     # All three requests come in one fold, before anything is placed: 1 is not overtaken by 9.
     actor = pool(agent_joined("a", 1))
     actor.deliver(slots_requested(9), slots_requested(1))
@@ -273,7 +273,7 @@ def test_the_scheduler_runs_once_in_a_fold_and_only_if_something_changed() -> No
     assert actor.parts_written == []
 
 
-def test_a_decision_writes_as_much_for_a_long_queue_as_for_a_short_one() -> None:
+def test_writes_do_not_grow_with_the_queue() -> None:
     # Places one request: a leaf of requests, the job's leaf and a leaf of agents.
     short, long = (
         pool(*map(slots_requested, range(1, 11))),
@@ -285,7 +285,7 @@ def test_a_decision_writes_as_much_for_a_long_queue_as_for_a_short_one() -> None
         assert sorted(set(actor.parts_written)) == ["agents/0", "groups/0", "requests/0"]
 
 
-def test_a_thousand_requests_start_in_order_and_never_on_a_slot_twice() -> None:
+def test_thousand_requests_start_in_order_and_share_no_slot() -> None:
     actor = pool(*map(slots_requested, range(1000, 0, -1)))
     for number in range(10):
         actor.deliver(agent_joined(f"agent-{number}", 7))
@@ -299,7 +299,7 @@ def test_a_thousand_requests_start_in_order_and_never_on_a_slot_twice() -> None:
         assert sorted(slot for slots in held for slot in slots) == list(range(7))
 
 
-def test_a_pool_goes_on_without_a_message_it_cannot_take() -> None:
+def test_pool_drops_a_message_that_it_cannot_process() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1))
     before = actor.state
     actor.deliver_dead_letter(slots_released(1, "a"))
@@ -309,5 +309,5 @@ def test_a_pool_goes_on_without_a_message_it_cannot_take() -> None:
     assert counts(actor) == (1, 2, 2, 0, 0)
 
 
-def test_an_allocations_name_is_its_trial_and_epoch() -> None:
+def test_allocation_name_has_trial_and_epoch() -> None:
     assert parse_allocation("12.3") == (12, 3)

@@ -1,4 +1,4 @@
-"""Agents and slots that are disabled: what leaves, what stays, and what the sums say."""
+"""Disabled agents and slots: stopped allocations, remaining allocations, and totals."""
 
 from dataclasses import replace
 
@@ -41,11 +41,11 @@ def slots_released(trial_id: int) -> SlotsReleased:
 
 
 def totals(actor: ActorHarness) -> tuple[int, int, int, int]:
-    """Slots, free slots, queued, running."""
+    """Return the numbers of slots, free slots, queued requests and running allocations."""
     return actor.state.slots, actor.state.free, actor.state.queued, actor.state.running
 
 
-def test_what_runs_on_a_disabled_agent_is_stopped_at_once() -> None:
+def test_allocation_on_a_disabled_agent_is_stopped_immediately() -> None:
     actor = pool(JOINED, slots_requested(1), slots_requested(2))
     actor.deliver(availability_changed(DISABLED))
     asked = PreemptionRequested(1, "agent a was disabled", forced=True)
@@ -57,7 +57,7 @@ def test_what_runs_on_a_disabled_agent_is_stopped_at_once() -> None:
     assert totals(actor) == (1, 0, 0, 1)
 
 
-def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> None:
+def test_draining_agent_finishes_its_work_and_starts_none() -> None:
     actor = pool(JOINED, slots_requested(1))
     actor.deliver(availability_changed(DRAINING), slots_requested(2))
     assert actor.sent == []
@@ -67,7 +67,7 @@ def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> No
     assert actor.state.waits == "needs 1 slot: no agent has slots"
 
 
-def test_draining_may_turn_into_disabling() -> None:
+def test_draining_agent_may_be_disabled() -> None:
     actor = pool(JOINED, slots_requested(1))
     actor.deliver(availability_changed(DRAINING))
     actor.deliver(availability_changed(DISABLED))
@@ -76,7 +76,7 @@ def test_draining_may_turn_into_disabling() -> None:
     ]
 
 
-def test_an_agent_that_is_enabled_again_takes_work_at_once() -> None:
+def test_enabled_agent_starts_requests_immediately() -> None:
     actor = pool(JOINED, availability_changed(DISABLED), slots_requested(1))
     assert totals(actor) == (0, 0, 1, 0)
     actor.deliver(availability_changed(OPEN))
@@ -84,7 +84,7 @@ def test_an_agent_that_is_enabled_again_takes_work_at_once() -> None:
     assert totals(actor) == (3, 2, 0, 1)
 
 
-def test_zero_slot_requests_start_on_no_agent_that_takes_no_work() -> None:
+def test_zero_slot_requests_start_on_no_disabled_agent() -> None:
     actor = pool(JOINED, availability_changed(DRAINING), slots_requested(1, slots=0))
     assert totals(actor) == (0, 0, 1, 0)
     actor.deliver(availability_changed(Availability(disabled=(0, 1, 2))))
@@ -93,7 +93,7 @@ def test_zero_slot_requests_start_on_no_agent_that_takes_no_work() -> None:
     assert totals(actor) == (1, 1, 0, 1)
 
 
-def test_a_disabled_slot_is_left_by_who_holds_it_and_given_to_nobody() -> None:
+def test_disabled_slot_is_released_and_not_assigned() -> None:
     # 1 holds slot 0, 2 holds slots 1 and 2.
     actor = pool(JOINED, slots_requested(1), slots_requested(2, slots=2))
     actor.deliver(availability_changed(Availability(disabled=(2,))))
@@ -105,7 +105,7 @@ def test_a_disabled_slot_is_left_by_who_holds_it_and_given_to_nobody() -> None:
     assert totals(actor) == (2, 0, 1, 2)
 
 
-def test_zero_slot_work_stays_where_a_slot_is_disabled_and_leaves_a_disabled_agent() -> None:
+def test_zero_slot_allocation_stays_on_a_disabled_slot_and_leaves_a_disabled_agent() -> None:
     actor = pool(JOINED, slots_requested(1, slots=0))
     actor.deliver(availability_changed(Availability(disabled=(0, 1, 2))))
     assert actor.sent == []
@@ -116,7 +116,7 @@ def test_zero_slot_work_stays_where_a_slot_is_disabled_and_leaves_a_disabled_age
 
 
 @pytest.mark.parametrize("availability", [DISABLED, DRAINING, Availability(disabled=(1,))])
-def test_what_was_disabled_stays_so_in_the_next_session(availability: Availability) -> None:
+def test_availability_survives_the_next_session(availability: Availability) -> None:
     actor = pool(JOINED, slots_requested(1))
     actor.deliver(availability_changed(availability))
     before = totals(actor)
@@ -130,21 +130,21 @@ def test_what_was_disabled_stays_so_in_the_next_session(availability: Availabili
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_a_word_of_another_session_changes_nothing(epoch: int) -> None:
+def test_availability_of_another_session_changes_nothing(epoch: int) -> None:
     actor = pool(JOINED, AgentJoined("a", 2, (0, 1, 2)))
     before = actor.state
     actor.deliver(availability_changed(DISABLED, epoch), AgentAvailabilityChanged("b", 1, DISABLED))
     assert replace(actor.state, waits="") == before
 
 
-def test_an_open_agent_is_written_without_what_says_nothing() -> None:
+def test_open_agent_is_encoded_without_defaults() -> None:
     actor = pool(JOINED, slots_requested(1))
     assert actor.parts["agents/0"] == b'{"entries":[["a",[1,[0,1,2],{"1.1":[[0],0,1]}]]]}'
     actor.deliver(availability_changed(DRAINING))
     assert b"[false,true,[]]" in actor.parts["agents/0"]
 
 
-def test_slots_that_take_no_work_are_not_free() -> None:
+def test_disabled_slots_are_not_free() -> None:
     slots = AgentSlots(
         1, (0, 1, 2, 3), {"1.1": AllocationPart((0,))}, Availability(disabled=(0, 2))
     )

@@ -1,4 +1,4 @@
-"""Requests over several whole agents: placed together, lost together, given back together."""
+"""Requests for several whole agents, which are placed, lost and released together."""
 
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.agent import AllocationPlaced, AllocationRemoved
@@ -27,7 +27,9 @@ BOTH = (0, 1)
 
 
 def gang() -> ActorHarness:
-    """Trial 1 on two agents of two slots, on the third nobody."""
+    """Create a pool with trial 1 on two agents of two slots, and a third agent without
+    allocations.
+    """
     actor = pool(*(agent_joined(name, 2) for name in "abc"))
     actor.deliver(slots_requested(1, 1, slots=4))
     return actor
@@ -37,7 +39,7 @@ def members(actor: ActorHarness) -> list[str]:
     return [name for name, running in agents(actor).items() if running]
 
 
-def test_a_request_larger_than_any_agent_takes_whole_agents_in_the_order_of_their_names() -> None:
+def test_large_request_starts_on_whole_agents_in_the_order_of_their_names() -> None:
     actor = gang()
     first, second = members(actor)
     assert first < second
@@ -50,7 +52,7 @@ def test_a_request_larger_than_any_agent_takes_whole_agents_in_the_order_of_thei
     assert (group_of(actor, 1).running, group_of(actor, 1).held) == (1, 4)
 
 
-def test_a_gang_waits_until_enough_agents_are_unused() -> None:
+def test_gang_waits_for_enough_unused_agents() -> None:
     actor = pool(agent_joined("a", 2), agent_joined("b", 2), slots_requested(2, 2))
     actor.deliver(slots_requested(1, 1, slots=4))
     assert running(actor) == [2]
@@ -58,7 +60,7 @@ def test_a_gang_waits_until_enough_agents_are_unused() -> None:
     assert running(actor) == [1]
 
 
-def test_a_job_of_single_agents_is_not_spread() -> None:
+def test_single_agent_job_is_not_spread() -> None:
     single = JobRow(single_agent=True)
     actor = pool(
         agent_joined("a", 2), agent_joined("b", 2), slots_requested(1, 1, slots=4), job1=single
@@ -69,7 +71,7 @@ def test_a_job_of_single_agents_is_not_spread() -> None:
     assert members(actor) == ["c"]
 
 
-def test_a_gang_is_given_back_whole() -> None:
+def test_release_frees_all_agents_of_a_gang() -> None:
     actor = gang()
     names = members(actor)
     actor.deliver(slots_released(1, 1, *names))
@@ -80,13 +82,13 @@ def test_a_gang_is_given_back_whole() -> None:
     assert group_of(actor, 1).is_idle
 
 
-def test_a_gang_that_does_not_know_where_it_is_is_given_back_whole_too() -> None:
+def test_release_without_agents_frees_all_agents_of_a_gang() -> None:
     actor = gang()
     actor.deliver(slots_released(1, 1))
     assert (members(actor), actor.state.free) == ([], 6)
 
 
-def test_without_one_member_the_others_stay_until_the_trial_gives_them_back() -> None:
+def test_members_of_a_gang_stay_after_a_loss_until_the_release() -> None:
     for lost in (0, 1):
         actor = gang()
         names = members(actor)
@@ -99,14 +101,14 @@ def test_without_one_member_the_others_stay_until_the_trial_gives_them_back() ->
         assert (actor.state.running, actor.state.free) == (1, 2)
         known = group_of(actor, 1)
         assert (known.running, known.held, known.leaving) == (1, 2, 2)
-        # Its processes there have exited: the trial asks again, and its healthy agent fits.
+        # The processes of the other node have exited, so the trial requests slots again.
         actor.deliver(slots_released(1, 1, gone, left), slots_requested(1, 1, slots=4, epoch=2))
         assert left in members(actor)
         assert gone not in members(actor)
         assert (actor.state.running, actor.state.free) == (1, 0)
 
 
-def test_a_gang_that_loses_all_its_agents_is_gone() -> None:
+def test_gang_ends_with_the_loss_of_all_agents() -> None:
     actor = gang()
     for name in members(actor):
         actor.deliver(AgentLost(name, 1, "silence"))
@@ -115,7 +117,7 @@ def test_a_gang_that_loses_all_its_agents_is_gone() -> None:
     assert group_of(actor, 1).is_idle
 
 
-def test_an_agent_that_comes_back_smaller_is_a_lost_member() -> None:
+def test_agent_that_comes_back_smaller_is_a_lost_member() -> None:
     actor = gang()
     first, second = members(actor)
     actor.deliver(agent_joined(first, 1, epoch=2))
@@ -125,7 +127,7 @@ def test_an_agent_that_comes_back_smaller_is_a_lost_member() -> None:
     assert slots_of(actor, second).parts["1.1"].leaving
 
 
-def test_a_gang_leaves_whole_when_one_of_its_agents_is_disabled() -> None:
+def test_gang_leaves_all_agents_when_one_is_disabled() -> None:
     actor = gang()
     first, second = members(actor)
     actor.deliver(AgentAvailabilityChanged(first, 1, Availability(enabled=False)))
@@ -135,9 +137,9 @@ def test_a_gang_leaves_whole_when_one_of_its_agents_is_disabled() -> None:
     assert slots_of(actor, second).parts["1.1"].leaving
 
 
-def test_a_gang_is_preempted_once_for_all_its_agents() -> None:
-    # Two jobs of 4 slots on 4: the shares are 2 and 2, and neither gang fits into one. The later
-    # one gives its offer up, so that the first keeps all.
+def test_gang_is_preempted_once_for_all_agents() -> None:
+    # Two jobs share 4 slots, so each gets 2. The allocation of job 1 needs 4 slots, so it is
+    # preempted as a whole.
     actor = pool(agent_joined("a", 2), agent_joined("b", 2), slots_requested(1, 1, slots=4))
     actor.deliver(slots_requested(2, 2, slots=2), slots_requested(3, 2, slots=2))
     assert preempted_trials(actor) == ["trial#1"]
@@ -146,7 +148,7 @@ def test_a_gang_is_preempted_once_for_all_its_agents() -> None:
     assert group_of(actor, 1).leaving == 4
 
 
-def test_a_gang_larger_than_a_commit_does_not_start_and_holds_nobody_up() -> None:
+def test_gang_larger_than_a_commit_does_not_start_or_block_others() -> None:
     count = AGENTS_MAX + 1
     actor = pool(*(agent_joined(f"node-{n:02d}", 2) for n in range(count)))
     actor.deliver(slots_requested(1, 1, slots=2 * count), slots_requested(2, 2))

@@ -1,4 +1,4 @@
-"""Jobs of a pool: their settings are rows, read once; who makes room for whom; what it costs."""
+"""The jobs of a pool: settings from rows, limits and preemption, and the costs of a decision."""
 
 from decimal import Decimal
 
@@ -35,20 +35,20 @@ from tests.unit.actors.pool_messages import (
 )
 
 
-def test_a_row_says_what_a_job_is_and_what_is_missing_has_its_default() -> None:
+def test_job_row_is_decoded_with_defaults() -> None:
     row = JobRow(7, 2.0, 1, 4, "7000.5", "a100", single_agent=True)
     assert decode_job(encode_job(row)) == row
     assert decode_job(b'{"weight": 3.0, "colour": "red"}') == JobRow(weight=3.0)
 
 
-def test_only_the_row_of_a_job_that_is_not_preempted_says_so() -> None:
+def test_only_the_row_of_a_non_preemptible_job_has_the_field() -> None:
     assert b"preemptible" not in encode_job(JobRow(7))
     row = JobRow(7, preemptible=False)
     assert decode_job(encode_job(row)) == row
 
 
 @pytest.mark.parametrize(("preemptible", "asked"), [(True, ["trial#1"]), (False, [])])
-def test_a_job_that_is_not_preemptible_keeps_its_slots(preemptible: bool, asked: list[str]) -> None:
+def test_non_preemptible_job_keeps_its_slots(preemptible: bool, asked: list[str]) -> None:
     row = JobRow(priority=50, preemptible=preemptible)
     actor = pool(
         agent_joined("a", 1),
@@ -62,7 +62,7 @@ def test_a_job_that_is_not_preemptible_keeps_its_slots(preemptible: bool, asked:
     assert running(actor) == [1]
 
 
-def test_a_fair_share_does_not_take_back_what_is_not_preemptible() -> None:
+def test_fair_share_does_not_preempt_non_preemptible_jobs() -> None:
     # Of the 2 slots each job's share is 1, and the first holds both.
     actor = pool(
         agent_joined("a", 2),
@@ -76,17 +76,17 @@ def test_a_fair_share_does_not_take_back_what_is_not_preemptible() -> None:
     assert preempted_trials(actor) == []
 
 
-def test_a_job_stands_where_it_was_submitted_unless_it_was_moved() -> None:
+def test_job_position_is_its_submission_unless_it_was_moved() -> None:
     # Positions are in us: 7 ms are 7,000.
     assert JobRow(7).queue_position() == Decimal(7000)
     assert JobRow(7, position="6999.5").queue_position() == Decimal("6999.5")
 
 
-def test_a_job_without_a_row_is_as_old_as_its_tickets_say() -> None:
+def test_job_without_a_row_has_the_submission_time_of_its_tickets() -> None:
     assert group_of(pool(slots_requested(1, group=5)), 5) == Group(JobRow(5), pending={1: 1})
 
 
-def test_the_settings_are_read_with_the_first_request() -> None:
+def test_settings_are_read_with_the_first_request() -> None:
     row = JobRow(1, max_slots=2)
     actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)), job1=row)
     assert running(actor) == [1, 2]
@@ -94,7 +94,7 @@ def test_the_settings_are_read_with_the_first_request() -> None:
     assert actor.state.waits == "max_slots 2 reached"
 
 
-def test_a_change_is_read_when_it_is_told() -> None:
+def test_changed_row_is_read_after_its_message() -> None:
     actor = pool(
         agent_joined("a", 4),
         *(slots_requested(n, 1) for n in range(1, 5)),
@@ -107,7 +107,7 @@ def test_a_change_is_read_when_it_is_told() -> None:
     assert running(actor) == [1, 2, 3]
 
 
-def test_a_change_that_was_read_already_changes_nothing() -> None:
+def test_change_that_was_read_before_changes_nothing() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow())
     before = actor.state
     actor.deliver(JobChanged(1), JobChanged(1), JobChanged(9))
@@ -115,7 +115,7 @@ def test_a_change_that_was_read_already_changes_nothing() -> None:
     assert set(actor.parts_written) <= {"groups/0"}
 
 
-def test_a_job_at_its_limit_holds_nobody_up() -> None:
+def test_job_at_its_limit_does_not_block_others() -> None:
     actor = pool(
         agent_joined("a", 3), *(slots_requested(n, 1) for n in (1, 2, 3)), job1=JobRow(max_slots=1)
     )
@@ -123,19 +123,19 @@ def test_a_job_at_its_limit_holds_nobody_up() -> None:
     assert running(actor) == [1, 8, 9]
 
 
-def test_a_limit_counts_slots_not_requests() -> None:
+def test_limit_counts_slots_not_requests() -> None:
     # 5 slots hold two requests of 2 slots: 2 + 2 + 2 = 6 > 5.
     asked = [slots_requested(n, 1, slots=2) for n in range(1, 4)]
     assert running(pool(agent_joined("a", 8), *asked, job1=JobRow(max_slots=5))) == [1, 2]
 
 
-def test_requests_without_slots_have_no_limit_and_no_share() -> None:
+def test_zero_slot_requests_have_no_limit_and_no_share() -> None:
     asked = [slots_requested(n, 1, slots=0) for n in range(1, 4)]
     actor = pool(agent_joined("a", 1), slots_requested(9, 2), *asked, job1=JobRow(max_slots=0))
     assert running(actor) == [1, 2, 3, 9]
 
 
-def test_an_agent_takes_only_so_many_requests_without_slots() -> None:
+def test_agent_has_a_limit_of_zero_slot_requests() -> None:
     asked = [slots_requested(n, 1, slots=0) for n in range(1, 5)]
     actor = pool(agent_joined("a", 1), *asked, settings=PoolSettings(aux_per_agent=3))
     assert running(actor) == [1, 2, 3]
@@ -143,7 +143,7 @@ def test_an_agent_takes_only_so_many_requests_without_slots() -> None:
     assert running(actor) == [1, 3, 4]
 
 
-def test_a_lower_limit_takes_back_what_is_beyond_it() -> None:
+def test_lower_limit_preempts_the_excess() -> None:
     actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)), job1=JobRow())
     write_job(actor, 1, JobRow(max_slots=2))
     actor.deliver(JobChanged(1))
@@ -158,7 +158,7 @@ def test_a_lower_limit_takes_back_what_is_beyond_it() -> None:
     assert running(actor) == [1, 4]
 
 
-def test_a_full_pool_is_shared_with_a_job_that_comes() -> None:
+def test_full_pool_is_shared_with_a_new_job() -> None:
     actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)))
     actor.deliver(*(slots_requested(n, 2) for n in range(5, 9)))
     # Two of four slots each: the oldest of the first make room.
@@ -173,7 +173,7 @@ def test_a_full_pool_is_shared_with_a_job_that_comes() -> None:
     assert running(actor) == [3, 4, 5, 6]
 
 
-def test_nobody_is_asked_to_leave_twice() -> None:
+def test_allocation_is_preempted_only_once() -> None:
     actor = pool(agent_joined("a", 4), *(slots_requested(n, 1) for n in range(1, 5)))
     actor.deliver(*(slots_requested(n, 2) for n in range(5, 9)))
     assert len(preempted_trials(actor)) == 2
@@ -182,7 +182,7 @@ def test_nobody_is_asked_to_leave_twice() -> None:
         assert preempted_trials(actor) == []
 
 
-def test_a_heavier_job_has_more() -> None:
+def test_heavier_job_has_more_slots() -> None:
     # 8 slots at weights 1 and 3: 2 and 6.
     actor = pool(
         *(slots_requested(n, 1) for n in range(1, 9)),
@@ -194,7 +194,7 @@ def test_a_heavier_job_has_more() -> None:
     assert (group_of(actor, 1).held, group_of(actor, 2).held) == (2, 6)
 
 
-def test_the_more_important_job_starts_first_and_one_without_a_priority_has_the_pools() -> None:
+def test_most_important_job_starts_first() -> None:
     jobs = {"job1": JobRow(), "job2": JobRow(priority=41), "job3": JobRow(priority=43)}
     actor = pool(
         slots_requested(3, 3),
@@ -208,7 +208,7 @@ def test_the_more_important_job_starts_first_and_one_without_a_priority_has_the_
         assert number in running(actor)
 
 
-def test_a_job_moved_ahead_takes_the_slots_of_the_one_behind_it() -> None:
+def test_job_moved_ahead_preempts_the_job_behind_it() -> None:
     actor = pool(
         agent_joined("a", 1),
         slots_requested(1, 1),
@@ -226,14 +226,14 @@ def test_a_job_moved_ahead_takes_the_slots_of_the_one_behind_it() -> None:
     assert running(actor) == [2]
 
 
-def test_without_preemption_nobody_leaves_for_a_more_important_job() -> None:
+def test_job_is_not_preempted_without_preemption() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=PRIORITY)
     write_job(actor, 2, JobRow(priority=1))
     actor.deliver(slots_requested(2, 2))
     assert (preempted_trials(actor), running(actor)) == ([], [1])
 
 
-def test_a_job_runs_only_on_agents_of_its_label() -> None:
+def test_job_runs_only_on_agents_with_its_label() -> None:
     actor = pool(agent_joined("plain", 2), slots_requested(1, 1), job1=JobRow(label="a100"))
     assert running(actor) == []
     assert actor.state.waits == "no agent has the label a100"
@@ -243,7 +243,7 @@ def test_a_job_runs_only_on_agents_of_its_label() -> None:
     assert agents(actor) == {"plain": {"2.1": (0,), "3.1": (1,)}, "rare": {"1.1": (0,)}}
 
 
-def test_a_job_that_has_ended_and_has_nothing_is_forgotten() -> None:
+def test_ended_job_without_requests_is_removed() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), job1=JobRow())
     actor.deliver(slots_released(1, 1, "a"))
     assert group_of(actor, 1).has_row
@@ -252,7 +252,7 @@ def test_a_job_that_has_ended_and_has_nothing_is_forgotten() -> None:
     assert [name for name in actor.parts if name.startswith(("groups/", "requests/"))] == []
 
 
-def test_a_job_whose_row_is_gone_keeps_its_settings_while_it_has_slots() -> None:
+def test_job_without_a_row_keeps_its_settings_while_it_has_slots() -> None:
     row = JobRow(1, max_slots=3)
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), job1=row)
     write_job(actor, 1, None)
@@ -262,7 +262,7 @@ def test_a_job_whose_row_is_gone_keeps_its_settings_while_it_has_slots() -> None
     assert group_of(actor, 1) == Group()
 
 
-def test_a_lost_agent_gives_the_job_its_room_back() -> None:
+def test_lost_agent_frees_the_limit_of_its_job() -> None:
     asked = [slots_requested(n, 1) for n in (1, 2, 3)]
     actor = pool(agent_joined("a", 2), *asked, job1=JobRow(max_slots=2))
     actor.deliver(agent_joined("b", 2))
@@ -272,7 +272,7 @@ def test_a_lost_agent_gives_the_job_its_room_back() -> None:
     assert (group_of(actor, 1).running, group_of(actor, 1).held) == (1, 1)
 
 
-def test_an_agent_that_comes_back_smaller_gives_the_job_its_room_back() -> None:
+def test_agent_that_comes_back_smaller_frees_the_limit_of_its_job() -> None:
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 1), job1=JobRow(max_slots=1)
     )
@@ -281,7 +281,7 @@ def test_an_agent_that_comes_back_smaller_gives_the_job_its_room_back() -> None:
     assert agents(actor) == {"a": {}, "b": {"2.1": (0,)}}
 
 
-def test_requests_heard_twice_wait_once_and_start_once() -> None:
+def test_repeated_requests_wait_once_and_start_once() -> None:
     actor = pool(slots_requested(1, 1), slots_requested(1, 1))
     assert actor.state.queued == 1
     actor.deliver(agent_joined("a", 2))
@@ -293,7 +293,7 @@ def test_requests_heard_twice_wait_once_and_start_once() -> None:
 
 
 class CountingPool:
-    """A pool's parts as values, and what each fold reads, writes and writes to start somebody."""
+    """A pool's decoded parts, and the names of the parts that a fold reads and writes."""
 
     def __init__(self) -> None:
         self.parts: dict[str, object] = {}
@@ -333,7 +333,9 @@ class CountingPool:
 
 
 def crowded_pool(groups: int, requests: int) -> CountingPool:
-    """A full agent, `groups` of two requests each, and one group with `requests`."""
+    """Create a full agent, `groups` groups with two requests each, and a group with `requests`
+    requests.
+    """
     ledger = CountingPool()
     ledger.deliver(agent_joined("a", 2), slots_requested(1, 1), slots_requested(2, 2))
     waiting: list[PoolMessage] = [slots_requested(10 + n, 1) for n in range(requests)]
@@ -348,7 +350,7 @@ def sizes() -> tuple[CountingPool, CountingPool]:
     return crowded_pool(20, 100), crowded_pool(1_000, 10_000)
 
 
-def test_a_decision_writes_as_much_for_ten_thousand_requests_of_a_thousand_jobs(
+def test_writes_do_not_grow_with_requests_and_jobs(
     sizes: tuple[CountingPool, CountingPool],
 ) -> None:
     messages: list[PoolMessage] = [
@@ -363,7 +365,7 @@ def test_a_decision_writes_as_much_for_ten_thousand_requests_of_a_thousand_jobs(
         for message in messages:
             ledger.deliver(message)
             costs.append(len(ledger.wrote))
-            # Requests are read of those that may start only, with the nodes that lead to them.
+            # Only the requests that may start are read, with the nodes on the path to their leaves.
             assert len([name for name in ledger.read if name.startswith("requests/")]) <= 8
         wrote.append(costs)
     for small, large in zip(*wrote, strict=True):
@@ -376,15 +378,15 @@ def test_many_starts_of_one_job_are_one_commit() -> None:
     ledger = CountingPool()
     ledger.deliver(*(slots_requested(number, 1) for number in range(1, 201)))
     ledger.deliver(agent_joined("a", 200))
-    # 200 requests lie in 200 / 12 = 17 leaves, beside them a directory, the job and the agent.
+    # 200 requests are in 200 / 12 = 17 leaves. A directory, the job and the agent are 3 more parts.
     assert ledger.state is not None
     assert ledger.state.running == 200
     assert len(ledger.planned) == 20
 
 
-def test_many_starts_at_once_stay_within_a_commit() -> None:
-    # 80 jobs whose requests lie in leaves of their own, on agents of 20 leaves: each start changes
-    # other parts than the one before.
+def test_many_starts_at_once_fit_into_a_commit() -> None:
+    # 80 jobs have requests in separate leaves, on agents in 20 leaves. So consecutive starts change
+    # different parts.
     ledger = CountingPool()
     groups, each = 80, 20
     numbers = [(n * groups + group, 1 + group) for group in range(groups) for n in range(each)]
@@ -401,12 +403,12 @@ def test_many_starts_at_once_stay_within_a_commit() -> None:
     assert rounds > 10
 
 
-def test_the_books_of_a_pool_are_small() -> None:
+def test_parts_of_a_pool_are_small() -> None:
     actor = ActorHarness("pool#default")
     actor.deliver(PoolConfigured("default"))
     for number in range(1, 13):
         actor.deliver(slots_requested(number, number))
-    # 12 jobs of one request are a leaf of each map, which one write unit holds.
+    # 12 jobs with a request each fill a leaf of each map. A leaf fits into a write unit.
     assert len(actor.parts["groups/0"]) < 1024
     assert len(actor.parts["requests/0"]) < 1024
     for number in range(8):
@@ -424,7 +426,7 @@ def all_jobs(actor: ActorHarness) -> list[int]:
     return sorted(number for number, _ in job_queue_of(context).groups())
 
 
-def test_a_paused_job_is_kept_apart_from_those_that_want_slots() -> None:
+def test_paused_job_is_stored_apart() -> None:
     actor = pool(
         JobChanged(1),
         *(slots_requested(n, 1) for n in (1, 2)),
@@ -441,7 +443,7 @@ def test_a_paused_job_is_kept_apart_from_those_that_want_slots() -> None:
         actor.deliver(PoolRemoved())
 
 
-def test_an_idle_job_of_an_earlier_release_moves_apart_when_it_changes() -> None:
+def test_idle_job_of_an_earlier_release_moves_apart_when_it_changes() -> None:
     actor = pool(JobChanged(1), job1=JobRow())
     actor.deliver(PoolConfigured("default", PoolSettings(idle_apart=True)))
     assert group_of(actor, 1).has_row

@@ -1,4 +1,4 @@
-"""A pool that lets jobs go on to the next of the pools that they prefer."""
+"""A pool that releases jobs to their next preferred pools."""
 
 import pytest
 
@@ -35,7 +35,9 @@ NOTHING_STARTED = f"nothing of it started in pool {POOL} for 10 min"
 
 
 def busy_pool(row: JobRow = PATIENT, settings: PoolSettings | None = None) -> ActorHarness:
-    """Job 1 has the only slot, and job 2, which prefers several pools, waits for it."""
+    """Create a pool in which job 1 holds the only slot, and job 2 waits with several preferred
+    pools.
+    """
     joined = (agent_joined("a", 1), slots_requested(1, 1))
     actor = pool(*joined, settings=settings, job1=JobRow(), job2=row)
     actor.deliver(slots_requested(2, 2))
@@ -44,7 +46,7 @@ def busy_pool(row: JobRow = PATIENT, settings: PoolSettings | None = None) -> Ac
 
 
 def wait_ends(actor: ActorHarness) -> list[WaitEnded]:
-    """The ends of waits that the last messages told experiment 2."""
+    """Return the WaitEnded messages to experiment 2 of the last delivery."""
     told = actor.messages_to("experiment#2")
     assert all(isinstance(one, WaitEnded) for one in told)
     return [one for one in told if isinstance(one, WaitEnded)]
@@ -54,7 +56,7 @@ def timers(actor: ActorHarness) -> list[tuple[int, object]]:
     return [(timer.due_ms, timer.message) for timer in actor.timers]
 
 
-def test_a_job_may_leave_once_nothing_of_it_has_started_for_its_patience() -> None:
+def test_job_is_released_when_nothing_has_started_for_its_patience() -> None:
     actor = busy_pool()
     ended = PatienceEnded(2, START_MS)
     assert timers(actor) == [(START_MS + PATIENCE, ended)]
@@ -65,7 +67,7 @@ def test_a_job_may_leave_once_nothing_of_it_has_started_for_its_patience() -> No
     assert group_of(actor, 2).released
 
 
-def test_a_job_of_one_pool_sets_no_timer_and_never_leaves() -> None:
+def test_job_with_one_pool_sets_no_timer() -> None:
     actor = busy_pool(JobRow())
     assert actor.timers == []
     actor.now_ms += PATIENCE
@@ -73,7 +75,7 @@ def test_a_job_of_one_pool_sets_no_timer_and_never_leaves() -> None:
     assert actor.sent == []
 
 
-def test_a_timer_of_an_earlier_wait_is_too_late() -> None:
+def test_timer_of_an_earlier_wait_changes_nothing() -> None:
     actor = busy_pool()
     actor.now_ms += 1
     actor.deliver(slots_released(1, 1, "a"))
@@ -82,7 +84,7 @@ def test_a_timer_of_an_earlier_wait_is_too_late() -> None:
     actor.now_ms = START_MS + PATIENCE
     actor.deliver(PatienceEnded(2, START_MS))
     assert actor.sent == []
-    # Its slots are lost with the agent, and it waits anew.
+    # The job lost its slots with the agent, and begins a new wait.
     actor.deliver(AgentLost("a", 1, "silent"), agent_joined("b", 1), slots_requested(3, 1))
     actor.deliver(slots_requested(2, 2, epoch=2))
     assert running(actor) == [3]
@@ -91,7 +93,7 @@ def test_a_timer_of_an_earlier_wait_is_too_late() -> None:
     assert actor.sent == []
 
 
-def test_a_job_of_which_a_trial_runs_does_not_wait_for_others() -> None:
+def test_job_with_a_running_trial_is_not_released() -> None:
     actor = busy_pool()
     actor.deliver(agent_joined("b", 1), slots_requested(3, 2))
     assert running(actor) == [1, 2]
@@ -100,7 +102,7 @@ def test_a_job_of_which_a_trial_runs_does_not_wait_for_others() -> None:
     assert actor.sent == []
 
 
-def test_a_second_request_does_not_begin_the_wait_anew() -> None:
+def test_second_request_does_not_restart_the_wait() -> None:
     actor = busy_pool()
     actor.now_ms += PATIENCE - 1
     actor.deliver(slots_requested(3, 2))
@@ -124,7 +126,7 @@ def test_a_second_request_does_not_begin_the_wait_anew() -> None:
         ),
     ],
 )
-def test_a_pool_that_can_give_nothing_lets_a_job_go_at_once_and_once(
+def test_closed_pool_releases_a_job_immediately_and_once(
     settings: PoolSettings | None, message: object, reason: str
 ) -> None:
     actor = busy_pool(settings=settings)
@@ -134,13 +136,13 @@ def test_a_pool_that_can_give_nothing_lets_a_job_go_at_once_and_once(
     assert wait_ends(actor) == []
 
 
-def test_a_job_that_comes_to_a_closed_pool_may_leave_with_its_first_request() -> None:
+def test_closed_pool_releases_a_new_job_with_its_first_request() -> None:
     actor = pool(settings=PoolSettings(draining=True), job2=PATIENT)
     actor.deliver(slots_requested(2, 2))
     assert wait_ends(actor) == [WaitEnded(POOL, 0, START_MS, f"pool {POOL} is draining")]
 
 
-def test_a_lack_of_supply_ends_when_it_is_tried_again() -> None:
+def test_lack_of_supply_ends_after_its_time() -> None:
     actor = pool(SupplyChecked("none", START_MS + 5), settings=PROVIDED, job2=PATIENT)
     actor.now_ms += 5
     actor.deliver(slots_requested(2, 2))
@@ -153,7 +155,7 @@ def test_a_lack_of_supply_ends_when_it_is_tried_again() -> None:
     assert wait_ends(actor) == []
 
 
-def test_on_a_later_round_nobody_leaves_before_the_patience() -> None:
+def test_later_round_waits_for_the_whole_patience_in_a_closed_pool() -> None:
     actor = busy_pool(LATER)
     actor.deliver(BudgetChecked(over_budget=True))
     assert wait_ends(actor) == []
@@ -163,7 +165,7 @@ def test_on_a_later_round_nobody_leaves_before_the_patience() -> None:
     assert wait_ends(actor) == [WaitEnded(POOL, 2, START_MS, reason)]
 
 
-def test_on_a_later_round_a_pool_that_works_is_waited_for_twice_as_long() -> None:
+def test_later_round_waits_twice_as_long_in_an_open_pool() -> None:
     actor = busy_pool(LATER)
     actor.now_ms += PATIENCE
     actor.deliver(PatienceEnded(2, START_MS))
@@ -174,10 +176,10 @@ def test_on_a_later_round_a_pool_that_works_is_waited_for_twice_as_long() -> Non
     assert len(wait_ends(actor)) == 1
 
 
-def test_on_a_later_round_a_job_stays_where_slots_are_held_for_it() -> None:
+def test_later_round_waits_while_slots_are_reserved() -> None:
     turns = PoolSettings(SchedulerRules("round_robin"), reserve_after_ms=PATIENCE)
     actor = busy_pool(LATER, turns)
-    # Its wait counts from when it began elsewhere, so that it is due at once.
+    # The wait in the earlier pools counts as well, so a reservation for the job is due.
     actor.now_ms = 1 + PATIENCE
     actor.deliver(slots_requested(3, 3))
     assert actor.state.reservation.group == 2
@@ -187,7 +189,7 @@ def test_on_a_later_round_a_job_stays_where_slots_are_held_for_it() -> None:
     assert timers(actor)[-1] == (actor.now_ms + PATIENCE, PatienceEnded(2, START_MS))
 
 
-def test_a_job_that_comes_back_waits_anew() -> None:
+def test_job_that_comes_back_begins_a_new_wait() -> None:
     actor = busy_pool()
     actor.now_ms += 7
     write_job(actor, 2, JobRow(patience_ms=PATIENCE, stay=2, rounds=1))
@@ -198,7 +200,7 @@ def test_a_job_that_comes_back_waits_anew() -> None:
     assert actor.sent == []
 
 
-def test_a_wait_from_a_clock_that_was_ahead_is_one_from_now() -> None:
+def test_wait_from_the_future_begins_now() -> None:
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), job2=PATIENT)
     actor.now_ms = START_MS + 10**9
     actor.deliver(slots_requested(2, 2))
@@ -208,7 +210,7 @@ def test_a_wait_from_a_clock_that_was_ahead_is_one_from_now() -> None:
     assert timers(actor)[-1] == (START_MS + PATIENCE, PatienceEnded(2, START_MS))
 
 
-def test_more_jobs_than_one_commit_lets_go_have_their_turn_in_the_next() -> None:
+def test_excess_jobs_are_released_by_the_next_commit() -> None:
     numbers = range(1, RELEASED_MAX + 4)
     actor = pool(settings=PoolSettings(draining=True), **{f"job{n}": PATIENT for n in numbers})
     actor.deliver(*(slots_requested(n, n) for n in numbers))

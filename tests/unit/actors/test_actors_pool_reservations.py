@@ -1,4 +1,4 @@
-"""A pool that holds slots for a job that has waited too long."""
+"""A pool that reserves slots for a job that has waited too long."""
 
 import pytest
 
@@ -30,7 +30,10 @@ SHARING = PoolSettings(SchedulerRules("fair_share"), reserve_after_ms=AFTER_MS)
 
 
 def busy_pool(settings: PoolSettings) -> ActorHarness:
-    """Jobs 1 to 4 have the slots of two agents; job 20 waits for all four, and 21 for one."""
+    """Create two full agents with jobs 1 to 4.
+
+    Job 20 waits for all four slots, and job 21 for a slot.
+    """
     small = [slots_requested(n, n) for n in range(1, 5)]
     joined = [agent_joined("a", 2), agent_joined("b", 2)]
     actor = pool(*joined, *small, settings=settings)
@@ -43,7 +46,7 @@ def release(actor: ActorHarness, *trials: int) -> None:
     actor.deliver(*(slots_released(n, n) for n in trials))
 
 
-def test_after_the_wait_what_becomes_free_is_held_until_it_is_enough() -> None:
+def test_freed_slots_are_reserved_after_the_wait() -> None:
     actor = busy_pool(TAKING_TURNS)
     actor.now_ms = START_MS + AFTER_MS
     release(actor, 1)
@@ -64,9 +67,7 @@ def test_after_the_wait_what_becomes_free_is_held_until_it_is_enough() -> None:
         (PoolSettings(SchedulerRules("round_robin")), START_MS + 10**9),
     ],
 )
-def test_before_the_wait_is_over_or_where_there_is_none_small_ones_pass(
-    settings: PoolSettings, now_ms: int
-) -> None:
+def test_small_requests_pass_before_the_wait_is_over(settings: PoolSettings, now_ms: int) -> None:
     actor = busy_pool(settings)
     actor.now_ms = now_ms
     release(actor, 1)
@@ -74,7 +75,7 @@ def test_before_the_wait_is_over_or_where_there_is_none_small_ones_pass(
     assert actor.state.reservation is None
 
 
-def test_what_was_held_is_for_others_once_the_job_or_an_agent_has_gone() -> None:
+def test_reservation_ends_with_its_job_or_agent() -> None:
     for gone in (slots_released(GANG, GANG), AgentLost("b", 1, "silent")):
         actor = busy_pool(TAKING_TURNS)
         actor.now_ms += AFTER_MS
@@ -85,7 +86,7 @@ def test_what_was_held_is_for_others_once_the_job_or_an_agent_has_gone() -> None
         assert 21 in running(actor)
 
 
-def test_in_a_fair_share_it_runs_as_long_as_it_would_have_to_wait_again() -> None:
+def test_fair_share_protects_the_allocation_for_another_wait() -> None:
     actor = busy_pool(SHARING)
     actor.now_ms = until = START_MS + AFTER_MS
     release(actor, 1)
@@ -107,7 +108,7 @@ def test_in_a_fair_share_it_runs_as_long_as_it_would_have_to_wait_again() -> Non
     assert actor.state.kept == ()
 
 
-def test_a_wait_begins_with_the_request_and_again_once_a_job_holds_nothing() -> None:
+def test_wait_begins_with_the_request_and_after_the_last_release() -> None:
     actor = busy_pool(TAKING_TURNS)
     assert group_of(actor, GANG).waits_since_ms == START_MS
     assert group_of(actor, 21).waits_since_ms == START_MS
@@ -128,8 +129,8 @@ def test_a_wait_begins_with_the_request_and_again_once_a_job_holds_nothing() -> 
     )
 
 
-def test_a_job_whose_wait_was_not_recorded_has_waited_since_its_submission() -> None:
-    """A pool may begin to hold slots, or have been stored before any could."""
+def test_job_without_a_recorded_wait_has_waited_since_its_submission() -> None:
+    """Older releases and pools without reservations record no waits."""
     actor = busy_pool(PoolSettings(SchedulerRules("round_robin")))
     assert group_of(actor, GANG).waits_since_ms is None
     actor.deliver(PoolConfigured("default", TAKING_TURNS))
@@ -141,7 +142,7 @@ def test_a_job_whose_wait_was_not_recorded_has_waited_since_its_submission() -> 
 DAY_MS = 86_400_000
 
 
-def test_a_wait_that_begins_in_the_future_begins_now() -> None:
+def test_wait_from_the_future_begins_now() -> None:
     actor = pool(
         agent_joined("a", 2),
         agent_joined("b", 2),
@@ -160,7 +161,7 @@ def test_a_wait_that_begins_in_the_future_begins_now() -> None:
     assert actor.state.reservation == Reservation(GANG, 4, ("a", "b"), started=4)
 
 
-def test_what_is_kept_until_a_time_in_the_future_is_kept_from_now_on() -> None:
+def test_protection_from_the_future_begins_now() -> None:
     actor = busy_pool(SHARING)
     actor.now_ms = START_MS + AFTER_MS
     release(actor, 1)

@@ -1,4 +1,4 @@
-"""A pool's settings: given at the start, changed on a live pool, and how a pool goes."""
+"""A pool's settings, at the creation and after changes, and the removal of a pool."""
 
 import pytest
 
@@ -28,19 +28,19 @@ from tests.unit.actors.pool_messages import (
 DRAINING = PoolSettings(draining=True)
 
 
-def test_a_pool_shares_fairly_and_fits_best_unless_it_is_told_otherwise() -> None:
+def test_default_pool_uses_fair_share_and_best_fit() -> None:
     assert pool().part("settings") == PoolSettings(SchedulerRules("fair_share", fitting="best"))
     assert pool(settings=PREEMPTING).part("settings") == PREEMPTING
 
 
-def test_a_configuration_without_settings_keeps_those_there_are() -> None:
+def test_configuration_without_settings_keeps_the_present_settings() -> None:
     actor = pool(settings=PREEMPTING)
     assert actor.deliver(PoolConfigured("default")) == "default"
     assert actor.part("settings") == PREEMPTING
     assert actor.parts_written == []
 
 
-def test_another_scheduler_decides_at_once() -> None:
+def test_another_scheduler_decides_immediately() -> None:
     # Under fair shares 1 and 2 take turns with the slot of the pool; 2 is more important.
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), slots_requested(2, 2), job2=JobRow(priority=1)
@@ -50,7 +50,7 @@ def test_another_scheduler_decides_at_once() -> None:
     assert preempted_trials(actor) == ["trial#1"]
 
 
-def test_another_default_priority_counts_for_the_jobs_without_one() -> None:
+def test_another_default_priority_applies_to_jobs_without_a_priority() -> None:
     # 42 is before 50; then 60 is behind it.
     actor = pool(agent_joined("a", 1), slots_requested(1, 1), settings=PREEMPTING)
     write_job(actor, 2, JobRow(priority=50))
@@ -61,7 +61,7 @@ def test_another_default_priority_counts_for_the_jobs_without_one() -> None:
     assert preempted_trials(actor) == ["trial#1"]
 
 
-def test_a_draining_pool_starts_nothing_and_lets_finish_what_runs() -> None:
+def test_draining_pool_starts_nothing_and_keeps_running_allocations() -> None:
     actor = pool(agent_joined("a", 2), slots_requested(1, 1))
     actor.deliver(PoolConfigured("default", DRAINING), slots_requested(2, 2))
     assert (running(actor), preempted_trials(actor)) == ([1], [])
@@ -72,7 +72,7 @@ def test_a_draining_pool_starts_nothing_and_lets_finish_what_runs() -> None:
     assert (running(actor), actor.state.waits) == ([2], "")
 
 
-def test_a_pool_over_its_budget_says_so() -> None:
+def test_pool_over_its_budget_has_a_reason() -> None:
     actor = pool(
         agent_joined("a", 1), slots_requested(1, 1), settings=PoolSettings(over_budget=True)
     )
@@ -80,14 +80,14 @@ def test_a_pool_over_its_budget_says_so() -> None:
     assert actor.state.waits.startswith("waits: the budget of pool default is used up")
 
 
-def test_a_pool_with_jobs_or_agents_is_not_removed() -> None:
+def test_pool_with_jobs_or_agents_is_not_removed() -> None:
     actor = pool(agent_joined("a", 1))
     write_job(actor, 1, JobRow())
     actor.deliver(JobChanged(1))
     with pytest.raises(CommandRefused) as refused:
         actor.deliver(PoolRemoved())
     assert refused.value.code == "conflict"
-    assert str(refused.value).startswith("resource pool default has 1 jobs and 1 agents")
+    assert str(refused.value).startswith("resource pool default has 1 job and 1 agent:")
     actor.deliver(AgentLost("a", 1, "stopped"))
     with pytest.raises(CommandRefused):
         actor.deliver(PoolRemoved())
@@ -104,7 +104,7 @@ def removed_pool() -> ActorHarness:
     return actor
 
 
-def test_whoever_asks_a_removed_pool_for_slots_learns_that_there_are_none() -> None:
+def test_removed_pool_denies_requests() -> None:
     actor = removed_pool()
     actor.deliver(slots_requested(1, 1), agent_joined("a", 1), slots_released(2, 2), JobChanged(1))
     text = "the pool: resource pool default was removed"
@@ -112,7 +112,7 @@ def test_whoever_asks_a_removed_pool_for_slots_learns_that_there_are_none() -> N
     assert (actor.state.queued, actor.state.agents) == (0, 0)
 
 
-def test_a_removed_pool_may_be_removed_again_and_come_back() -> None:
+def test_removed_pool_may_be_removed_again_and_created_again() -> None:
     actor = removed_pool()
     assert actor.deliver(PoolRemoved()) == "default"
     actor.deliver(

@@ -1,4 +1,4 @@
-"""Turns, addresses, and changing a frozen record."""
+"""Step contexts, addresses, and changes of frozen records."""
 
 from dataclasses import FrozenInstanceError, dataclass
 
@@ -19,7 +19,7 @@ class FixedReader:
         return ObservedRow(3, f"{partition}/{sort}".encode())
 
 
-def test_a_part_reads_back_as_the_turn_wrote_it() -> None:
+def test_written_part_reads_back_in_the_same_context() -> None:
     context = StepContext("pool#default", 0, FixedReader())
     assert context.part("queue", str) == "stored"
     context.write_part("queue", "changed")
@@ -29,12 +29,12 @@ def test_a_part_reads_back_as_the_turn_wrote_it() -> None:
     assert context.part("other", str) is None
 
 
-def test_a_part_of_another_type_is_a_fault() -> None:
+def test_part_of_another_type_raises() -> None:
     with pytest.raises(AssertionError, match="queue"):
         StepContext("pool#default", 0, FixedReader()).part("queue", int)
 
 
-def test_a_turn_collects_what_it_is_told() -> None:
+def test_context_collects_effects() -> None:
     context = StepContext("pool#default", 7, FixedReader())
     context.set_timer(9, "tick")
     context.add_reason("so")
@@ -53,11 +53,11 @@ def test_a_turn_collects_what_it_is_told() -> None:
         (addresses.agent("a"), "agent"),
     ],
 )
-def test_an_address_names_its_kind(address: str, kind: str) -> None:
+def test_address_has_the_actor_type(address: str, kind: str) -> None:
     assert addresses.actor_type_name(address) == kind
 
 
-def test_a_status_is_open_stopping_or_final() -> None:
+def test_status_is_open_stopping_or_final() -> None:
     assert [status for status in Status if not status.is_final and not status.is_stopping] == [
         Status.ACTIVE,
         Status.PAUSED,
@@ -71,7 +71,7 @@ def test_a_status_is_open_stopping_or_final() -> None:
     assert all(status.is_final for status in Status if status.is_deleting)
 
 
-def test_a_record_evolves_into_another() -> None:
+def test_record_evolves_into_another() -> None:
     before = PoolState("default", free=1)
     after = evolve(before, free=2, queued=3)
     assert after == PoolState("default", free=2, queued=3)
@@ -81,12 +81,12 @@ def test_a_record_evolves_into_another() -> None:
         after.free = 9  # type: ignore[misc]
 
 
-def test_a_field_that_does_not_exist_is_refused() -> None:
+def test_unknown_field_is_refused() -> None:
     with pytest.raises(AssertionError, match="PoolState has no field"):
         evolve(PoolState("default"), fre=2)
 
 
-def test_a_record_with_slots_cannot_evolve() -> None:
+def test_record_with_slots_cannot_evolve() -> None:
     @dataclass(frozen=True, slots=True)
     class SlottedRecord:
         a: int

@@ -14,7 +14,7 @@ from control_plane.actors.messages.trial import (
 from control_plane.engine.actor_types import actor_type_at, encode_message_for, parse_json
 from control_plane.searchers.method import SuggestedPoints
 
-# Rows as release 0.1.0 wrote them: receiver, name and fields, and the message they hold.
+# Rows that release 0.1.0 wrote: the receiver, the name, the fields, and the decoded message.
 ROWS_OF_0_1_0 = [
     (
         "experiment#1",
@@ -52,21 +52,21 @@ ROWS_OF_0_1_0 = [
 
 
 @pytest.mark.parametrize(("address", "name", "body", "message"), ROWS_OF_0_1_0)
-def test_a_row_of_0_1_0_is_read_and_written_back_as_it_was(
+def test_row_of_0_1_0_is_read_and_written_unchanged(
     address: str, name: str, body: bytes, message: object
 ) -> None:
     assert actor_type_at(address).decode_message(name, parse_json(body)) == message
     assert encode_message_for(address, message) == (name, body)
 
 
-def test_every_renamed_message_is_checked_here() -> None:
+def test_every_renamed_message_is_tested() -> None:
     assert {type(message).__name__ for *_, message in ROWS_OF_0_1_0} == set(STORED_NAMES)
 
 
-def test_a_message_that_was_never_renamed_has_the_name_of_its_class() -> None:
+def test_message_without_a_rename_has_the_name_of_its_class() -> None:
     assert stored_name(ValidationReported) == "ValidationReported"
 
 
-def test_the_new_name_of_a_renamed_message_is_not_stored() -> None:
+def test_new_name_of_a_renamed_message_is_not_stored() -> None:
     with pytest.raises(KeyError):
         actor_type_at("trial#4").decode_message("LengthReached", {})

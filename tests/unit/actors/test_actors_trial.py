@@ -1,4 +1,4 @@
-"""The trial's wishes: when it asks for slots, when it gives them back, and what it answers to."""
+"""The trial's requests for slots, releases of slots, and reactions to messages."""
 
 import pytest
 
@@ -53,14 +53,16 @@ def running_trial(*, closed: bool = True) -> ActorHarness:
 
 
 def waiting_trial() -> ActorHarness:
-    """A trial without a word on what comes after the first length, which gave its slots back."""
+    """Create a trial that has reached the first length, released all slots, and waits for further
+    work.
+    """
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5), WorkAssigned(None, False))
     actor.deliver(AllocationExited(1, "idle"))
     return actor
 
 
-def test_a_trial_with_work_asks_for_slots_at_once() -> None:
+def test_trial_with_work_requests_slots_immediately() -> None:
     actor = trial()
     assert actor.messages_to(POOL) == [SlotsRequested(4, 1, 2, TICKET, group=1)]
     assert actor.state.allocation.state is AllocationState.PENDING
@@ -74,7 +76,7 @@ def test_a_trial_with_work_asks_for_slots_at_once() -> None:
         (LENGTH, False, Status.PAUSED),
     ],
 )
-def test_a_trial_without_work_or_leave_asks_for_none(
+def test_trial_without_work_or_in_an_inactive_experiment_requests_no_slots(
     length: int | None, closed: bool, status: Status
 ) -> None:
     actor = trial(length=length, closed=closed, status=status)
@@ -82,7 +84,7 @@ def test_a_trial_without_work_or_leave_asks_for_none(
     assert actor.state.status is Status.ACTIVE
 
 
-def test_a_trial_created_with_nothing_to_do_at_all_is_completed() -> None:
+def test_trial_created_closed_and_without_work_is_completed() -> None:
     actor = trial(length=None, closed=True)
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
@@ -96,7 +98,7 @@ def test_a_trial_created_with_nothing_to_do_at_all_is_completed() -> None:
         (Status.STOPPING_ERROR, TrialEnded(3, Status.ERROR, ExitReason.ERRORED)),
     ],
 )
-def test_a_trial_of_a_stopping_experiment_never_begins_and_ends_like_it(
+def test_trial_of_a_stopping_experiment_ends_without_a_run(
     status: Status, ended: TrialEnded
 ) -> None:
     actor = trial(status=status)
@@ -104,7 +106,7 @@ def test_a_trial_of_a_stopping_experiment_never_begins_and_ends_like_it(
     assert actor.messages_to(POOL) == []
 
 
-def test_earlier_experiments_then_earlier_requests_come_first() -> None:
+def test_tickets_sort_by_submission_then_by_request() -> None:
     late = trial()
     actor = ActorHarness("trial#4")
     actor.now_ms = 999
@@ -112,7 +114,7 @@ def test_earlier_experiments_then_earlier_requests_come_first() -> None:
     assert actor.state.allocation.ticket < late.state.allocation.ticket
 
 
-def test_a_second_creation_changes_nothing() -> None:
+def test_second_creation_changes_nothing() -> None:
     actor = trial()
     before = actor.state
     actor.deliver(trial_created(length=7))
@@ -120,14 +122,14 @@ def test_a_second_creation_changes_nothing() -> None:
     assert actor.sent == []
 
 
-def test_only_a_creation_makes_a_trial() -> None:
+def test_only_a_creation_creates_a_trial() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(ASSIGNED, PAUSED, WorkAssigned(7, True))
     assert actor.state is None
     assert actor.sent == []
 
 
-def test_the_pools_placement_is_taken_once() -> None:
+def test_slots_are_assigned_once() -> None:
     actor = trial()
     actor.deliver(ASSIGNED, SlotsAssigned(1, (Place("b", (5, 6)),)))
     allocation = actor.state.allocation
@@ -135,7 +137,7 @@ def test_the_pools_placement_is_taken_once() -> None:
     assert allocation.state is AllocationState.ASSIGNED
 
 
-def test_an_allocation_never_goes_back() -> None:
+def test_allocation_state_never_moves_backwards() -> None:
     actor = trial()
     # The agent was faster than the pool.
     actor.deliver(ContainerStateReported(1, "STARTING"), ASSIGNED)
@@ -148,7 +150,7 @@ def test_an_allocation_never_goes_back() -> None:
     assert actor.state.allocation.state is AllocationState.RUNNING
 
 
-def test_a_pause_withdraws_a_queued_trial_and_activation_queues_it_again() -> None:
+def test_pause_withdraws_a_queued_trial_and_activation_requests_slots_again() -> None:
     actor = trial()
     actor.deliver(PAUSED)
     assert actor.messages_to(POOL) == [SlotsReleased(4, 1, TICKET, (), 1)]
@@ -159,7 +161,7 @@ def test_a_pause_withdraws_a_queued_trial_and_activation_queues_it_again() -> No
     assert actor.messages_to(POOL) == [SlotsRequested(4, 2, 2, ticket, group=1)]
 
 
-def test_a_pause_asks_a_running_trial_to_checkpoint_and_keeps_its_slots_until_it_did() -> None:
+def test_pause_preempts_a_running_trial_which_keeps_its_slots_until_its_exit() -> None:
     actor = running_trial()
     revision = actor.state.revision
     actor.deliver(PAUSED)
@@ -175,7 +177,7 @@ def test_a_pause_asks_a_running_trial_to_checkpoint_and_keeps_its_slots_until_it
     assert actor.state.checkpoint.steps_completed == 40
 
 
-def test_a_trial_paused_and_activated_before_it_stopped_is_queued_when_it_has() -> None:
+def test_trial_activated_before_its_exit_requests_slots_afterwards() -> None:
     actor = running_trial()
     actor.deliver(PAUSED, ACTIVE)
     assert actor.state.allocation.wish is DesiredState.PREEMPT
@@ -185,7 +187,7 @@ def test_a_trial_paused_and_activated_before_it_stopped_is_queued_when_it_has() 
 
 
 @pytest.mark.parametrize("stopping", [CANCELED, KILLED])
-def test_a_queued_trial_of_a_stopping_experiment_ends_at_once(
+def test_queued_trial_of_a_stopping_experiment_ends_immediately(
     stopping: ExperimentStatusChanged,
 ) -> None:
     actor = trial()
@@ -196,7 +198,7 @@ def test_a_queued_trial_of_a_stopping_experiment_ends_at_once(
     ]
 
 
-def test_a_canceled_trial_checkpoints_before_it_ends() -> None:
+def test_canceled_trial_is_preempted_before_it_ends() -> None:
     actor = running_trial()
     actor.deliver(CANCELED)
     assert actor.state.allocation.wish is DesiredState.PREEMPT
@@ -211,7 +213,7 @@ def test_a_canceled_trial_checkpoints_before_it_ends() -> None:
     [(Status.STOPPING_KILLED, Status.CANCELED), (Status.STOPPING_ERROR, Status.ERROR)],
 )
 @pytest.mark.parametrize("reason", ["killed", "errored", "preempted", "lost", "start_failed"])
-def test_a_killed_trial_ends_like_its_experiment_however_its_process_went(
+def test_killed_trial_ends_like_its_experiment_whatever_its_exit(
     status: Status, ended: Status, reason: str
 ) -> None:
     actor = running_trial()
@@ -223,7 +225,7 @@ def test_a_killed_trial_ends_like_its_experiment_however_its_process_went(
     assert actor.messages_to(POOL) == [SlotsReleased(4, 1, TICKET, ("a",), 1)]
 
 
-def test_a_kill_upgrades_a_preemption_and_nothing_takes_it_back() -> None:
+def test_kill_replaces_a_preemption_and_stays() -> None:
     actor = running_trial()
     actor.deliver(CANCELED)
     revision = actor.state.revision
@@ -234,14 +236,14 @@ def test_a_kill_upgrades_a_preemption_and_nothing_takes_it_back() -> None:
     assert actor.state.allocation.wish is DesiredState.KILL
 
 
-def test_a_preemption_by_the_pool_is_passed_on() -> None:
+def test_preemption_by_the_pool_is_passed_on() -> None:
     actor = running_trial()
     actor.deliver(PreemptionRequested(1, "slots are wanted"))
     assert actor.state.allocation.wish is DesiredState.PREEMPT
     assert actor.state.allocation.wish_reason == "slots are wanted"
 
 
-def test_a_preempted_trial_queues_again() -> None:
+def test_preempted_trial_requests_slots_again() -> None:
     actor = running_trial()
     actor.deliver(PreemptionRequested(1, "slots are wanted"))
     actor.deliver(AllocationExited(1, "preempted"))
@@ -249,7 +251,7 @@ def test_a_preempted_trial_queues_again() -> None:
     assert actor.state.allocation.wish is DesiredState.RUN
 
 
-def test_a_trial_that_waits_for_its_peers_gives_its_slots_back() -> None:
+def test_trial_that_waits_for_its_peers_releases_its_slots() -> None:
     actor = waiting_trial()
     assert actor.state.answered == LENGTH
     assert actor.state.allocation is None
@@ -257,27 +259,36 @@ def test_a_trial_that_waits_for_its_peers_gives_its_slots_back() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_a_waiting_trial_that_is_promoted_asks_for_slots_again() -> None:
+def test_promoted_trial_requests_slots_again() -> None:
     actor = waiting_trial()
     actor.deliver(WorkAssigned(400, False))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
     assert (actor.state.length, actor.state.epoch) == (400, 2)
 
 
-def test_a_waiting_trial_that_is_closed_is_completed() -> None:
+def test_promoted_trial_without_checkpoint_records_that_it_starts_over() -> None:
+    actor = running_trial(closed=False)
+    actor.deliver(ValidationReported(1, LENGTH, 0.5), LengthReached(1, LENGTH, 0.5))
+    actor.deliver(WorkAssigned(None, False), AllocationExited(1, "idle"))
+    actor.deliver(WorkAssigned(400, False))
+    text = f"no checkpoint of {LENGTH} trained batches: it starts again from batch 0"
+    assert text in actor.reasons
+
+
+def test_waiting_trial_that_is_closed_is_completed() -> None:
     actor = waiting_trial()
     actor.deliver(WorkAssigned(None, True))
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
     assert actor.messages_to(POOL) == []
 
 
-def test_a_waiting_trial_of_a_canceled_experiment_is_canceled() -> None:
+def test_waiting_trial_of_a_canceled_experiment_is_canceled() -> None:
     actor = waiting_trial()
     actor.deliver(CANCELED)
     assert actor.state.status is Status.CANCELED
 
 
-def test_a_promotion_during_a_pause_waits_for_activation() -> None:
+def test_promotion_during_a_pause_waits_for_activation() -> None:
     actor = waiting_trial()
     actor.deliver(PAUSED, WorkAssigned(400, False))
     assert actor.sent == []
@@ -285,7 +296,7 @@ def test_a_promotion_during_a_pause_waits_for_activation() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_running_trial_goes_on_to_its_next_length_without_new_slots() -> None:
+def test_running_trial_gets_its_next_length_without_new_slots() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     revision = actor.state.revision
@@ -295,7 +306,7 @@ def test_a_running_trial_goes_on_to_its_next_length_without_new_slots() -> None:
     assert actor.state.revision == revision + 1
 
 
-def test_a_word_that_crosses_an_idle_exit_brings_the_trial_back() -> None:
+def test_work_assigned_during_an_idle_exit_requests_slots_again() -> None:
     # The promotion is folded before the exit: the exit finds unfinished work.
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5), WorkAssigned(400, False))
@@ -303,7 +314,7 @@ def test_a_word_that_crosses_an_idle_exit_brings_the_trial_back() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
 
 
-def test_a_closed_trial_that_has_done_its_work_is_completed_by_its_exit() -> None:
+def test_closed_trial_is_completed_by_its_exit() -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     assert actor.messages_to(EXPERIMENT) == [TrialLengthReached(3, LENGTH, 0.5, True)]
@@ -314,7 +325,7 @@ def test_a_closed_trial_that_has_done_its_work_is_completed_by_its_exit() -> Non
     assert actor.state.ended_ms == 7_000
 
 
-def test_a_length_of_as_many_batches_as_the_one_before_is_answered_at_once() -> None:
+def test_length_of_equally_many_batches_is_answered_immediately() -> None:
     # Batches of 64 records: 15 and 62 records are 1 batch each, 250 are 3.
     in_records = trial_settings(lengths=Lengths("records"))
     actor = ActorHarness("trial#4")
@@ -331,7 +342,7 @@ def test_a_length_of_as_many_batches_as_the_one_before_is_answered_at_once() -> 
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_length_without_the_searchers_metric_is_not_reached() -> None:
+def test_length_without_the_searcher_metric_is_not_reached() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, None, "batch 8 lacks 'loss'"))
     (told,) = actor.messages_to(EXPERIMENT)
@@ -354,7 +365,7 @@ STALE = [
 
 
 @pytest.mark.parametrize("message", STALE, ids=lambda message: type(message).__name__)
-def test_a_message_of_an_older_allocation_changes_nothing(message: object) -> None:
+def test_message_of_an_older_allocation_changes_nothing(message: object) -> None:
     actor = running_trial()
     actor.deliver(AllocationLost(1, "agent a was lost"))
     assert actor.state.epoch == 2
@@ -366,7 +377,7 @@ def test_a_message_of_an_older_allocation_changes_nothing(message: object) -> No
 
 
 @pytest.mark.parametrize("message", STALE, ids=lambda message: type(message).__name__)
-def test_a_message_of_a_released_allocation_changes_nothing(message: object) -> None:
+def test_message_of_a_released_allocation_changes_nothing(message: object) -> None:
     actor = running_trial()
     actor.deliver(PAUSED)
     actor.deliver(AllocationExited(1, "preempted"))
@@ -379,7 +390,7 @@ def test_a_message_of_a_released_allocation_changes_nothing(message: object) -> 
 @pytest.mark.parametrize(
     "message", [*STALE, PAUSED, KILLED, WorkAssigned(400, True)], ids=lambda m: type(m).__name__
 )
-def test_a_final_trial_hears_nothing(message: object) -> None:
+def test_ended_trial_ignores_messages(message: object) -> None:
     actor = running_trial()
     actor.deliver(AllocationExited(1, "completed"))
     before = actor.state

@@ -1,4 +1,4 @@
-"""How a trial's checkpoints go, and what holds them."""
+"""The deletion of a trial's checkpoints, and the pins that prevent it."""
 
 import json
 
@@ -48,7 +48,7 @@ def row(actor: ActorHarness, partition: str, sort: str) -> bytes | None:
 
 @pytest.fixture
 def actor() -> ActorHarness:
-    """A running trial with checkpoints at 10, 20 and 30."""
+    """Create a running trial with checkpoints at the batches 10, 20 and 30."""
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(), SlotsAssigned(1, (Place("a", (0, 1)),)))
     actor.deliver(*(report_at(steps) for steps in (10, 20, 30)))
@@ -62,7 +62,7 @@ def ended_trial(actor: ActorHarness) -> ActorHarness:
     return actor
 
 
-def test_one_that_nothing_holds_is_condemned_and_says_where_its_files_are_removed(
+def test_unpinned_checkpoint_is_marked_and_its_files_are_to_be_removed(
     actor: ActorHarness,
 ) -> None:
     assert actor.deliver(deletion_of(10, 20)) == (uuid(10), uuid(20))
@@ -72,13 +72,13 @@ def test_one_that_nothing_holds_is_condemned_and_says_where_its_files_are_remove
     assert actor.state.checkpoint == report_at(30).checkpoint
 
 
-def test_the_newest_of_a_trial_that_goes_on_stays(actor: ActorHarness) -> None:
+def test_latest_checkpoint_of_an_open_trial_stays(actor: ActorHarness) -> None:
     assert actor.deliver(deletion_of(10, 30, instead=20)) == (uuid(10),)
     assert state_of(actor, 30) is CheckpointState.COMPLETED
     assert actor.state.checkpoint == report_at(30).checkpoint
 
 
-def test_a_trial_that_has_ended_would_go_on_from_what_is_left(ended_trial: ActorHarness) -> None:
+def test_ended_trial_gets_another_latest_checkpoint(ended_trial: ActorHarness) -> None:
     assert ended_trial.deliver(deletion_of(30, instead=20)) == (uuid(30),)
     assert ended_trial.state.checkpoint == report_at(20).checkpoint
     ended_trial.deliver(deletion_of(20, instead=10))
@@ -88,7 +88,7 @@ def test_a_trial_that_has_ended_would_go_on_from_what_is_left(ended_trial: Actor
 
 
 @pytest.mark.parametrize("instead", [10, 40])
-def test_what_is_no_complete_checkpoint_is_not_gone_on_from(
+def test_incomplete_checkpoint_does_not_become_the_latest(
     ended_trial: ActorHarness, instead: int
 ) -> None:
     ended_trial.deliver(deletion_of(10))
@@ -96,7 +96,7 @@ def test_what_is_no_complete_checkpoint_is_not_gone_on_from(
     assert ended_trial.state.checkpoint is None
 
 
-def test_a_pinned_one_stays(actor: ActorHarness) -> None:
+def test_pinned_checkpoint_stays(actor: ActorHarness) -> None:
     actor.rows[PINS, uuid(10)] = ObservedRow(3, encode_pin(Pin((7,))))
     assert actor.deliver(deletion_of(10, 20)) == (uuid(20),)
     assert state_of(actor, 10) is CheckpointState.COMPLETED
@@ -105,17 +105,17 @@ def test_a_pinned_one_stays(actor: ActorHarness) -> None:
     assert actor.deliver(deletion_of(10)) == (uuid(10),)
 
 
-def test_condemned_twice_it_is_condemned_once(actor: ActorHarness) -> None:
+def test_repeated_deletion_changes_nothing(actor: ActorHarness) -> None:
     actor.deliver(deletion_of(10))
     assert actor.deliver(deletion_of(10)) == (uuid(10),)
     assert actor.parts_written == []
 
 
-def test_what_the_trial_never_made_is_none_of_its_own(actor: ActorHarness) -> None:
+def test_unknown_checkpoint_is_not_deleted(actor: ActorHarness) -> None:
     assert actor.deliver(deletion_of(99)) == ()
 
 
-def test_when_its_files_are_gone_it_is_deleted_and_its_row_taken_away(actor: ActorHarness) -> None:
+def test_removed_files_make_the_checkpoint_deleted_and_remove_its_row(actor: ActorHarness) -> None:
     actor.deliver(deletion_of(10))
     actor.deliver(CheckpointFilesDeleted((uuid(10), uuid(20), uuid(99))))
     assert state_of(actor, 10) is CheckpointState.DELETED
@@ -127,7 +127,7 @@ def test_when_its_files_are_gone_it_is_deleted_and_its_row_taken_away(actor: Act
 
 
 @pytest.mark.parametrize("files_are_gone", [False, True])
-def test_a_report_of_one_that_was_deleted_brings_it_not_back(
+def test_report_does_not_restore_a_deleted_checkpoint(
     actor: ActorHarness, files_are_gone: bool
 ) -> None:
     actor.deliver(deletion_of(10))
@@ -138,18 +138,18 @@ def test_a_report_of_one_that_was_deleted_brings_it_not_back(
     assert state_of(actor, 10) is before
 
 
-def test_a_validation_at_its_step_leaves_a_deleted_one_deleted(ended_trial: ActorHarness) -> None:
+def test_validation_does_not_restore_a_deleted_checkpoint(ended_trial: ActorHarness) -> None:
     ended_trial.deliver(deletion_of(30))
     ended_trial.deliver(ValidationReported(1, 30, 0.5))
     assert state_of(ended_trial, 30) is CheckpointState.DELETING
 
 
-def test_a_deleted_trial_has_nothing_to_give_up(ended_trial: ActorHarness) -> None:
+def test_deleted_trial_ignores_deletion_requests(ended_trial: ActorHarness) -> None:
     ended_trial.deliver(TrialDeleted())
     assert ended_trial.deliver(deletion_of(10)) is None
 
 
-def test_a_record_of_before_checkpoints_could_go_is_complete(actor: ActorHarness) -> None:
+def test_record_of_an_old_release_is_complete(actor: ActorHarness) -> None:
     name = f"checkpoint/{uuid(10)}"
     fields = json.loads(actor.parts[name])
     del fields["state"]
@@ -157,6 +157,6 @@ def test_a_record_of_before_checkpoints_could_go_is_complete(actor: ActorHarness
     assert state_of(actor, 10) is CheckpointState.COMPLETED
 
 
-def test_a_row_that_is_not_there_pins_nothing() -> None:
+def test_missing_row_pins_nothing() -> None:
     assert decode_pin(b"") == Pin()
     assert decode_pin(encode_pin(Pin((1, 2), gone=True))) == Pin((1, 2), gone=True)

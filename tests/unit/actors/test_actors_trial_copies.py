@@ -1,4 +1,4 @@
-"""Copies of trials: the checkpoint that the parent hands over, and what waits for it."""
+"""Copies of trials: the checkpoint that the parent hands over, and the wait for it."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ PLAN = SearchPlan(
 
 
 def parent(rows: dict[tuple[str, str], ObservedRow] | None = None) -> ActorHarness:
-    """Trial 4, with a checkpoint at its length."""
+    """Create trial 4 with a checkpoint at its length."""
     actor = ActorHarness("trial#4", rows)
     actor.deliver(trial_created())
     actor.deliver(checkpoint_reported(LENGTH))
@@ -57,7 +57,7 @@ def child() -> ActorHarness:
     return actor
 
 
-def test_a_copy_is_told_whose_it_is() -> None:
+def test_copy_knows_its_parent() -> None:
     actor = ActorHarness(EXPERIMENT)
     actor.deliver(experiment_submitted(PLAN))
     for number, metric in enumerate((0.5, 0.7)):
@@ -69,17 +69,17 @@ def test_a_copy_is_told_whose_it_is() -> None:
     assert (copy.number, copy.length, copy.parent_id) == (2, 10, 1)
 
 
-def test_a_copy_asks_its_original_for_a_checkpoint() -> None:
+def test_copy_requests_a_checkpoint_from_its_parent() -> None:
     assert child().sent == [Send("trial#4", CheckpointRequested(9))]
 
 
-def test_a_trial_hands_its_latest_checkpoint_over_and_pins_it() -> None:
+def test_parent_hands_over_and_pins_its_latest_checkpoint() -> None:
     actor = parent()
     actor.deliver(CheckpointRequested(9))
     checkpoint = actor.state.checkpoint
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, checkpoint)]
     assert decode_pin(actor.rows[PINS, checkpoint.uuid].body).by == (1,)
-    # It stays while there is the experiment, and goes with it.
+    # The pin keeps the checkpoint until the experiment is deleted.
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
     actor.state = evolve(actor.state, status=Status.COMPLETED)
     assert actor.deliver(CheckpointDeletionRequested((checkpoint.uuid,))) == ()
@@ -88,14 +88,14 @@ def test_a_trial_hands_its_latest_checkpoint_over_and_pins_it() -> None:
     )
 
 
-def test_a_trial_that_has_ended_still_hands_it_over() -> None:
+def test_ended_parent_hands_over_its_checkpoint() -> None:
     actor = parent()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_ERROR))
     actor.deliver(CheckpointRequested(9))
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, actor.state.checkpoint)]
 
 
-def test_a_copy_asks_for_slots_when_it_has_its_checkpoint() -> None:
+def test_copy_requests_slots_after_it_got_its_checkpoint() -> None:
     actor = child()
     checkpoint = parent().state.checkpoint
     actor.deliver(CheckpointHandedOver(4, checkpoint))
@@ -107,7 +107,7 @@ def test_a_copy_asks_for_slots_when_it_has_its_checkpoint() -> None:
     assert actor.sent == []
 
 
-def test_a_copy_that_is_paused_while_it_waits_starts_when_it_is_activated() -> None:
+def test_copy_paused_while_it_waits_starts_when_activated() -> None:
     actor = child()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.deliver(CheckpointHandedOver(4, parent().state.checkpoint))
@@ -116,7 +116,7 @@ def test_a_copy_that_is_paused_while_it_waits_starts_when_it_is_activated() -> N
     assert isinstance(actor.messages_to(POOL)[0], SlotsRequested)
 
 
-def test_a_copy_that_is_canceled_while_it_waits_ends() -> None:
+def test_copy_canceled_while_it_waits_ends() -> None:
     actor = child()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
     assert isinstance(actor.messages_to(EXPERIMENT)[0], TrialEnded)
@@ -124,7 +124,7 @@ def test_a_copy_that_is_canceled_while_it_waits_ends() -> None:
     assert actor.sent == []
 
 
-def test_a_parent_without_a_checkpoint_ends_the_search() -> None:
+def test_parent_without_a_checkpoint_ends_the_search() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created())
     actor.deliver(CheckpointRequested(9))
@@ -136,7 +136,7 @@ def test_a_parent_without_a_checkpoint_ends_the_search() -> None:
     assert message.lack.startswith("it is to begin as a copy of trial 4, which has no checkpoint")
 
 
-def test_a_parent_that_cannot_take_the_wish_says_that_it_has_none() -> None:
+def test_fallback_of_the_parent_answers_without_a_checkpoint() -> None:
     actor = parent()
     actor.deliver_dead_letter(CheckpointRequested(9))
     assert actor.messages_to(CHILD) == [CheckpointHandedOver(4, None)]

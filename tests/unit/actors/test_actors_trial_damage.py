@@ -1,4 +1,4 @@
-"""Trials whose run finds the checkpoint damaged that it begins from."""
+"""Trials whose run starts from a damaged checkpoint."""
 
 from dataclasses import replace
 
@@ -57,7 +57,10 @@ def record_of(actor: ActorHarness, steps: int) -> CheckpointRecord:
 
 @pytest.fixture
 def actor() -> ActorHarness:
-    """A trial with checkpoints at 10, 20 and 30, whose second run begins from the last of them."""
+    """Create a trial with checkpoints at 10, 20 and 30.
+
+    The second run starts from checkpoint 30.
+    """
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(length=100), places_of(1))
     actor.deliver(*(checkpoint_reported(steps) for steps in (10, 20, 30)))
@@ -65,13 +68,13 @@ def actor() -> ActorHarness:
     return actor
 
 
-def test_the_next_run_begins_from_the_checkpoint_before_and_no_restart_is_used_up(
+def test_next_run_starts_from_an_older_checkpoint_without_a_restart(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(damage_of(2, 30, 20, 10))
     assert (record_of(actor, 30).state, record_of(actor, 30).damage) == ("DAMAGED", CAUSE)
     assert actor.reasons == [
-        f"the next run begins from checkpoint {uuid(20)} at batch 20: 10 batches are trained again"
+        f"the next run begins from checkpoint {uuid(20)} at batch 20 and trains 10 batches again"
     ]
     actor.deliver(failure_of(2))
     state = actor.state
@@ -83,19 +86,22 @@ def test_the_next_run_begins_from_the_checkpoint_before_and_no_restart_is_used_u
     assert (damage.instead, damage.instead_steps, damage.epoch) == (uuid(20), 20, 2)
 
 
-def test_one_after_the_other_falls_away_until_the_trial_begins_anew(actor: ActorHarness) -> None:
+def test_repeated_damage_ends_at_the_beginning(actor: ActorHarness) -> None:
     for epoch, steps, older in ((2, 30, (20, 10)), (3, 20, (10,)), (4, 10, ())):
         actor.deliver(damage_of(epoch, steps, *older), failure_of(epoch), places_of(epoch + 1))
-    assert actor.reasons[-1] == "begun again, which is no failure of its code"
+    assert actor.reasons[-2:] == [
+        "the next run begins from the beginning and trains 10 batches again",
+        "started again (no failure of the code)",
+    ]
     assert (actor.state.checkpoint, actor.state.steps, actor.state.restarts) == (None, 0, 0)
     assert [record_of(actor, steps).state for steps in (10, 20, 30)] == ["DAMAGED"] * 3
-    # What it writes from now on is its latest again, though it has fewer batches than those had.
+    # A new checkpoint becomes the latest, although damaged checkpoints have more batches.
     actor.deliver(checkpoint_reported(5, epoch=5, number=5))
     assert actor.state.checkpoint == checkpoint_reported(5, epoch=5, number=5).checkpoint
     assert actor.state.steps == 5
 
 
-def test_a_fallback_that_was_deleted_meanwhile_or_is_damaged_itself_is_passed_over(
+def test_deleted_or_damaged_fallback_is_skipped(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(CheckpointDeletionRequested((uuid(20),)))
@@ -105,13 +111,13 @@ def test_a_fallback_that_was_deleted_meanwhile_or_is_damaged_itself_is_passed_ov
     assert actor.state.checkpoint is None
 
 
-def test_no_more_fallbacks_are_looked_at_than_a_report_may_name(actor: ActorHarness) -> None:
+def test_fallbacks_beyond_the_limit_are_ignored(actor: ActorHarness) -> None:
     unknown = range(200, 200 + FALLBACKS_MAX)
     actor.deliver(damage_of(2, 30, *unknown, 20))
     assert actor.state.checkpoint is None
 
 
-def test_a_report_doubled_late_or_of_another_checkpoint_changes_nothing(
+def test_repeated_late_or_foreign_report_changes_nothing(
     actor: ActorHarness,
 ) -> None:
     before = actor.state
@@ -122,13 +128,12 @@ def test_a_report_doubled_late_or_of_another_checkpoint_changes_nothing(
     once = actor.state
     actor.deliver(damage_of(2, 30, 10), failure_of(1))
     assert actor.state == once
-    # The same run's second report would be about another checkpoint than it began from, and the
-    # run that follows has another epoch.
+    # After the failure the trial has epoch 3, so a second report of the run with epoch 2 is late.
     actor.deliver(failure_of(2), damage_of(2, 20, 10))
     assert actor.state.checkpoint == checkpoint_reported(20).checkpoint
 
 
-def test_a_run_that_trains_on_in_spite_of_the_damage_fails_as_any_other(
+def test_run_that_trained_despite_the_damage_fails_as_usual(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(damage_of(2, 30, 20), ValidationReported(2, 40, 0.4), failure_of(2))
@@ -136,7 +141,7 @@ def test_a_run_that_trains_on_in_spite_of_the_damage_fails_as_any_other(
     assert actor.state.checkpoint == checkpoint_reported(20).checkpoint
 
 
-def test_a_trial_that_claims_damage_for_ever_ends(actor: ActorHarness) -> None:
+def test_trial_that_always_claims_damage_ends(actor: ActorHarness) -> None:
     # Each run leaves another checkpoint of as many batches behind, and claims that it is damaged.
     epoch, latest = 2, checkpoint_reported(30)
     while not actor.state.status.is_final:
@@ -153,12 +158,12 @@ def test_a_trial_that_claims_damage_for_ever_ends(actor: ActorHarness) -> None:
     )
 
 
-def test_a_paused_trial_goes_on_from_the_checkpoint_before_as_well(actor: ActorHarness) -> None:
+def test_paused_trial_continues_from_an_older_checkpoint(actor: ActorHarness) -> None:
     actor.deliver(damage_of(2, 30, 20), AllocationExited(2, "preempted"))
     assert (actor.state.checkpoint, actor.state.steps) == (checkpoint_reported(20).checkpoint, 20)
 
 
-def test_a_length_that_was_reached_is_not_told_again_by_the_run_that_trains_it_again() -> None:
+def test_reached_length_is_not_reported_again_after_damage() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(length=20, closed=False), places_of(1))
     actor.deliver(*(checkpoint_reported(steps) for steps in (10, 20)), LengthReached(1, 20, 0.5))
@@ -170,21 +175,21 @@ def test_a_length_that_was_reached_is_not_told_again_by_the_run_that_trains_it_a
     assert told == [(20, 0.5), (40, 0.4)]
 
 
-def test_a_damaged_one_is_recorded_no_more_and_goes_only_when_it_is_asked_for(
+def test_damaged_checkpoint_is_not_recorded_again_and_is_deleted_on_request(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(damage_of(2, 30, 20))
     actor.deliver(checkpoint_reported(30, epoch=2))
     assert record_of(actor, 30).state is CheckpointState.DAMAGED
     assert actor.rows.get((COLLECTIONS, removal_sort_key(1, uuid(30)))) is None
-    # The one that it falls back to is the newest of a trial that goes on, which stays.
+    # Checkpoint 20 is now the latest checkpoint of an open trial, so it stays.
     request = CheckpointDeletionRequested((uuid(30), uuid(20)))
     assert actor.deliver(request) == (uuid(30),)
     record = record_of(actor, 30)
     assert (record.state, record.damage) == (CheckpointState.DELETING, CAUSE)
 
 
-def test_what_holds_a_damaged_one_goes_on_holding_it(actor: ActorHarness) -> None:
+def test_pin_keeps_a_damaged_checkpoint(actor: ActorHarness) -> None:
     pin = ObservedRow(3, encode_pin(Pin(versions=("digits/1",))))
     actor.rows[PINS, uuid(30)] = pin
     actor.deliver(damage_of(2, 30, 20))
@@ -192,7 +197,7 @@ def test_what_holds_a_damaged_one_goes_on_holding_it(actor: ActorHarness) -> Non
     assert actor.deliver(CheckpointDeletionRequested((uuid(30),))) == ()
 
 
-def test_a_damaged_checkpoint_of_another_trial_ends_the_trial_at_once() -> None:
+def test_damaged_checkpoint_of_another_trial_ends_the_trial() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(of=trial_settings(max_restarts=5)), places_of(1))
     actor.deliver(CheckpointDamageReported(1, OTHERS.uuid, CAUSE))
@@ -203,7 +208,7 @@ def test_a_damaged_checkpoint_of_another_trial_ends_the_trial_at_once() -> None:
     assert ended.message == (f"checkpoint {OTHERS.uuid}, from which it begins, is damaged: {CAUSE}")
 
 
-def test_a_copy_hears_only_of_the_checkpoint_that_its_parent_gave_it() -> None:
+def test_copy_records_only_damage_of_its_parents_checkpoint() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(replace(trial_created(), parent_id=3))
     actor.deliver(CheckpointHandedOver(3, OTHERS), places_of(1))
@@ -218,7 +223,7 @@ def test_a_copy_hears_only_of_the_checkpoint_that_its_parent_gave_it() -> None:
     assert addresses.trial(3) not in {send.to for send in actor.sent}
 
 
-def test_a_mark_that_is_taken_back_brings_a_waiting_trial_back_to_its_checkpoint(
+def test_cleared_damage_restores_the_checkpoint_of_a_waiting_trial(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(damage_of(2, 30, 20, 10), failure_of(2))
@@ -229,7 +234,7 @@ def test_a_mark_that_is_taken_back_brings_a_waiting_trial_back_to_its_checkpoint
     state = actor.state
     assert (state.checkpoint, state.steps) == (checkpoint_reported(30).checkpoint, 30)
     assert state.allocation.from_steps == 30
-    # Again, and late, it says how it is and changes nothing.
+    # A repeated command replies with the state and changes nothing.
     assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
     assert actor.state == state
     # What is found damaged once more is marked once more.
@@ -238,7 +243,7 @@ def test_a_mark_that_is_taken_back_brings_a_waiting_trial_back_to_its_checkpoint
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_run_that_began_from_the_one_before_goes_on_from_there(
+def test_running_trial_keeps_the_checkpoint_from_which_it_started(
     actor: ActorHarness, failed: bool
 ) -> None:
     actor.deliver(damage_of(2, 30, 20, 10))
@@ -250,13 +255,13 @@ def test_a_run_that_began_from_the_one_before_goes_on_from_there(
     assert record_of(actor, 30).state == "COMPLETED"
     assert actor.state == before
     if failed:
-        # Its own checkpoint counts, and its report of damage is of what it began from.
+        # The run started from checkpoint 20, so its report of damage concerns that checkpoint.
         actor.deliver(damage_of(3, 20, 10))
         assert record_of(actor, 20).state == "DAMAGED"
         assert actor.state.checkpoint == checkpoint_reported(10).checkpoint
 
 
-def test_an_older_checkpoint_that_is_whole_again_is_not_gone_back_to(actor: ActorHarness) -> None:
+def test_older_checkpoint_without_damage_does_not_become_the_latest(actor: ActorHarness) -> None:
     actor.deliver(damage_of(2, 30, 20, 10), failure_of(2), places_of(3))
     actor.deliver(checkpoint_reported(40, epoch=3), AllocationExited(3, "preempted"))
     before = actor.state
@@ -264,7 +269,7 @@ def test_an_older_checkpoint_that_is_whole_again_is_not_gone_back_to(actor: Acto
     assert actor.state == before
 
 
-def test_an_ended_trial_that_is_continued_begins_from_what_is_whole_again(
+def test_continued_trial_starts_from_a_cleared_checkpoint(
     actor: ActorHarness,
 ) -> None:
     actor.deliver(damage_of(2, 30, 20, 10), TrialKillRequested(), AllocationExited(2, "killed"))
@@ -274,10 +279,77 @@ def test_an_ended_trial_that_is_continued_begins_from_what_is_whole_again(
     assert actor.state.status.is_final
 
 
-def test_what_is_deleted_or_unknown_is_not_taken_back(actor: ActorHarness) -> None:
+def test_damage_of_a_deleted_or_unknown_checkpoint_is_not_cleared(actor: ActorHarness) -> None:
     actor.deliver(damage_of(2, 30, 20, 10), CheckpointDeletionRequested((uuid(30),)))
     assert actor.deliver(CheckpointVerified(uuid(30))) == "DELETING"
     actor.deliver(CheckpointFilesDeleted((uuid(30),)))
     assert actor.deliver(CheckpointVerified(uuid(30))) == "DELETED"
     assert actor.deliver(CheckpointVerified(uuid(99))) == ""
     assert record_of(actor, 30).state == "DELETED"
+
+
+def load_failure_of(epoch: int, steps: int, *fallbacks: int) -> CheckpointDamageReported:
+    return replace(damage_of(epoch, steps, *fallbacks), is_load_failure=True)
+
+
+def allow_restarts(actor: ActorHarness, count: int) -> None:
+    settings = replace(actor.state.settings, max_restarts=count)
+    actor.state = replace(actor.state, settings=settings)
+
+
+def test_checkpoint_is_abandoned_after_two_consecutive_load_failures(actor: ActorHarness) -> None:
+    allow_restarts(actor, 5)
+    actor.deliver(load_failure_of(2, 30, 20, 10), failure_of(2), places_of(3))
+    # The first failure counts, and the same checkpoint is loaded again.
+    assert (actor.state.restarts, actor.state.checkpoint) == (
+        1,
+        checkpoint_reported(30).checkpoint,
+    )
+    assert record_of(actor, 30).state == "COMPLETED"
+    actor.deliver(load_failure_of(3, 30, 20, 10), failure_of(3))
+    assert (actor.state.restarts, actor.state.checkpoint) == (
+        1,
+        checkpoint_reported(20).checkpoint,
+    )
+    record = record_of(actor, 30)
+    assert (record.state, record.damage) == ("DAMAGED", f"it cannot be loaded: {CAUSE}")
+    assert actor.state.recent_damages[-1].instead == uuid(20)
+
+
+def test_load_failure_after_a_good_run_counts_as_the_first(
+    actor: ActorHarness,
+) -> None:
+    allow_restarts(actor, 5)
+    actor.deliver(load_failure_of(2, 30, 20), failure_of(2), places_of(3))
+    actor.deliver(failure_of(3), places_of(4), load_failure_of(4, 30, 20), failure_of(4))
+    assert (actor.state.restarts, actor.state.checkpoint) == (
+        3,
+        checkpoint_reported(30).checkpoint,
+    )
+
+
+def test_without_restarts_left_an_older_checkpoint_is_loaded_immediately(
+    actor: ActorHarness,
+) -> None:
+    allow_restarts(actor, 0)
+    actor.deliver(load_failure_of(2, 30, 20), failure_of(2))
+    assert actor.state.checkpoint == checkpoint_reported(20).checkpoint
+    assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 0)
+
+
+def test_late_or_repeated_load_failure_changes_nothing(actor: ActorHarness) -> None:
+    allow_restarts(actor, 5)
+    actor.deliver(load_failure_of(2, 30, 20), load_failure_of(2, 30, 20))
+    assert actor.state.checkpoint == checkpoint_reported(30).checkpoint
+    actor.deliver(failure_of(2), places_of(3), load_failure_of(2, 30, 20))
+    actor.deliver(load_failure_of(3, 20, 10))
+    assert actor.state.checkpoint == checkpoint_reported(30).checkpoint
+    assert not actor.state.recent_damages
+
+
+def test_load_failure_of_another_trials_checkpoint_is_a_failure_of_the_run() -> None:
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created(length=100), places_of(1))
+    actor.deliver(replace(load_failure_of(1, 30), uuid=OTHERS.uuid), failure_of(1))
+    assert not actor.state.recent_damages
+    assert actor.state.restarts == 1

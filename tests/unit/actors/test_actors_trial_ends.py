@@ -1,4 +1,6 @@
-"""How a trial ends: restarts, rollbacks, exits by its own code, and what it reports on the way."""
+"""The end of a trial: restarts, rollbacks, exits decided by the code, and reports before
+the end.
+"""
 
 import sys
 from dataclasses import replace
@@ -90,14 +92,14 @@ def test_no_restarts_permit_one_run() -> None:
 
 
 @pytest.mark.parametrize("reason", ["errored", "something new"])
-def test_a_failure_is_counted(reason: str) -> None:
+def test_failure_is_counted(reason: str) -> None:
     actor = running_trial()
     deliver_exit(actor, reason)
     assert (actor.state.restarts, actor.state.losses) == (1, 0)
 
 
 @pytest.mark.parametrize("reason", ["preempted", "idle"])
-def test_a_stop_is_no_failure(reason: str) -> None:
+def test_stop_is_no_failure(reason: str) -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     deliver_exit(actor, reason)
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
@@ -105,7 +107,7 @@ def test_a_stop_is_no_failure(reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["lost", "killed"])
-def test_a_machine_that_goes_or_an_agent_that_is_stopped_is_no_failure_of_the_trial(
+def test_lost_machine_or_stopped_agent_is_no_failure(
     reason: str,
 ) -> None:
     actor = running_trial(trial_settings(max_restarts=0))
@@ -114,7 +116,7 @@ def test_a_machine_that_goes_or_an_agent_that_is_stopped_is_no_failure_of_the_tr
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
 
 
-def test_a_lost_allocation_is_no_failure_of_the_trial() -> None:
+def test_lost_allocation_is_no_failure() -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     actor.deliver(AllocationLost(1, "agent a was lost"))
     assert (actor.state.restarts, actor.state.losses, actor.state.epoch) == (0, 1, 2)
@@ -124,7 +126,7 @@ def test_a_lost_allocation_is_no_failure_of_the_trial() -> None:
     "asked",
     [PreemptionRequested(1, "slots are wanted"), ExperimentStatusChanged(Status.PAUSED)],
 )
-def test_a_failure_while_stopping_is_not_counted(asked: object) -> None:
+def test_failure_while_stopping_is_not_counted(asked: object) -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     actor.deliver(asked)
     deliver_exit(actor, "errored", "broken pipe")
@@ -141,7 +143,7 @@ def test_restarts_are_not_reset_by_success() -> None:
     assert actor.state.status is Status.ERROR
 
 
-def test_a_restarted_trial_goes_back_to_its_latest_checkpoint() -> None:
+def test_restarted_trial_rolls_back_to_its_latest_checkpoint() -> None:
     actor = running_trial()
     actor.deliver(checkpoint_reported(40), ValidationReported(1, 60, 0.5))
     assert actor.state.steps == 60
@@ -150,7 +152,7 @@ def test_a_restarted_trial_goes_back_to_its_latest_checkpoint() -> None:
     assert actor.state.checkpoint.steps_completed == 40
 
 
-def test_a_trial_without_a_checkpoint_starts_over() -> None:
+def test_trial_without_a_checkpoint_starts_over() -> None:
     actor = running_trial()
     actor.deliver(ValidationReported(1, 60, 0.5))
     deliver_exit(actor, "errored")
@@ -158,7 +160,7 @@ def test_a_trial_without_a_checkpoint_starts_over() -> None:
     assert actor.state.checkpoint is None
 
 
-def test_the_search_does_not_see_a_length_again() -> None:
+def test_reached_length_is_not_reported_again() -> None:
     # Reached 100, went on towards 400, failed and began again at 0: 100 is reached a second time.
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5))
@@ -171,7 +173,7 @@ def test_the_search_does_not_see_a_length_again() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialLengthReached(3, 400, 0.3, False)]
 
 
-def test_a_length_reported_twice_counts_once() -> None:
+def test_repeated_length_counts_once() -> None:
     actor = running_trial(closed=False)
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     actor.deliver(LengthReached(1, LENGTH, 0.4))
@@ -179,7 +181,7 @@ def test_a_length_reported_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 50, 101])
-def test_a_length_that_nobody_asked_for_is_ignored(length: int) -> None:
+def test_length_that_was_not_assigned_is_ignored(length: int) -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, length, 0.5))
     assert actor.sent == []
@@ -189,9 +191,7 @@ def test_a_length_that_nobody_asked_for_is_ignored(length: int) -> None:
 @pytest.mark.parametrize(
     ("smaller_is_better", "worst"), [(True, sys.float_info.max), (False, -sys.float_info.max)]
 )
-def test_a_metric_that_is_no_number_is_the_worst_to_the_search(
-    smaller_is_better: bool, worst: float
-) -> None:
+def test_non_finite_metric_is_reported_as_the_worst(smaller_is_better: bool, worst: float) -> None:
     actor = running_trial(trial_settings(smaller_is_better=smaller_is_better))
     actor.deliver(ValidationReported(1, LENGTH, None), LengthReached(1, LENGTH, None))
     assert actor.messages_to(EXPERIMENT) == [
@@ -202,14 +202,14 @@ def test_a_metric_that_is_no_number_is_the_worst_to_the_search(
 
 
 @pytest.mark.parametrize(("smaller_is_better", "best"), [(True, 0.2), (False, 0.9)])
-def test_the_trials_best_metric_follows_its_sign(smaller_is_better: bool, best: float) -> None:
+def test_best_metric_of_a_trial_follows_its_sign(smaller_is_better: bool, best: float) -> None:
     actor = running_trial(trial_settings(smaller_is_better=smaller_is_better))
     for steps, metric in ((10, 0.5), (20, 0.9), (30, 0.2), (40, 0.4)):
         actor.deliver(ValidationReported(1, steps, metric))
     assert (actor.state.best_metric, actor.state.metric) == (best, 0.4)
 
 
-def test_lengths_and_units_are_converted_at_the_trial() -> None:
+def test_lengths_are_converted_by_the_trial() -> None:
     # 2 epochs of 1000 records in batches of 64: 2000 // 64 = 31; 31 * 64 / 1000 = 1.984 epochs.
     actor = ActorHarness("trial#4")
     epochs = trial_settings(lengths=Lengths("epochs", records_per_epoch=1000))
@@ -222,14 +222,14 @@ def test_lengths_and_units_are_converted_at_the_trial() -> None:
     ]
 
 
-def test_epochs_that_only_the_trial_can_convert_stay_epochs() -> None:
+def test_epochs_of_unknown_length_stay_epochs() -> None:
     actor = ActorHarness("trial#4")
     epochs = trial_settings(lengths=Lengths("epochs"))
     actor.deliver(trial_created(length=2, closed=False, of=epochs))
     assert (actor.state.target_epochs, actor.state.target_steps) == (2, None)
     place_trial(actor).deliver(ProgressReported(1, 0.5), ProgressReported(1, 0.505))
     assert actor.messages_to(EXPERIMENT) == [TrialProgressReported(3, 0.5, 1.0)]
-    # A validation counts as the progress before it; the rest of the length is done at its end.
+    # A validation has the units of the last progress. The reached length completes the progress.
     actor.deliver(ValidationReported(1, 30, 0.7), LengthReached(1, 2, 0.6))
     assert actor.messages_to(EXPERIMENT) == [
         TrialValidationReported(3, 1.0, 0.7),
@@ -252,7 +252,7 @@ def test_epochs_that_only_the_trial_can_convert_stay_epochs() -> None:
 
 @pytest.mark.parametrize("reason", [ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP])
 @pytest.mark.parametrize("exit_reason", ["invalid_hp", "errored", "completed"])
-def test_a_trial_that_refuses_its_hyperparameters_is_not_restarted(
+def test_trial_that_refuses_its_hyperparameters_is_not_restarted(
     reason: ExitReason, exit_reason: str
 ) -> None:
     actor = running_trial()
@@ -263,7 +263,7 @@ def test_a_trial_that_refuses_its_hyperparameters_is_not_restarted(
     assert actor.state.restarts == 0
 
 
-def test_a_refusal_is_forgotten_with_its_allocation() -> None:
+def test_refusal_is_forgotten_with_its_allocation() -> None:
     # The exit was lost with the machine: the next run speaks for itself.
     actor = running_trial()
     actor.deliver(EarlyExitReported(1, ExitReason.INVALID_HP))
@@ -274,7 +274,7 @@ def test_a_refusal_is_forgotten_with_its_allocation() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_a_trial_may_ask_to_stop() -> None:
+def test_code_may_stop_its_trial() -> None:
     actor = running_trial()
     actor.deliver(EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
     deliver_exit(actor, "stop_requested")
@@ -285,7 +285,7 @@ def test_a_trial_may_ask_to_stop() -> None:
 
 
 @pytest.mark.parametrize("reason", ["lost", "killed", "preempted"])
-def test_an_end_without_a_failure_after_all_work_was_reported_completes_the_trial(
+def test_good_exit_after_all_work_completes_the_trial(
     reason: str,
 ) -> None:
     actor = running_trial()
@@ -296,7 +296,10 @@ def test_an_end_without_a_failure_after_all_work_was_reported_completes_the_tria
 
 
 def failed_after_its_length(max_restarts: int = 2) -> ActorHarness:
-    """A trial that saved and reported its whole length and whose process then exited with 3."""
+    """Create a trial that saved and reported the whole length.
+
+    The process then exited with code 3.
+    """
     actor = running_trial(trial_settings(max_restarts=max_restarts))
     actor.deliver(checkpoint_reported(LENGTH), ValidationReported(1, LENGTH, 0.5))
     actor.deliver(LengthReached(1, LENGTH, 0.5), WorkAssigned(None, True))
@@ -304,7 +307,7 @@ def failed_after_its_length(max_restarts: int = 2) -> ActorHarness:
     return actor
 
 
-def test_a_failure_after_the_whole_length_is_a_failure() -> None:
+def test_failure_after_the_final_length_is_a_failure() -> None:
     actor = failed_after_its_length()
     assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 1)
     assert actor.state.steps == LENGTH
@@ -312,8 +315,8 @@ def test_a_failure_after_the_whole_length_is_a_failure() -> None:
     assert actor.messages_to(EXPERIMENT) == []
 
 
-def test_what_runs_again_for_its_end_is_given_its_length_once_more() -> None:
-    # Its code may have saved nothing at the end: then it trains again what it lost.
+def test_run_after_a_failed_end_gets_its_length_again() -> None:
+    # The code may not have saved the last batches, so the new run may have to repeat the training.
     actor = place_trial(failed_after_its_length())
     directives = trial_directives(actor.state)
     assert (directives["length"], directives["closed"], directives["answered"]) == (LENGTH, True, 0)
@@ -324,14 +327,14 @@ def test_what_runs_again_for_its_end_is_given_its_length_once_more() -> None:
     assert (actor.state.metric, actor.state.restarts) == (0.5, 1)
 
 
-def test_a_run_that_finds_its_length_reached_and_ends_well_completes_the_trial() -> None:
-    # Its code saw the steps of its checkpoint and never asked the searcher for an operation.
+def test_run_that_finds_its_length_reached_and_exits_well_completes_the_trial() -> None:
+    # The code found the length already trained, and requested no operation of the searcher.
     actor = place_trial(failed_after_its_length())
     deliver_exit(actor, "stop_requested")
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_failures_after_the_whole_length_end_the_trial_as_any_others() -> None:
+def test_failures_after_the_final_length_use_up_restarts() -> None:
     actor = failed_after_its_length(max_restarts=1)
     deliver_exit(place_trial(actor), "errored", "exit code 3")
     assert actor.messages_to(EXPERIMENT) == [
@@ -341,7 +344,7 @@ def test_failures_after_the_whole_length_end_the_trial_as_any_others() -> None:
 
 
 @pytest.mark.parametrize("reason", ["lost", "preempted"])
-def test_a_trial_that_failed_after_its_length_runs_until_it_ends_well(reason: str) -> None:
+def test_trial_that_failed_after_its_length_runs_until_it_exits_well(reason: str) -> None:
     actor = place_trial(failed_after_its_length())
     deliver_exit(actor, reason)
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
@@ -349,8 +352,8 @@ def test_a_trial_that_failed_after_its_length_runs_until_it_ends_well(reason: st
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_a_failure_while_the_search_thinks_waits_for_what_it_decides() -> None:
-    # It has reached what it was asked for: to run again would train nothing.
+def test_failure_before_the_searchs_answer_waits_for_that_answer() -> None:
+    # The trial has reached its length, so a new run would train nothing.
     actor = running_trial(closed=False)
     actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "errored")
@@ -360,7 +363,7 @@ def test_a_failure_while_the_search_thinks_waits_for_what_it_decides() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_longer_length_goes_before_an_end_that_failed() -> None:
+def test_longer_length_replaces_the_repetition_of_a_failed_end() -> None:
     actor = running_trial(closed=False)
     actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "errored")
@@ -373,32 +376,14 @@ def test_a_longer_length_goes_before_an_end_that_failed() -> None:
     assert actor.state.status is Status.COMPLETED
 
 
-def test_a_trial_that_is_stopped_while_it_ends_does_not_run_again() -> None:
+def test_trial_stopped_after_a_failed_end_does_not_run_again() -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5), PreemptionRequested(1, "slots are wanted"))
     deliver_exit(actor, "errored")
     assert (actor.state.status, actor.state.restarts) == (Status.COMPLETED, 0)
 
 
-def test_a_completed_exit_wins_over_a_kill() -> None:
-    actor = running_trial()
-    actor.deliver(ExperimentStatusChanged(Status.STOPPING_KILLED))
-    deliver_exit(actor, "completed")
-    assert actor.state.status is Status.COMPLETED
-
-
-def test_a_run_that_completes_while_its_experiment_is_canceled_ends_canceled() -> None:
-    actor = running_trial()
-    actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
-    deliver_exit(actor, "completed")
-    assert actor.state.status is Status.CANCELED
-    assert actor.messages_to(EXPERIMENT)[-1] == TrialEnded(
-        3, Status.CANCELED, ExitReason.USER_CANCELED
-    )
-    assert SlotsReleased in [type(message) for message in actor.messages_to(POOL)]
-
-
-def test_a_checkpoint_is_kept_as_a_part_and_found_by_its_uuid() -> None:
+def test_checkpoint_is_stored_as_a_part_and_found_by_its_uuid() -> None:
     actor = running_trial()
     reported = checkpoint_reported(40)
     actor.deliver(reported)
@@ -407,20 +392,20 @@ def test_a_checkpoint_is_kept_as_a_part_and_found_by_its_uuid() -> None:
     assert actor.state.checkpoint == reported.checkpoint
 
 
-def test_an_older_checkpoint_is_kept_beside_the_newest() -> None:
+def test_older_checkpoint_is_kept_in_addition_to_the_latest() -> None:
     actor = running_trial()
     actor.deliver(checkpoint_reported(40), checkpoint_reported(20))
     assert actor.state.checkpoint.steps_completed == 40
     assert record(actor, 20).checkpoint.steps_completed == 20
 
 
-def test_a_checkpoint_after_its_validation_has_its_metric() -> None:
+def test_checkpoint_after_its_validation_has_its_metric() -> None:
     actor = running_trial()
     actor.deliver(ValidationReported(1, 40, 0.5), checkpoint_reported(40))
     assert record(actor, 40).metric == 0.5
 
 
-def test_a_checkpoint_before_its_validation_gets_its_metric() -> None:
+def test_checkpoint_before_its_validation_gets_its_metric() -> None:
     # The order at the end of a length: a metric that is known can always be restored.
     actor = running_trial()
     actor.deliver(checkpoint_reported(40))
@@ -428,18 +413,18 @@ def test_a_checkpoint_before_its_validation_gets_its_metric() -> None:
     assert record(actor, 40).metric == 0.5
 
 
-def test_a_checkpoint_that_was_stored_while_training_went_on_brings_its_metric() -> None:
+def test_checkpoint_stored_during_further_training_keeps_its_metric() -> None:
     actor = running_trial()
     actor.deliver(ValidationReported(1, 40, 0.5))
     actor.deliver(ValidationReported(1, 60, 0.25))
     actor.deliver(replace(checkpoint_reported(40), metric=0.5))
     assert record(actor, 40).metric == 0.5
-    # What the cluster knows itself goes before what the report says.
+    # The metric of the known validation takes precedence over the metric of the report.
     actor.deliver(replace(checkpoint_reported(60), metric=9.0))
     assert record(actor, 60).metric == 0.25
 
 
-def test_a_checkpoint_never_has_the_metric_of_another_step() -> None:
+def test_checkpoint_never_has_the_metric_of_another_step() -> None:
     # Back at 40 after a failure, the last metric is the one of 60.
     actor = running_trial()
     actor.deliver(checkpoint_reported(40), ValidationReported(1, 60, 0.5))
@@ -451,7 +436,7 @@ def test_a_checkpoint_never_has_the_metric_of_another_step() -> None:
     assert record(actor, 40).metric is None
 
 
-def test_a_trial_that_cannot_take_a_message_ends_in_error_and_gives_its_slots_back() -> None:
+def test_fallback_ends_the_trial_in_error_and_releases_its_slots() -> None:
     actor = running_trial()
     actor.deliver_dead_letter(ValidationReported(1, 60, 0.5))
     text = "internal error: ValidationReported could not be processed"
@@ -460,7 +445,7 @@ def test_a_trial_that_cannot_take_a_message_ends_in_error_and_gives_its_slots_ba
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_a_creation_that_could_not_be_processed_ends_its_trial() -> None:
+def test_fallback_for_a_creation_ends_the_trial() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver_dead_letter(trial_created())
     assert actor.state.status is Status.ERROR
@@ -468,14 +453,14 @@ def test_a_creation_that_could_not_be_processed_ends_its_trial() -> None:
     assert actor.messages_to(POOL) == []
 
 
-def test_a_dead_letter_to_no_trial_makes_none() -> None:
+def test_dead_letter_creates_no_trial() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver_dead_letter(WorkAssigned(400, True))
     assert actor.state is None
     assert actor.sent == []
 
 
-def test_a_trial_that_gives_up_its_slots_again_and_again_without_training_ends() -> None:
+def test_trial_that_always_yields_without_training_ends() -> None:
     actor = running_trial(trial_settings())
     for _ in range(STALLS_MAX):
         deliver_exit(actor, "idle")

@@ -1,4 +1,4 @@
-"""A trial on several nodes: they begin together, end together, and one exit says how."""
+"""A trial on several nodes, which begin together and end together. One exit decides the end."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def messages_to_pool(actor: ActorHarness) -> list[type]:
     return [type(message) for message in actor.messages_to(POOL)]
 
 
-def test_a_gang_is_as_far_as_the_node_that_is_behind() -> None:
+def test_gang_has_the_state_of_its_slowest_node() -> None:
     actor = gang(running=False)
     expected = [
         (state(0, "STARTING"), "ASSIGNED"),
@@ -68,7 +68,7 @@ def test_a_gang_is_as_far_as_the_node_that_is_behind() -> None:
         assert actor.state.allocation.state.value == common
 
 
-def test_states_that_come_before_the_placement_count() -> None:
+def test_states_reported_before_the_placement_count() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(of=trial_settings(slots=4)), state(0), state(1))
     assert actor.state.allocation.state is AllocationState.RUNNING
@@ -77,7 +77,7 @@ def test_states_that_come_before_the_placement_count() -> None:
     assert actor.state.allocation.agents == ("a", "b")
 
 
-def test_it_is_over_when_every_node_has_exited() -> None:
+def test_gang_is_over_when_every_node_has_exited() -> None:
     actor = gang()
     actor.deliver(node_exit(0, "completed"), node_exit(0, "completed"))
     assert actor.state.allocation is not None
@@ -87,20 +87,20 @@ def test_it_is_over_when_every_node_has_exited() -> None:
     assert actor.all_messages(SlotsReleased)[0].agents == ("a", "b")
 
 
-def test_the_first_failure_stops_the_rest_and_counts_once() -> None:
+def test_first_failure_stops_the_other_nodes_and_counts_once() -> None:
     actor = gang()
     actor.deliver(node_exit(1, "errored", "out of memory"))
     assert desired_state(actor) == (DesiredState.KILL, "node 1 of 2 is gone: out of memory")
     assert (actor.state.restarts, messages_to_pool(actor)) == (0, [])
     actor.deliver(node_exit(0, "killed"))
-    # The other was killed for it, which is no loss.
+    # The kill of node 0 followed from the failure of node 1, so it is no loss.
     assert (actor.state.restarts, actor.state.losses) == (1, 0)
     assert actor.state.message == "out of memory"
     assert messages_to_pool(actor) == [SlotsReleased, SlotsRequested]
     assert actor.state.epoch == 2
 
 
-def test_a_failure_beyond_the_restarts_ends_the_trial_once_all_are_gone() -> None:
+def test_failure_beyond_the_restarts_ends_the_trial_after_all_exits() -> None:
     actor = gang(max_restarts=0)
     actor.deliver(node_exit(0, "errored", "first"))
     assert actor.state.status is Status.ACTIVE
@@ -108,13 +108,13 @@ def test_a_failure_beyond_the_restarts_ends_the_trial_once_all_are_gone() -> Non
     assert (actor.state.status, actor.state.message) == (Status.ERROR, "first")
 
 
-def test_one_that_fails_after_others_were_done_has_the_gang_run_again() -> None:
+def test_failure_after_good_exits_restarts_the_gang() -> None:
     actor = gang()
     actor.deliver(node_exit(0, "completed"), node_exit(1, "errored", "boom"))
     assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 1)
 
 
-def test_a_lost_member_has_the_rest_stopped_and_slots_asked_for_when_they_are_free() -> None:
+def test_lost_node_stops_the_others_and_slots_are_requested_after_their_exits() -> None:
     actor = gang()
     actor.deliver(AllocationLost(1, SILENCE, "b"))
     assert desired_state(actor) == (DesiredState.KILL, f"node 1 of 2 is gone: {SILENCE}")
@@ -125,7 +125,7 @@ def test_a_lost_member_has_the_rest_stopped_and_slots_asked_for_when_they_are_fr
     assert actor.state.recent_losses == (Loss(START_MS, "b", SILENCE),)
 
 
-def test_all_members_may_be_lost() -> None:
+def test_all_nodes_may_be_lost() -> None:
     actor = gang()
     actor.deliver(
         AllocationLost(1, SILENCE, "b"), AllocationLost(1, "agent a was lost: it left", "a")
@@ -135,8 +135,11 @@ def test_all_members_may_be_lost() -> None:
     assert [loss.agent for loss in actor.state.recent_losses] == ["b"]
 
 
-def test_a_failure_that_came_of_a_loss_is_none() -> None:
-    """Node 0 fails at once where node 1 has vanished, of which the cluster hears much later."""
+def test_failure_that_follows_a_loss_does_not_count() -> None:
+    """Node 0 fails immediately because node 1 was lost.
+
+    The cluster learns of the loss much later.
+    """
     actor = gang()
     actor.deliver(
         node_exit(0, "errored", "connection reset by peer"), AllocationLost(1, SILENCE, "b")
@@ -145,7 +148,7 @@ def test_a_failure_that_came_of_a_loss_is_none() -> None:
     assert actor.state.recent_losses[0].cause == SILENCE
 
 
-def test_the_loss_of_an_agent_whose_node_had_exited_changes_nothing() -> None:
+def test_loss_of_an_agent_after_its_nodes_exit_changes_nothing() -> None:
     actor = gang()
     actor.deliver(node_exit(1, "completed"), AllocationLost(1, SILENCE, "b"))
     assert desired_state(actor) == (DesiredState.RUN, "")
@@ -154,7 +157,7 @@ def test_the_loss_of_an_agent_whose_node_had_exited_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("reason", ["preempted", "errored", "killed"])
-def test_a_node_whose_machine_ends_is_lost_however_it_exits(reason: str) -> None:
+def test_node_with_a_notice_is_lost_however_it_exits(reason: str) -> None:
     actor = gang()
     actor.deliver(
         node_exit(0, "errored", "connection reset"),
@@ -164,13 +167,13 @@ def test_a_node_whose_machine_ends_is_lost_however_it_exits(reason: str) -> None
     assert actor.state.recent_losses == (Loss(START_MS, "b", "spot interruption"),)
 
 
-def test_a_node_that_was_killed_by_nobody_here_is_lost() -> None:
+def test_node_killed_from_outside_is_lost() -> None:
     actor = gang()
     actor.deliver(node_exit(1, "killed"), node_exit(0, "errored", "connection reset"))
     assert (actor.state.restarts, actor.state.losses) == (0, 1)
 
 
-def test_all_that_were_preempted_go_on_later() -> None:
+def test_preempted_gang_continues_later() -> None:
     actor = gang()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     assert desired_state(actor)[0] is DesiredState.PREEMPT
@@ -181,7 +184,7 @@ def test_all_that_were_preempted_go_on_later() -> None:
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
 
 
-def test_one_that_fails_of_a_preemption_is_no_failure() -> None:
+def test_failure_during_a_preemption_does_not_count() -> None:
     actor = gang()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.deliver(node_exit(1, "errored", "connection reset"), node_exit(0, "preempted"))
@@ -189,7 +192,7 @@ def test_one_that_fails_of_a_preemption_is_no_failure() -> None:
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
 
 
-def test_a_node_that_cannot_be_started_has_the_gang_tried_again_later() -> None:
+def test_failed_start_of_a_node_retries_the_gang_later() -> None:
     actor = gang(running=False)
     actor.deliver(node_exit(1, "start_failed", "the disk is full"), node_exit(0, "killed"))
     assert actor.state.held_back
@@ -205,8 +208,8 @@ def test_refused_hyperparameters_end_all_nodes() -> None:
 
 
 @pytest.mark.parametrize("refuses_first", [True, False])
-def test_no_crash_or_loss_of_another_node_hides_a_refusal(refuses_first: bool) -> None:
-    """Node 0 fails for want of node 1, and its agent may be heard first; another one is lost."""
+def test_failure_or_loss_of_another_node_does_not_hide_a_refusal(refuses_first: bool) -> None:
+    """Node 0 fails because node 1 exited, and its report may arrive first. Another node is lost."""
     actor = ActorHarness("trial#4")
     places = (*PLACES, Place("c", (0, 1)))
     actor.deliver(
@@ -229,7 +232,7 @@ def test_no_crash_or_loss_of_another_node_hides_a_refusal(refuses_first: bool) -
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
 
 
-def test_a_stop_that_another_process_asks_for_hides_no_refusal() -> None:
+def test_stop_request_of_another_process_does_not_hide_a_refusal() -> None:
     actor = gang()
     for reason in ("USER_REQUESTED_STOP", "INVALID_HP", "USER_REQUESTED_STOP"):
         actor.deliver(EarlyExitReported(1, reason))
@@ -238,7 +241,7 @@ def test_a_stop_that_another_process_asks_for_hides_no_refusal() -> None:
     assert ended.early_exit == ExitReason.INVALID_HP
 
 
-def test_what_several_nodes_report_counts_once() -> None:
+def test_repeated_reports_of_several_nodes_count_once() -> None:
     actor = gang()
     for steps in (50, 50, 100, 100):
         actor.deliver(ValidationReported(1, steps, 0.5, nodes=2), LengthReached(1, 100, 0.5))
@@ -247,7 +250,7 @@ def test_what_several_nodes_report_counts_once() -> None:
     assert actor.state.reached == 100
 
 
-def test_losses_are_kept_with_their_causes_but_not_for_ever() -> None:
+def test_only_the_latest_losses_are_kept() -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(trial_created(of=trial_settings(slots=4, max_restarts=0)))
     for epoch in range(1, 8):

@@ -1,4 +1,4 @@
-"""A trial that is killed alone, goes on after its end, or is deleted; stops that only get worse."""
+"""A trial that is killed alone, continued or deleted, and stopping statuses of growing severity."""
 
 import itertools
 
@@ -74,7 +74,7 @@ def desired_state(actor: ActorHarness) -> DesiredState:
 
 
 def failed_trial(of: TrialSettings | None = None) -> ActorHarness:
-    """A trial in ERROR with a checkpoint at 40 of 100 batches and one restart behind it."""
+    """Create a trial in ERROR with a checkpoint at batch 40 of 100, after a restart."""
     actor = running_trial(of or trial_settings(max_restarts=0))
     actor.deliver(checkpoint_reported(40))
     deliver_exit(actor, "errored", "out of luck")
@@ -88,7 +88,22 @@ def step_era(*, terminate_ms: int = 60_000) -> TrialSettings:
     )
 
 
-def test_a_queued_trial_that_is_killed_ends_at_once() -> None:
+def test_code_that_cannot_be_loaded_ends_the_trial_without_restarts() -> None:
+    actor = running_trial(trial_settings(max_restarts=5))
+    text = "there is no module"
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", message=text, lasting=True))
+    assert (actor.state.status, actor.state.restarts) == (Status.ERROR, 1)
+    assert actor.state.message == text
+
+
+def test_code_that_cannot_be_loaded_is_no_failure_of_a_killed_trial() -> None:
+    actor = running_trial()
+    actor.deliver(KILL)
+    actor.deliver(AllocationExited(actor.state.epoch, "errored", lasting=True))
+    assert actor.messages_to(EXPERIMENT) == [CANCELED]
+
+
+def test_killed_queued_trial_ends_immediately() -> None:
     actor = queued_trial()
     assert actor.deliver(KILL) == 4
     assert actor.state.status is Status.CANCELED
@@ -96,7 +111,7 @@ def test_a_queued_trial_that_is_killed_ends_at_once() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_a_running_trial_that_is_killed_is_stopped_at_once_and_ends_when_it_is_gone() -> None:
+def test_killed_running_trial_ends_after_its_exit() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     assert (actor.state.allocation.wish, actor.state.status) == (DesiredState.KILL, Status.ACTIVE)
@@ -106,7 +121,7 @@ def test_a_running_trial_that_is_killed_is_stopped_at_once_and_ends_when_it_is_g
 
 
 @pytest.mark.parametrize("reason", ["killed", "errored", "lost", "preempted", "start_failed"])
-def test_a_kill_is_no_failure_and_nothing_restarts_after_it(reason: str) -> None:
+def test_kill_is_no_failure_and_does_not_restart(reason: str) -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     actor.deliver(KILL)
     deliver_exit(actor, reason)
@@ -115,28 +130,38 @@ def test_a_kill_is_no_failure_and_nothing_restarts_after_it(reason: str) -> None
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-def test_a_killed_trial_whose_machine_is_lost_ends() -> None:
+def test_killed_trial_whose_machine_is_lost_ends() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     actor.deliver(AllocationLost(1, "agent a was lost"))
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
 
 
-def test_a_trial_that_completed_before_it_was_killed_has_completed() -> None:
+def test_trial_killed_after_its_whole_length_is_canceled() -> None:
+    # Its process still ran: a stopping state decides before the search's own end does.
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5), KILL)
     deliver_exit(actor, "completed")
+    assert actor.messages_to(EXPERIMENT)[-1] == CANCELED
+    assert actor.state.status is Status.CANCELED
+
+
+def test_trial_that_ended_before_its_kill_has_completed() -> None:
+    actor = running_trial()
+    actor.deliver(LengthReached(1, LENGTH, 0.5))
+    deliver_exit(actor, "completed")
+    actor.deliver(KILL)
     assert actor.state.status is Status.COMPLETED
 
 
-def test_a_paused_trial_that_is_killed_ends() -> None:
+def test_killed_paused_trial_ends() -> None:
     actor = queued_trial()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.deliver(KILL)
     assert actor.messages_to(EXPERIMENT) == [CANCELED]
 
 
-def test_a_kill_upgrades_a_pause_that_is_under_way() -> None:
+def test_kill_replaces_a_pause_in_progress() -> None:
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     assert desired_state(actor) is DesiredState.PREEMPT
@@ -144,7 +169,7 @@ def test_a_kill_upgrades_a_pause_that_is_under_way() -> None:
     assert desired_state(actor) is DesiredState.KILL
 
 
-def test_killing_twice_or_what_has_ended_changes_nothing() -> None:
+def test_second_kill_or_kill_of_an_ended_trial_changes_nothing() -> None:
     actor = running_trial()
     actor.deliver(KILL)
     before = actor.state
@@ -156,7 +181,7 @@ def test_killing_twice_or_what_has_ended_changes_nothing() -> None:
     assert (actor.state, actor.sent) == (ended, [])
 
 
-def test_a_forced_stop_kills_what_a_canceled_experiment_runs() -> None:
+def test_forced_stop_kills_trials_of_a_canceled_experiment() -> None:
     # In the step era a killed experiment is canceled: the containers go at once all the same.
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(Status.STOPPING_CANCELED))
@@ -168,7 +193,7 @@ def test_a_forced_stop_kills_what_a_canceled_experiment_runs() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(WORSE, WORSE)))
-def test_stopping_only_gets_worse(before: Status, after: Status) -> None:
+def test_stopping_status_only_becomes_more_severe(before: Status, after: Status) -> None:
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(before), ExperimentStatusChanged(after))
     assert actor.state.experiment_status is max(before, after, key=WORSE.index)
@@ -177,7 +202,7 @@ def test_stopping_only_gets_worse(before: Status, after: Status) -> None:
 @pytest.mark.parametrize(
     "status", [s for s in Status if not s.is_stopping], ids=lambda status: str(status)
 )
-def test_a_stopping_trial_hears_of_nothing_milder(status: Status) -> None:
+def test_stopping_trial_ignores_less_severe_statuses(status: Status) -> None:
     actor = running_trial()
     actor.deliver(
         ExperimentStatusChanged(Status.STOPPING_CANCELED), ExperimentStatusChanged(status)
@@ -186,13 +211,13 @@ def test_a_stopping_trial_hears_of_nothing_milder(status: Status) -> None:
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s.is_final])
-def test_a_final_status_of_its_experiment_is_none_of_a_trials(status: Status) -> None:
+def test_final_status_of_the_experiment_does_not_change_the_trial(status: Status) -> None:
     actor = running_trial()
     actor.deliver(ExperimentStatusChanged(status))
     assert actor.state.experiment_status is Status.ACTIVE
 
 
-def test_one_that_has_saved_its_work_and_does_not_end_is_killed_after_a_minute() -> None:
+def test_trial_that_saved_its_work_and_does_not_exit_is_killed_after_a_minute() -> None:
     actor = running_trial(step_era())
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.now_ms = 5_000
@@ -201,13 +226,13 @@ def test_one_that_has_saved_its_work_and_does_not_end_is_killed_after_a_minute()
     actor.deliver(TerminationOverdue(1))
     assert desired_state(actor) is DesiredState.KILL
     deliver_exit(actor, "killed")
-    # It goes on from what it saved when it is activated, and it did not fail.
+    # The trial continues from its checkpoint after the activation, and no failure was counted.
     assert (actor.state.status, actor.state.steps, actor.state.restarts) == (Status.ACTIVE, 40, 0)
     actor.deliver(ExperimentStatusChanged(Status.ACTIVE))
     assert actor.state.epoch == 2
 
 
-def test_a_trial_that_ends_in_time_hears_nothing_of_the_minute() -> None:
+def test_timer_of_a_trial_that_exited_in_time_changes_nothing() -> None:
     actor = running_trial(step_era())
     actor.deliver(PreemptionRequested(1, "slots are wanted"), checkpoint_reported(40))
     deliver_exit(actor, "preempted")
@@ -217,7 +242,7 @@ def test_a_trial_that_ends_in_time_hears_nothing_of_the_minute() -> None:
     assert actor.state == before
 
 
-def test_no_minute_is_set_while_nobody_wants_it_to_stop_nor_in_the_length_era() -> None:
+def test_no_timer_is_set_without_a_stop_or_in_the_length_era() -> None:
     actor = running_trial(step_era())
     actor.deliver(checkpoint_reported(40))
     assert actor.timers == []
@@ -226,21 +251,19 @@ def test_no_minute_is_set_while_nobody_wants_it_to_stop_nor_in_the_length_era() 
     assert actor.timers == []
 
 
-def test_what_waits_moves_to_another_pool_at_once() -> None:
+def test_queued_trial_moves_to_another_pool_immediately() -> None:
     actor = queued_trial()
     actor.deliver(TrialMoved("spot"))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
     [request] = actor.messages_to("pool#spot")
     assert isinstance(request, SlotsRequested)
     assert (request.epoch, request.group) == (2, 1)
-    # The pool that it left may have placed it meanwhile.
+    # The old pool may have assigned slots meanwhile.
     actor.deliver(SlotsAssigned(1, (Place("a", (0, 1)),)))
     assert actor.state.allocation.places == ()
 
 
-def test_what_runs_saves_its_work_before_it_moves_and_gives_its_slots_back_where_it_has_them() -> (
-    None
-):
+def test_running_trial_saves_its_work_and_releases_its_slots_in_the_old_pool() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot"))
     assert actor.sent == []
@@ -253,14 +276,14 @@ def test_what_runs_saves_its_work_before_it_moves_and_gives_its_slots_back_where
     assert actor.state.restarts == 0
 
 
-def test_a_move_to_the_pool_it_is_in_is_none() -> None:
+def test_move_to_the_present_pool_changes_nothing() -> None:
     for actor in (queued_trial(), running_trial()):
         before = actor.state
         actor.deliver(TrialMoved("default"))
         assert (actor.state, actor.sent) == (before, [])
 
 
-def test_a_preempted_trial_keeps_the_place_of_its_job_in_the_queue() -> None:
+def test_preempted_trial_keeps_the_queue_position_of_its_job() -> None:
     # Submitted at 500 ms; it asks again an hour later.
     actor = running_trial()
     actor.now_ms = 3_600_000
@@ -270,7 +293,7 @@ def test_a_preempted_trial_keeps_the_place_of_its_job_in_the_queue() -> None:
     assert request.ticket == "00000000000500.00000003600000.000000000004"
 
 
-def test_a_trial_goes_on_from_its_latest_checkpoint_with_restarts_to_spare() -> None:
+def test_continued_trial_starts_from_its_latest_checkpoint_with_new_restarts() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings(max_restarts=2)))
     state = actor.state
@@ -291,14 +314,14 @@ def test_a_trial_goes_on_from_its_latest_checkpoint_with_restarts_to_spare() -> 
     ]
 
 
-def test_a_trial_without_a_checkpoint_goes_on_from_the_start() -> None:
+def test_continued_trial_without_a_checkpoint_starts_from_the_beginning() -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     deliver_exit(actor, "errored")
     actor.deliver(TrialContinued(1, trial_settings()))
     assert (actor.state.steps, actor.state.allocation.from_steps) == (0, 0)
 
 
-def test_a_killed_trial_may_go_on() -> None:
+def test_killed_trial_may_be_continued() -> None:
     actor = queued_trial()
     actor.deliver(KILL)
     actor.deliver(TrialContinued(1, trial_settings()))
@@ -306,7 +329,7 @@ def test_a_killed_trial_may_go_on() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_trial_that_failed_after_its_last_length_completes_at_once() -> None:
+def test_continued_trial_that_failed_after_its_last_length_completes_immediately() -> None:
     actor = running_trial(trial_settings(max_restarts=0))
     actor.deliver(LengthReached(1, LENGTH, 0.5), KILL)
     deliver_exit(actor, "killed")
@@ -315,7 +338,7 @@ def test_a_trial_that_failed_after_its_last_length_completes_at_once() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
 
 
-def test_a_lengthened_trial_trains_on_from_where_it_was() -> None:
+def test_lengthened_trial_continues_its_training() -> None:
     actor = running_trial()
     actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "completed")
@@ -326,14 +349,14 @@ def test_a_lengthened_trial_trains_on_from_where_it_was() -> None:
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "", life=1)]
 
 
-def test_a_trial_that_has_not_ended_is_not_continued() -> None:
+def test_open_trial_is_not_continued() -> None:
     actor = running_trial()
     before = actor.state
     actor.deliver(TrialContinued(1, trial_settings(), 250))
     assert (actor.state, actor.sent) == (before, [])
 
 
-def test_a_late_word_to_go_on_wakes_nobody() -> None:
+def test_late_continuation_changes_nothing() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings(max_restarts=0)))
     deliver_exit(place_trial(actor), "errored")
@@ -342,7 +365,7 @@ def test_a_late_word_to_go_on_wakes_nobody() -> None:
     assert (actor.state, actor.sent) == (ended, [])
 
 
-def test_reports_of_before_the_end_are_late_after_it() -> None:
+def test_reports_from_before_the_end_change_nothing() -> None:
     actor = failed_trial()
     actor.deliver(TrialContinued(1, trial_settings()))
     before = actor.state
@@ -351,7 +374,7 @@ def test_reports_of_before_the_end_are_late_after_it() -> None:
     assert actor.state.status is Status.CANCELED
 
 
-def test_a_deleted_trial_leaves_a_head_that_wants_nothing() -> None:
+def test_deleted_trial_keeps_only_its_head() -> None:
     actor = failed_trial()
     actor.deliver(TrialDeleted())
     assert actor.state.deleted
@@ -372,7 +395,7 @@ def test_a_deleted_trial_leaves_a_head_that_wants_nothing() -> None:
     assert refused.value.code == "not_found"
 
 
-def test_a_trial_that_runs_is_not_deleted() -> None:
+def test_open_trial_is_not_deleted() -> None:
     actor = running_trial()
     before = actor.state
     actor.deliver(TrialDeleted())
@@ -389,13 +412,13 @@ def test_a_trial_that_runs_is_not_deleted() -> None:
         TerminationOverdue(1),
     ],
 )
-def test_nothing_new_makes_a_trial(message: object) -> None:
+def test_messages_other_than_a_creation_create_no_trial(message: object) -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(message)
     assert (actor.state, actor.sent) == (None, [])
 
 
-def test_what_runs_keeps_its_slots_in_a_move_of_what_waits() -> None:
+def test_running_trial_keeps_its_slots_in_an_automatic_move() -> None:
     actor = running_trial()
     actor.deliver(TrialMoved("spot", keeps_slots=True), TrialMoved("spot", keeps_slots=True))
     assert (actor.sent, actor.state.allocation.wish) == ([], running_trial().state.allocation.wish)
@@ -406,7 +429,7 @@ def test_what_runs_keeps_its_slots_in_a_move_of_what_waits() -> None:
     assert [type(message) for message in actor.messages_to("pool#spot")] == [SlotsRequested]
 
 
-def test_what_waits_moves_at_once_in_a_move_of_what_waits() -> None:
+def test_queued_trial_moves_immediately_in_an_automatic_move() -> None:
     actor = queued_trial()
     actor.deliver(TrialMoved("spot", keeps_slots=True))
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]

@@ -1,4 +1,4 @@
-"""The ends of a trial that runs once, as a command's program does."""
+"""The end of a trial that runs once, as the program of a command."""
 
 from dataclasses import replace
 
@@ -40,7 +40,9 @@ def running(state: str = "RUNNING") -> ActorHarness:
 
 
 def end_of(actor: ActorHarness) -> tuple[Status, str, int | None]:
-    """The trial's state, message and exit code; it holds and requests nothing any more."""
+    """Return the trial's state, message and exit code, and check that it holds and requests no
+    slots.
+    """
     assert actor.state.allocation is None
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
     [ended] = actor.messages_to(EXPERIMENT)
@@ -50,13 +52,13 @@ def end_of(actor: ActorHarness) -> tuple[Status, str, int | None]:
 
 
 @pytest.mark.parametrize("reason", ["completed", "idle", "preempted", "stop_requested"])
-def test_a_program_that_returns_zero_has_completed(reason: str) -> None:
+def test_program_that_returns_0_has_completed(reason: str) -> None:
     actor = running()
     actor.deliver(AllocationExited(1, reason, 0))
     assert end_of(actor) == (Status.COMPLETED, "", 0)
 
 
-def test_a_program_that_fails_ends_in_error_with_its_exit_code() -> None:
+def test_program_that_fails_ends_in_error_with_its_exit_code() -> None:
     actor = running()
     actor.deliver(AllocationExited(1, "errored", 3, message="exit code 3"))
     assert end_of(actor) == (Status.ERROR, "exit code 3", 3)
@@ -64,14 +66,14 @@ def test_a_program_that_fails_ends_in_error_with_its_exit_code() -> None:
     assert ended == TrialEnded(3, Status.ERROR, ExitReason.ERRORED, "exit code 3")
 
 
-def test_a_good_report_does_not_hide_a_bad_exit_code() -> None:
+def test_good_report_does_not_hide_a_bad_exit_code() -> None:
     actor = running()
     actor.deliver(AllocationExited(1, "preempted", 2))
     assert end_of(actor) == (Status.ERROR, "the program failed (preempted)", 2)
 
 
 @pytest.mark.parametrize("state", ["PULLING", "RUNNING"])
-def test_a_lost_machine_ends_it(state: str) -> None:
+def test_lost_machine_ends_the_trial(state: str) -> None:
     actor = running(state)
     actor.deliver(AllocationLost(1, "no word from agent a for 60 s"))
     text = f"lost: no word from agent a for 60 s; {AGAIN}"
@@ -79,20 +81,20 @@ def test_a_lost_machine_ends_it(state: str) -> None:
     assert actor.state.losses == 1
 
 
-def test_a_program_that_leaves_on_a_notice_is_lost() -> None:
+def test_program_that_exits_after_a_notice_is_lost() -> None:
     actor = running()
     actor.deliver(AllocationExited(1, "preempted", 0, notice="spot interruption"))
     assert end_of(actor) == (Status.ERROR, f"lost: spot interruption; {AGAIN}", 0)
 
 
-def test_a_start_that_fails_is_not_tried_again() -> None:
+def test_failed_start_is_not_retried() -> None:
     actor = running("PULLING")
     actor.deliver(AllocationExited(1, "start_failed", message="there is no such image"))
     assert end_of(actor) == (Status.ERROR, "there is no such image", None)
 
 
 @pytest.mark.parametrize("forced", [True, False])
-def test_an_agent_that_is_disabled_ends_it_at_once(forced: bool) -> None:
+def test_disabled_agent_ends_the_trial_immediately(forced: bool) -> None:
     actor = running()
     actor.deliver(PreemptionRequested(1, "agent a was disabled", forced=forced))
     assert actor.state.allocation.wish is DesiredState.KILL
@@ -100,7 +102,7 @@ def test_an_agent_that_is_disabled_ends_it_at_once(forced: bool) -> None:
     assert end_of(actor) == (Status.ERROR, f"stopped: agent a was disabled; {AGAIN}", None)
 
 
-def test_a_pause_is_that_of_the_cost_limit_and_ends_it() -> None:
+def test_pause_by_the_cost_limit_ends_the_trial() -> None:
     actor = running()
     actor.deliver(ExperimentStatusChanged(Status.PAUSED))
     actor.deliver(AllocationExited(1, "killed"))
@@ -114,9 +116,11 @@ def test_a_pause_is_that_of_the_cost_limit_and_ends_it() -> None:
         AllocationExited(1, "killed"),
         AllocationExited(1, "errored", 143),
         AllocationExited(1, "lost"),
+        AllocationExited(1, "completed", 0),
+        AllocationExited(1, "stop_requested", 0),
     ],
 )
-def test_what_a_user_ends_is_canceled(status: Status, exited: AllocationExited) -> None:
+def test_trial_ended_by_a_user_is_canceled(status: Status, exited: AllocationExited) -> None:
     actor = running()
     actor.deliver(ExperimentStatusChanged(status))
     assert actor.state.allocation.wish is DesiredState.KILL
@@ -124,13 +128,13 @@ def test_what_a_user_ends_is_canceled(status: Status, exited: AllocationExited) 
     assert end_of(actor) == (Status.CANCELED, "", exited.code)
 
 
-def test_a_killed_run_whose_agent_is_lost_is_canceled() -> None:
+def test_killed_trial_whose_agent_is_lost_is_canceled() -> None:
     actor = running()
     actor.deliver(TrialKillRequested(), AllocationLost(1, "no word from agent a"))
     assert end_of(actor) == (Status.CANCELED, "", None)
 
 
-def test_a_queued_run_moves_to_another_pool_and_one_that_runs_stays() -> None:
+def test_queued_trial_moves_to_another_pool_and_a_running_one_stays() -> None:
     actor = queued_run()
     actor.deliver(TrialMoved("fast"))
     assert [type(message) for message in actor.messages_to("pool#fast")] == [SlotsRequested]

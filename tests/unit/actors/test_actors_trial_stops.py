@@ -1,7 +1,7 @@
-"""How a trial is stopped, and ends that are no failures of its own: they are bounded all the same.
+"""The stop of a trial, and ends that are no failures of the trial but are limited in number.
 
-The rules are those of Determined: what is ready is stopped gracefully and anything else at once;
-what was killed or was asked to stop has not failed, nor has what never started.
+The rules are those of Determined. Running allocations are stopped gracefully, and others
+immediately. An allocation that was killed, was asked to stop or never started has not failed.
 """
 
 import pytest
@@ -95,7 +95,9 @@ def desired_state(actor: ActorHarness) -> DesiredState:
 
 @pytest.mark.parametrize("container", ["", "PULLING", "STARTING"])
 @pytest.mark.parametrize("asked", [PAUSED, CANCELED, PREEMPTED])
-def test_what_does_not_run_yet_is_stopped_at_once(container: str, asked: object) -> None:
+def test_allocation_that_does_not_run_yet_is_stopped_immediately(
+    container: str, asked: object
+) -> None:
     actor = trial(container=container)
     actor.deliver(asked)
     assert desired_state(actor) is DesiredState.KILL
@@ -106,13 +108,13 @@ def test_what_does_not_run_yet_is_stopped_at_once(container: str, asked: object)
 @pytest.mark.parametrize(
     "report", [ValidationReported(1, 10, 0.5), checkpoint_reported(10), LengthReached(1, 7, 0.5)]
 )
-def test_what_reports_runs_whatever_is_known_of_its_container(report: object) -> None:
+def test_report_shows_that_the_allocation_runs(report: object) -> None:
     actor = trial(container="STARTING")
     actor.deliver(report, PAUSED)
     assert desired_state(actor) is DesiredState.PREEMPT
 
 
-def test_a_trial_stopped_before_it_ran_starts_when_it_is_activated() -> None:
+def test_trial_stopped_before_it_ran_starts_when_it_is_activated() -> None:
     actor = trial(container="STARTING")
     actor.deliver(PAUSED)
     deliver_exit(actor, "killed")
@@ -121,7 +123,7 @@ def test_a_trial_stopped_before_it_ran_starts_when_it_is_activated() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_disabled_agent_stops_what_runs_and_it_goes_on_elsewhere() -> None:
+def test_disabled_agent_stops_the_trial_which_continues_elsewhere() -> None:
     actor = trial(trial_settings(max_restarts=0))
     actor.deliver(checkpoint_reported(40), FORCED)
     assert desired_state(actor) is DesiredState.KILL
@@ -133,7 +135,7 @@ def test_a_disabled_agent_stops_what_runs_and_it_goes_on_elsewhere() -> None:
 # The order in which an exit is judged: killed, asked to stop, a good end, an error.
 
 
-def test_a_good_end_after_a_kill_is_the_kills() -> None:
+def test_good_exit_after_a_kill_counts_as_killed() -> None:
     # A script that traps SIGTERM and leaves with 0 has not asked to stop.
     actor = trial()
     actor.deliver(FORCED)
@@ -149,7 +151,7 @@ def test_a_good_end_after_a_kill_is_the_kills() -> None:
 
 
 @pytest.mark.parametrize("asked", [FORCED, PREEMPTED])
-def test_code_that_asks_to_stop_stops_also_while_it_is_stopped(asked: object) -> None:
+def test_code_may_stop_its_trial_while_the_trial_is_stopped(asked: object) -> None:
     actor = trial()
     actor.deliver(asked, EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
     deliver_exit(actor, "stop_requested")
@@ -158,7 +160,7 @@ def test_code_that_asks_to_stop_stops_also_while_it_is_stopped(asked: object) ->
     ]
 
 
-def test_code_that_said_that_it_stops_is_not_started_again_for_how_it_ends() -> None:
+def test_code_that_announced_a_stop_is_not_restarted_whatever_its_exit() -> None:
     # The search has heard of the stop: what the exit code says comes second.
     actor = trial()
     actor.deliver(EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP))
@@ -169,7 +171,7 @@ def test_code_that_said_that_it_stops_is_not_started_again_for_how_it_ends() -> 
     assert actor.state.restarts == 0
 
 
-def test_a_good_end_that_nobody_asked_for_is_a_stop_by_the_code() -> None:
+def test_unrequested_good_exit_is_a_stop_by_the_code() -> None:
     actor = trial()
     deliver_exit(actor, "stop_requested")
     assert actor.messages_to(EXPERIMENT) == [
@@ -178,7 +180,7 @@ def test_a_good_end_that_nobody_asked_for_is_a_stop_by_the_code() -> None:
 
 
 @pytest.mark.parametrize("reason", ["killed", "errored", "lost", "start_failed"])
-def test_an_end_that_was_asked_for_is_neither_a_failure_nor_a_loss(reason: str) -> None:
+def test_requested_exit_is_neither_a_failure_nor_a_loss(reason: str) -> None:
     actor = trial(trial_settings(max_restarts=0))
     actor.deliver(PAUSED)
     deliver_exit(actor, reason)
@@ -199,7 +201,7 @@ def test_an_end_that_was_asked_for_is_neither_a_failure_nor_a_loss(reason: str) 
         (Status.STOPPING_ERROR, Status.ERROR, ExitReason.ERRORED),
     ],
 )
-def test_a_stopped_trial_ends_as_its_experiment_does(
+def test_stopped_trial_ends_like_its_experiment(
     status: Status, ended: Status, early_exit: str
 ) -> None:
     actor = trial()
@@ -214,7 +216,7 @@ def test_a_stopped_trial_ends_as_its_experiment_does(
     ("status", "ended"),
     [(Status.STOPPING_COMPLETED, Status.CANCELED), (Status.STOPPING_ERROR, Status.ERROR)],
 )
-def test_a_trial_killed_alone_ends_in_what_is_worse(status: Status, ended: Status) -> None:
+def test_trial_killed_alone_ends_with_the_more_severe_status(status: Status, ended: Status) -> None:
     actor = trial()
     actor.deliver(TrialKillRequested(), ExperimentStatusChanged(status))
     deliver_exit(actor, "killed")
@@ -225,7 +227,7 @@ def test_a_trial_killed_alone_ends_in_what_is_worse(status: Status, ended: Statu
 
 
 @pytest.mark.parametrize("asked", [PAUSED, CANCELED, PREEMPTED])
-def test_a_trial_that_does_not_heed_a_preemption_is_killed(asked: object) -> None:
+def test_trial_that_ignores_a_preemption_is_killed(asked: object) -> None:
     actor = trial(settings_with_times(preempt_ms=HOUR_MS))
     actor.now_ms = 5_000
     actor.deliver(asked)
@@ -236,13 +238,13 @@ def test_a_trial_that_does_not_heed_a_preemption_is_killed(asked: object) -> Non
     assert (actor.state.restarts, actor.state.losses) == (0, 0)
 
 
-def test_the_time_to_heed_it_begins_once() -> None:
+def test_time_to_exit_begins_once() -> None:
     actor = trial(settings_with_times(preempt_ms=HOUR_MS))
     actor.deliver(PREEMPTED, PAUSED, CANCELED)
     assert len(actor.timers) == 1
 
 
-def test_no_time_is_taken_where_nobody_is_preempted_or_all_is_over() -> None:
+def test_no_time_limit_is_set_without_a_preemption_or_after_the_end() -> None:
     actor = trial(settings_with_times(preempt_ms=HOUR_MS))
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, "completed")
@@ -251,7 +253,7 @@ def test_no_time_is_taken_where_nobody_is_preempted_or_all_is_over() -> None:
     assert actor.timers == []
 
 
-def test_a_late_hour_finds_another_run_or_none() -> None:
+def test_late_timer_changes_nothing() -> None:
     actor = trial(settings_with_times(preempt_ms=HOUR_MS))
     actor.deliver(PREEMPTED)
     deliver_exit(actor, "preempted")
@@ -269,7 +271,7 @@ def test_a_late_hour_finds_another_run_or_none() -> None:
 
 
 @pytest.mark.parametrize(("terminate_ms", "patience_ms"), [(None, 10_000), (60_000, 60_000)])
-def test_code_that_refused_its_hyperparameters_and_goes_on_is_killed(
+def test_code_that_refused_its_hyperparameters_and_continues_is_killed(
     terminate_ms: int | None, patience_ms: int
 ) -> None:
     actor = trial(settings_with_times(terminate_ms=terminate_ms))
@@ -282,7 +284,7 @@ def test_code_that_refused_its_hyperparameters_and_goes_on_is_killed(
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, ExitReason.INVALID_HP)]
 
 
-def test_code_that_asks_to_stop_may_take_its_time() -> None:
+def test_code_that_announced_a_stop_has_no_time_limit() -> None:
     actor = trial()
     actor.deliver(EarlyExitReported(1, ExitReason.USER_REQUESTED_STOP), TerminationOverdue(1))
     assert (actor.timers, desired_state(actor)) == ([], DesiredState.RUN)
@@ -291,7 +293,7 @@ def test_code_that_asks_to_stop_may_take_its_time() -> None:
 # Resources that never started are no failure of the trial, and not tried for ever.
 
 
-def test_a_start_that_failed_is_not_counted_and_tried_again_after_a_while() -> None:
+def test_failed_start_is_not_counted_and_is_retried_after_a_delay() -> None:
     actor = trial(trial_settings(max_restarts=0), container="PULLING")
     deliver_exit(actor, "start_failed", "the disk is full")
     assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 0)
@@ -304,7 +306,7 @@ def test_a_start_that_failed_is_not_counted_and_tried_again_after_a_while() -> N
     assert actor.sent == []
 
 
-def test_starts_that_fail_come_slower_and_slower_and_end_the_trial_at_last() -> None:
+def test_failed_starts_have_growing_delays_and_finally_end_the_trial() -> None:
     # 1 + 2 + 4 + 8 + 16 + 32 s, then 60 s each: 63 + 14 * 60 s are a quarter of an hour.
     actor = trial(trial_settings(max_restarts=0))
     for _ in range(STALLS_MAX):
@@ -320,7 +322,7 @@ def test_starts_that_fail_come_slower_and_slower_and_end_the_trial_at_last() -> 
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.ERROR, ExitReason.ERRORED, text)]
 
 
-def test_a_trial_that_waits_for_its_next_start_is_paused_activated_and_killed_at_once() -> None:
+def test_trial_that_waits_for_its_next_start_is_paused_activated_and_killed_immediately() -> None:
     actor = trial()
     deliver_exit(actor, "start_failed")
     actor.deliver(PAUSED)
@@ -330,7 +332,7 @@ def test_a_trial_that_waits_for_its_next_start_is_paused_activated_and_killed_at
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
     deliver_exit(place_trial(actor), "start_failed")
     actor.deliver(PAUSED)
-    # Whoever activates it does not want to wait.
+    # A user who activates the experiment does not want to wait.
     actor.deliver(ACTIVE)
     assert actor.state.epoch == 3
     deliver_exit(place_trial(actor), "start_failed")
@@ -340,7 +342,7 @@ def test_a_trial_that_waits_for_its_next_start_is_paused_activated_and_killed_at
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
 
 
-def test_a_run_in_between_forgives_starts_that_failed() -> None:
+def test_run_resets_the_count_of_failed_starts() -> None:
     actor = trial()
     deliver_exit(actor, "start_failed")
     actor.deliver(RestartDue(1))
@@ -348,11 +350,11 @@ def test_a_run_in_between_forgives_starts_that_failed() -> None:
     assert (actor.state.stalls, actor.state.restarts) == (0, 1)
 
 
-# Losses are no failures either. A machine that goes may go for ever; processes that vanish from one
-# that is there are not started for ever.
+# Losses are no failures. Losses of machines are not limited, but processes that vanish from a
+# living machine are only restarted a limited number of times.
 
 
-def test_a_machine_may_be_lost_any_number_of_times() -> None:
+def test_machine_may_be_lost_any_number_of_times() -> None:
     actor = trial(trial_settings(max_restarts=0))
     for _ in range(3 * STALLS_MAX):
         actor.deliver(AllocationLost(actor.state.epoch, "agent a was lost"))
@@ -360,7 +362,7 @@ def test_a_machine_may_be_lost_any_number_of_times() -> None:
     assert (actor.state.status, actor.state.losses) == (Status.ACTIVE, 3 * STALLS_MAX)
 
 
-def test_processes_that_vanish_again_and_again_end_their_trial() -> None:
+def test_processes_that_always_vanish_end_their_trial() -> None:
     actor = trial(trial_settings(max_restarts=0))
     for _ in range(STALLS_MAX):
         deliver_exit(actor, "lost", "they disappeared")
@@ -382,7 +384,7 @@ def test_processes_that_vanish_after_some_work_are_always_replaced() -> None:
     assert actor.state.status is Status.ACTIVE
 
 
-def test_what_the_search_stops_saves_its_work_and_ends_well() -> None:
+def test_trial_stopped_by_the_search_saves_its_work_and_completes() -> None:
     actor = trial()
     actor.deliver(WorkAssigned(None, closed=True, stopped=True))
     assert desired_state(actor) is DesiredState.PREEMPT
@@ -392,14 +394,14 @@ def test_what_the_search_stops_saves_its_work_and_ends_well() -> None:
 
 
 @pytest.mark.parametrize("reason", ["errored", "lost", "killed", "completed"])
-def test_what_the_search_stopped_ends_well_however_its_processes_do(reason: str) -> None:
+def test_trial_stopped_by_the_search_completes_whatever_its_exit(reason: str) -> None:
     actor = trial()
     actor.deliver(WorkAssigned(None, closed=True, stopped=True))
     deliver_exit(actor, reason)
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_what_the_search_stops_while_it_waits_for_slots_or_is_paused_ends_at_once() -> None:
+def test_waiting_or_paused_trial_stopped_by_the_search_ends_immediately() -> None:
     for before in ([], [PAUSED]):
         actor = ActorHarness("trial#1")
         actor.deliver(trial_created(length=ENDLESS, closed=False), *before)
@@ -410,14 +412,14 @@ def test_what_the_search_stops_while_it_waits_for_slots_or_is_paused_ends_at_onc
 
 def test_endless_training_that_ends_by_itself_is_complete() -> None:
     actor = place_endless_trial()
-    # It may say that it is done with the length that it never had.
+    # The code may report an endless length as reached.
     actor.deliver(LengthReached(1, ENDLESS, 0.5))
     assert actor.messages_to(EXPERIMENT) == []
     deliver_exit(actor, "completed")
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
 
 
-def test_endless_training_goes_on_after_a_pause() -> None:
+def test_endless_training_continues_after_a_pause() -> None:
     actor = place_endless_trial()
     actor.deliver(PAUSED)
     deliver_exit(actor, "preempted")
@@ -437,17 +439,17 @@ def place_open_ended_trial() -> ActorHarness:
     return place_trial(actor)
 
 
-def test_training_without_a_length_is_complete_when_its_code_ends_well() -> None:
+def test_open_ended_training_is_complete_when_its_code_exits_well() -> None:
     actor = place_open_ended_trial()
     actor.deliver(ValidationReported(1, 400, 0.5))
     [validated] = actor.messages_to(EXPERIMENT)
-    # A number of batches is no share of what its code has still to do.
+    # Batches do not measure the progress of open-ended training.
     assert validated == TrialValidationReported(3, 0.0, 0.5)
     deliver_exit(actor, "completed")
     assert actor.messages_to(EXPERIMENT)[-1] == TrialEnded(3, Status.COMPLETED, "")
 
 
-def test_training_without_a_length_starts_again_after_a_failure_and_a_pause() -> None:
+def test_open_ended_training_restarts_after_a_failure_and_a_pause() -> None:
     actor = place_open_ended_trial()
     deliver_exit(actor, "errored")
     assert (actor.state.restarts, actor.state.status) == (1, Status.ACTIVE)
@@ -456,7 +458,7 @@ def test_training_without_a_length_starts_again_after_a_failure_and_a_pause() ->
     assert actor.all_messages(SlotsRequested)[-1].epoch == 3
 
 
-def test_the_search_hears_of_progress_that_can_be_seen() -> None:
+def test_visible_progress_is_reported_to_the_search() -> None:
     actor = place_open_ended_trial()
     for share in (0.004, 0.5, 0.505, 0.2, 0.51, 0.999, 1.0, 1.0):
         actor.deliver(ProgressReported(1, share))

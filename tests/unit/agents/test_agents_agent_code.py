@@ -1,4 +1,4 @@
-"""An instance fetches the agent's code, which is what the cluster itself was deployed with."""
+"""The archive of the agent's code that instances fetch."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from tests.patience import PROCESS_SECONDS_MAX
 
 
-def test_the_code_of_another_version_that_launched_instances_stays(
+def test_archives_of_earlier_versions_stay_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects = DirectoryObjectStore(tmp_path, HmacUrlSigner(b"s" * 32))
@@ -31,7 +31,7 @@ def test_the_code_of_another_version_that_launched_instances_stays(
         assert b"".join(objects.get(agent_code_key(code.sha256))) == code.content
 
 
-def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:
+def test_agent_runs_from_archive_without_other_packages(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(agent_code().content)) as archive:
         archive.extractall(tmp_path, filter="data")
     # -I and -S: neither the environment nor installed packages are seen.
@@ -47,7 +47,7 @@ def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:
     assert "--token-file" in done.stdout
 
 
-def test_the_archive_depends_on_nothing_but_the_code() -> None:
+def test_equal_code_gives_equal_archives() -> None:
     first = agent_code()
     agent_code.cache_clear()
     assert agent_code() == first

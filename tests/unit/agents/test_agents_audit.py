@@ -1,4 +1,4 @@
-"""The audit finds each difference between a pool's records and the others', and no others."""
+"""The audit finds exactly the differences between a pool's records and other records."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ AGENT = AgentState("a", "default", 1, (), 0)
 
 
 def trial(trial_id: int, *messages: object) -> TrialState:
-    """A trial with its first allocation, whatever the messages make of it."""
+    """Return a trial with a first allocation, after these messages."""
     actor = ActorHarness(f"trial#{trial_id}")
     actor.deliver(replace(trial_created(), trial_id=trial_id), *messages)
     assert isinstance(actor.state, TrialState)
@@ -72,7 +72,10 @@ def findings(
     desired: bool = False,
     agent: AgentState | None = AGENT,
 ) -> AuditFindings:
-    """The findings about allocation 4.1, queued, running on agent a, or desired there."""
+    """Return the findings about allocation 4.1.
+
+    The allocation is queued, running on agent a, or desired by agent a, as the flags demand.
+    """
     slots = AgentSlots(1, (0, 1), {"4.1": AllocationPart((0,))} if running else {})
     waiting = (AllocationRequest("4.1", 1, "t", group=3),) if queued else ()
     records = PoolRecords(waiting, {"a": slots}, {"a": Lease(1, 0)})
@@ -85,26 +88,26 @@ def findings(
     )
 
 
-def test_books_that_agree_have_no_difference() -> None:
+def test_consistent_records_have_no_findings() -> None:
     assert findings(None) == NOTHING
     assert findings(trial(4), queued=True) == NOTHING
     assert findings(HOLDING, running=True, desired=True) == NOTHING
 
 
 @LET_GO
-def test_a_queued_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
+def test_queued_allocation_without_trial_is_freed(state: TrialState | None) -> None:
     stale = (SlotsReleased(4, 1, "t", (), group=3),)
     assert findings(state, queued=True) == AuditFindings(StaleAllocationsFound(stale), (), ())
 
 
 @LET_GO
-def test_a_running_allocation_that_its_trial_let_go_of_is_freed(state: TrialState | None) -> None:
+def test_running_allocation_without_trial_is_freed(state: TrialState | None) -> None:
     stale = (SlotsReleased(4, 1, "", ("a",)),)
     assert findings(state, running=True) == AuditFindings(StaleAllocationsFound(stale), (), ())
 
 
 @pytest.mark.parametrize("agent", [AGENT, None])
-def test_a_running_allocation_that_its_agent_does_not_know_is_placed_again(
+def test_allocation_missing_on_its_agent_is_placed_again(
     agent: AgentState | None,
 ) -> None:
     said = (("a", AllocationPlaced(4, 1, (0,))),)
@@ -114,7 +117,7 @@ def test_a_running_allocation_that_its_agent_does_not_know_is_placed_again(
 
 
 @LET_GO
-def test_an_allocation_that_only_its_agent_still_wants_is_removed(
+def test_allocation_only_on_the_agent_is_removed(
     state: TrialState | None,
 ) -> None:
     said = (("a", AllocationRemoved(4, 1)),)
@@ -122,7 +125,7 @@ def test_an_allocation_that_only_its_agent_still_wants_is_removed(
 
 
 @LET_GO
-def test_what_pool_and_agent_both_kept_is_freed_and_removed(state: TrialState | None) -> None:
+def test_ended_allocation_in_pool_and_agent_is_freed_and_removed(state: TrialState | None) -> None:
     assert findings(state, running=True, desired=True) == AuditFindings(
         StaleAllocationsFound((SlotsReleased(4, 1, "", ("a",)),)),
         (),
@@ -130,8 +133,8 @@ def test_what_pool_and_agent_both_kept_is_freed_and_removed(state: TrialState | 
     )
 
 
-def test_an_allocation_on_its_way_is_left_alone() -> None:
-    # The agent was told, and the pool's parts were read before it was: both name 4.1's trial.
+def test_allocation_being_placed_has_no_findings() -> None:
+    # The pool's parts were read before the agent got allocation 4.1, which trial 4 already holds.
     assert findings(HOLDING, desired=True) == NOTHING
 
 
@@ -139,26 +142,26 @@ SECOND = AgentState("a", "default", 2, ((3, "cpu", "u", "n"),), 0)
 
 
 def sessions(pools_epoch: int | None, lease: Lease) -> tuple[object, ...]:
-    """The messages to the pool about agent a, whose second session has slot 3."""
+    """Return the messages to the pool about agent a, whose session 2 has slot 3."""
     agents = {} if pools_epoch is None else {"a": AgentSlots(pools_epoch, (3,), {})}
     records = PoolRecords((), agents, {"a": lease})
     return find_differences(records, lambda trial_id: None, lambda name: SECOND).sessions
 
 
-def test_an_agent_that_the_pool_does_not_have_in_its_books_joins_it() -> None:
+def test_agent_missing_in_pool_joins() -> None:
     joined = (AgentJoined("a", 2, (3,)),)
     assert sessions(None, Lease(2, 0)) == joined
     assert sessions(1, Lease(2, 0)) == joined
     assert sessions(2, Lease(2, 0)) == ()
 
 
-def test_an_agent_that_was_lost_leaves_the_books_and_does_not_join_again() -> None:
+def test_lost_agent_leaves_pool_and_does_not_join_again() -> None:
     lost = Lease(2, 0, lost=True)
     assert sessions(2, lost) == (AgentLost("a", 2, "it has not been heard of", 0),)
     assert sessions(None, lost) == ()
 
 
-def test_a_pool_that_has_not_heard_what_was_disabled_hears_it() -> None:
+def test_pool_gets_missed_change_of_availability() -> None:
     drained = Availability(enabled=False, draining=True)
     state = replace(SECOND, availability=drained)
     records = PoolRecords((), {"a": AgentSlots(2, (3,))}, {"a": Lease(2, 0)})
@@ -168,12 +171,12 @@ def test_a_pool_that_has_not_heard_what_was_disabled_hears_it() -> None:
     assert find_differences(knows, lambda trial_id: None, lambda name: state).sessions == ()
 
 
-def test_an_agent_that_enrols_during_the_audit_is_left_alone() -> None:
-    # The lease is the third session's, the state read before it the second's.
+def test_agent_that_enrols_during_audit_has_no_findings() -> None:
+    # The lease belongs to the third session; the state was read during the second session.
     assert sessions(2, Lease(3, 0)) == ()
 
 
-def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Path) -> None:
+def test_agent_enrolled_before_its_pool_existed_joins(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -185,7 +188,7 @@ def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Pat
     assert audit_pool(engine, "default") == NOTHING
 
 
-def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
+def test_audit_frees_allocations_in_several_messages(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -197,13 +200,13 @@ def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
     assert engine.read_state("pool#default").queued == 0
 
 
-def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:
+def test_audit_mails_its_findings(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
     engine.execute_command("pool#default", PoolConfigured("default"))
     engine.execute_command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
-    # Two trials that nobody has heard of: one is placed, the other waits.
+    # Trials 8 and 9 do not exist. The pool has placed one of the two and queued the other.
     for trial_id in (8, 9):
         message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}")
         engine.post_message("pool#default", message, sender="nobody")
@@ -220,7 +223,7 @@ def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:
 
 
 def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> AuditFindings:
-    """The findings about the jobs of a pool with experiments 1 to 5; the `live` ones run."""
+    """Return the findings about a pool's jobs. Experiments 1 to 5 exist; `live` ones are active."""
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
 
@@ -235,37 +238,37 @@ def jobs(groups: dict[int, Group], rows: dict[int, JobRow], *live: int) -> Audit
 ROW = JobRow(7)
 
 
-def test_jobs_that_are_as_their_rows_say_have_no_difference() -> None:
+def test_jobs_equal_to_their_rows_have_no_findings() -> None:
     assert jobs({1: Group(ROW, has_row=True)}, {1: ROW}, 1) == NOTHING
-    # It has ended, and its last trial is about to give its slots back.
+    # Experiment 1 has ended, and its last trial is about to release its slots.
     assert jobs({1: Group(ROW, running=1, held=1)}, {}) == NOTHING
 
 
-def test_a_pool_that_does_not_know_a_job_as_its_row_says_reads_it() -> None:
+def test_pool_reads_row_that_differs_from_its_job() -> None:
     told = (JobChanged(1),)
     assert jobs({}, {1: ROW}, 1).jobs == told
     assert jobs({1: Group(ROW, has_row=True)}, {1: JobRow(7, weight=2.0)}, 1).jobs == told
     assert jobs({1: Group(ROW, running=1)}, {1: ROW}, 1).jobs == told
 
 
-def test_a_job_that_has_nothing_and_no_row_is_forgotten() -> None:
+def test_idle_job_without_row_is_forgotten() -> None:
     assert jobs({1: Group(ROW), 2: Group(ROW, has_row=True)}, {}).jobs == (
         JobChanged(1),
         JobChanged(2),
     )
 
 
-def test_a_row_of_an_experiment_that_does_not_live_is_put_right_by_it() -> None:
+def test_ended_experiment_corrects_its_row() -> None:
     found = jobs({1: Group(ROW, has_row=True)}, {1: ROW})
     assert (found.experiments, found.jobs) == ((1,), ())
     assert jobs({}, {9: ROW}).experiments == ()
 
 
-def test_a_live_experiment_without_a_row_writes_it() -> None:
+def test_live_experiment_writes_missing_row() -> None:
     assert jobs({1: Group(ROW, running=1, held=1)}, {}, 1).experiments == (1,)
 
 
-def test_an_audit_finds_rows_that_nobody_writes_any_more(tmp_path: Path) -> None:
+def test_audit_finds_stale_rows(tmp_path: Path) -> None:
     engine = Engine(
         SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
     )
@@ -281,10 +284,10 @@ def test_an_audit_finds_rows_that_nobody_writes_any_more(tmp_path: Path) -> None
     assert audit_pool(engine, "default") == NOTHING
 
 
-def test_a_part_of_a_gang_that_its_agent_does_not_know_is_placed_as_its_node() -> None:
+def test_missing_gang_node_is_placed_with_its_rank() -> None:
     places = (Place("b", (0,)), Place("a", (0,)))
     state = trial(4, SlotsAssigned(1, places))
-    # It lost its first node, so the pool counts one.
+    # The pool lost the first node's agent, so the pool counts a single node.
     records = PoolRecords(
         (), {"a": AgentSlots(1, (0,), {"4.1": AllocationPart((0,), leaving=True)})}, {}
     )

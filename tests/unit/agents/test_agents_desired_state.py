@@ -1,4 +1,4 @@
-"""The desired state of an agent: its entries for allocations in every state."""
+"""The desired state of an agent: entries for allocations in every state."""
 
 from dataclasses import replace
 from typing import Any
@@ -81,7 +81,7 @@ def kill_entry(allocation: str) -> dict[str, Any]:
     }
 
 
-def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
+def test_new_allocation_has_spec_and_code() -> None:
     state = trial()
     assert entries_for(state) == [
         {
@@ -107,14 +107,14 @@ def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
     ]
 
 
-def test_a_known_allocation_comes_without_them() -> None:
+def test_known_allocation_has_no_spec() -> None:
     state = trial()
     assert entries_for(state, known=("4.1",)) == [
         {"allocation": "4.1", "state": "run", "directives": trial_directives(state)}
     ]
 
 
-def test_directives_say_what_to_train_and_what_was_decided() -> None:
+def test_directives_have_length_and_answers() -> None:
     state = trial()
     assert trial_directives(state) == {
         "revision": 1,
@@ -135,7 +135,7 @@ def test_directives_say_what_to_train_and_what_was_decided() -> None:
     }
 
 
-def test_a_preemption_is_a_directive() -> None:
+def test_preemption_is_a_directive() -> None:
     running = ContainerStateReported(1, "RUNNING")
     state = trial(running, PreemptionRequested(1, "slots are wanted"))
     (entry,) = entries_for(state, known=("4.1",))
@@ -144,15 +144,15 @@ def test_a_preemption_is_a_directive() -> None:
     assert entry["directives"]["revision"] == 2
 
 
-def test_a_kill_is_an_entry_of_its_own() -> None:
+def test_killed_allocation_has_kill_entry() -> None:
     state = trial(ExperimentStatusChanged(Status.STOPPING_KILLED))
     (entry,) = entries_for(state, known=("4.1",))
     assert (entry["state"], entry["grace_ms"]) == ("kill", GRACE_MS)
     assert entry["directives"]["preempt"] is None
 
 
-def test_what_is_stopped_for_now_is_told_so_beside_a_kill() -> None:
-    # It does not run yet, or its agent was disabled: it is killed, and may save its work.
+def test_kill_for_now_has_preempt_directive() -> None:
+    # The trial does not run yet, or its agent was disabled. A forced preemption lets it save.
     state = trial(PreemptionRequested(1, "agent a was disabled", forced=True))
     (entry,) = entries_for(state, known=("4.1",))
     assert entry["state"] == "kill"
@@ -170,7 +170,7 @@ MOVED_ON = [
 
 
 @pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
-def test_an_allocation_that_its_trial_let_go_of_is_stopped_where_it_is(
+def test_present_allocation_of_ended_trial_is_killed(
     state: TrialState | None,
 ) -> None:
     assert entries_for(state) == []
@@ -178,12 +178,12 @@ def test_an_allocation_that_its_trial_let_go_of_is_stopped_where_it_is(
 
 
 @pytest.mark.parametrize("state", MOVED_ON, ids=["no trial", "ended", "another epoch"])
-def test_an_allocation_whose_exit_was_taken_is_forgotten(state: TrialState | None) -> None:
+def test_allocation_with_accepted_exit_is_forgotten(state: TrialState | None) -> None:
     (entry,) = entries_for(state, known=("4.1",), session=Session(exited=("4.1",)))
     assert entry["state"] == "forget"
 
 
-def test_what_the_agent_has_and_nobody_wants_is_stopped_or_forgotten() -> None:
+def test_unassigned_allocation_is_killed_or_forgotten() -> None:
     entries = entries_for(
         None,
         known=("9.1", "7.2"),
@@ -193,8 +193,8 @@ def test_what_the_agent_has_and_nobody_wants_is_stopped_or_forgotten() -> None:
     assert entries == [kill_entry("7.2"), kill_entry("9.1") | {"state": "forget"}]
 
 
-def test_a_running_allocation_whose_exit_was_taken_waits_for_its_trial() -> None:
-    # The exit is in the trial's mailbox: what becomes of it is the trial's to say.
+def test_exited_allocation_runs_until_its_trial_decides() -> None:
+    # The exit is still in the trial's mailbox, so the trial has not decided yet.
     (entry,) = entries_for(trial(), known=("4.1",), session=Session(exited=("4.1",)))
     assert entry["state"] == "run"
 
@@ -203,8 +203,8 @@ GANG = DesiredAllocation(4, 1, (0, 1), 1, 2)
 PLACES = (Place("a", (0, 1)), Place("b", (0, 1)))
 
 
-def test_nothing_begins_where_something_else_still_uses_the_slots() -> None:
-    """The agent was lost, so that its slots were given away, and came back with what it ran."""
+def test_new_allocation_waits_for_stale_allocation() -> None:
+    """A lost agent whose slots were assigned again has returned with an old allocation."""
     waiting = {"allocation": "4.1", "state": "wait", "directives": None}
     assert entries_for(trial(), ("9.1",)) == [waiting, kill_entry("9.1")]
     gone = Session(exited=("9.1",))
@@ -219,27 +219,27 @@ def gang_on(agent: str, *messages: object) -> list[dict[str, Any]]:
     return entries_for(actor.state, agent=AgentState(agent, "default", 1, (), 0, desired=(GANG,)))
 
 
-def test_a_node_of_a_gang_learns_where_all_of_them_are() -> None:
+def test_gang_node_gets_addresses_of_all_nodes() -> None:
     [entry] = gang_on("b", SlotsAssigned(1, PLACES))
     spec = entry["spec"]
     assert (spec["node_rank"], spec["nodes"], spec["rank"], spec["size"]) == (1, 2, 1, 2)
     assert spec["hosts"] == ["host-a", "host-b"]
 
 
-def test_a_node_waits_until_its_trial_knows_the_others() -> None:
+def test_gang_node_waits_for_other_nodes() -> None:
     assert gang_on("b") == [{"allocation": "4.1", "state": "wait", "directives": None}]
 
 
 def test_all_nodes_of_a_broken_gang_are_killed() -> None:
     broken = AllocationExited(1, "errored", node_rank=0, nodes=2)
     [entry] = gang_on("b", SlotsAssigned(1, PLACES), broken)
-    # A worker that hangs on another machine ends within ten seconds of the one that failed.
+    # A worker that hangs on another machine is killed within ten seconds of the failure.
     assert (entry["state"], entry["grace_ms"]) == ("kill", BROKEN_GANG_GRACE_MS)
-    # What it has done so far may be saved.
+    # The worker may save a checkpoint.
     assert entry["directives"]["preempt"] is not None
 
 
-def test_gangs_that_may_meet_on_one_machine_have_ports_of_their_own() -> None:
+def test_gangs_on_one_machine_have_different_ports() -> None:
     near = [f"{trial}.{epoch}" for trial in range(1, 200) for epoch in range(1, 9)]
     ports = {rendezvous_port("cluster", allocation) for allocation in near}
     assert len(ports) == len(near)
@@ -248,7 +248,7 @@ def test_gangs_that_may_meet_on_one_machine_have_ports_of_their_own() -> None:
     assert max(ports) < 28_672
 
 
-def test_directives_say_where_their_lengths_are_epochs() -> None:
+def test_directives_name_the_unit_epochs() -> None:
     actor = ActorHarness("trial#4")
     epochs = trial_settings(lengths=Lengths("epochs"))
     actor.deliver(trial_created(length=3, of=epochs))
@@ -267,7 +267,7 @@ def test_directives_say_where_their_lengths_are_epochs() -> None:
         ("", 1, (0, 0)),
     ],
 )
-def test_a_specification_with_epochs_is_refused_by_an_older_harness(
+def test_spec_with_epochs_has_version_2(
     fields: str, version: int, periods: tuple[int, int]
 ) -> None:
     searcher = "searcher: {name: single, metric: m, max_length: {batches: 3}}\n"

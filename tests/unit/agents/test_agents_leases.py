@@ -1,4 +1,4 @@
-"""Leases: which agents are marked as lost, and when the server itself was down."""
+"""Leases: when agents are marked as lost, and when the server itself was down."""
 
 import json
 from pathlib import Path
@@ -46,14 +46,14 @@ def pausing_marking(*, for_lapses: bool = False) -> Marking:
     return Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
 
 
-def test_an_agent_is_lost_when_its_lease_has_lapsed() -> None:
+def test_agent_is_lost_after_its_lease_lapsed() -> None:
     # 1 of 3: a third and not more.
     assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(
         LossDetection(NOW_MS), ("lapsed-0",)
     )
 
 
-def test_an_agent_is_not_lost_at_the_last_moment_of_its_lease() -> None:
+def test_agent_is_alive_at_the_end_of_its_lease() -> None:
     assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(LossDetection(NOW_MS))
 
 
@@ -61,7 +61,7 @@ def test_an_agent_is_not_lost_at_the_last_moment_of_its_lease() -> None:
     ("lapsed", "fresh", "marks"),
     [(1, 2, True), (2, 4, True), (3, 6, True), (1, 1, False), (2, 3, False), (4, 7, False)],
 )
-def test_more_than_a_third_together_pauses_the_marking(
+def test_more_than_a_third_lapsing_together_pauses_marking(
     lapsed: int, fresh: int, marks: bool
 ) -> None:
     # 2 of 5 is 0.4, 4 of 11 is 0.36; 2 of 6 is a third.
@@ -69,10 +69,10 @@ def test_more_than_a_third_together_pauses_the_marking(
     assert found == pausing_marking(for_lapses=True) if not marks else len(found.lost) == lapsed
 
 
-def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
+def test_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     leases = pool(1, 2) | {"gone": Lease(1, 0, lost=True)}
     assert decide_marking(leases, STEADY, NOW_MS).lost == ("lapsed-0",)
-    # 1 lapsed of 2 alive is more than a third, whatever was lost before.
+    # 1 lapsed lease of 2 live ones is more than a third. Lost agents do not count.
     many_gone = {f"gone-{n}": Lease(1, 0, lost=True) for n in range(9)}
     found = decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS)
     assert found == pausing_marking(for_lapses=True)
@@ -81,20 +81,20 @@ def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
 @pytest.mark.parametrize(
     ("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)]
 )
-def test_a_gap_in_our_own_passes_pauses_the_marking(gap_ms: int, away: bool) -> None:
+def test_gap_between_passes_pauses_marking(gap_ms: int, away: bool) -> None:
     found = decide_marking(pool(1, 9), LossDetection(NOW_MS - gap_ms), NOW_MS)
     assert found == (pausing_marking() if away else Marking(LossDetection(NOW_MS), ("lapsed-0",)))
 
 
-def test_a_gap_pauses_even_if_nobody_has_lapsed() -> None:
-    # Those who could not reach us meanwhile get a lease's length to do so.
+def test_gap_pauses_marking_without_lapsed_leases() -> None:
+    # Agents that could not reach the server get a lease length to call again.
     assert (
         decide_marking(pool(0, 3), LossDetection(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS)
         == pausing_marking()
     )
 
 
-def test_where_passes_come_more_often_a_shorter_gap_counts() -> None:
+def test_gap_is_relative_to_interval_of_passes() -> None:
     # 2.5 x 5 s
     assert decide_marking(pool(1, 9), LossDetection(NOW_MS - 12_500), NOW_MS, 5_000).lost == (
         "lapsed-0",
@@ -105,7 +105,7 @@ def test_where_passes_come_more_often_a_shorter_gap_counts() -> None:
     )
 
 
-def test_a_clock_that_went_back_pauses_the_marking_even_in_a_pause() -> None:
+def test_clock_set_back_restarts_a_pause() -> None:
     ahead = NOW_MS + PASS_GAP_MS_MAX + 1
     assert decide_marking(pool(0, 3), LossDetection(ahead), NOW_MS) == pausing_marking()
     assert (
@@ -116,7 +116,7 @@ def test_a_clock_that_went_back_pauses_the_marking_even_in_a_pause() -> None:
     assert decide_marking(pool(1, 9), LossDetection(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
 
 
-def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
+def test_lease_from_the_future_lapses() -> None:
     leases = pool(0, 3) | {
         "soon": Lease(1, NOW_MS + LEASE_MS),
         "far": Lease(1, NOW_MS + LEASE_MS + 1),
@@ -124,35 +124,35 @@ def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
     assert decide_marking(leases, STEADY, NOW_MS).lost == ("far",)
 
 
-def test_the_first_pass_of_all_is_no_gap() -> None:
+def test_first_pass_is_no_gap() -> None:
     assert decide_marking(pool(1, 2), LossDetection(), NOW_MS).lost == ("lapsed-0",)
 
 
-def test_nobody_is_marked_during_the_pause() -> None:
+def test_pause_marks_no_agents() -> None:
     for for_lapses in (False, True):
         loss_detection = LossDetection(NOW_MS - 1_000, NOW_MS + 1, for_lapses)
         expected = Marking(LossDetection(NOW_MS, NOW_MS + 1, for_lapses))
         assert decide_marking(pool(1, 9), loss_detection, NOW_MS) == expected
 
 
-def test_after_the_pause_those_still_silent_are_marked_however_many() -> None:
+def test_all_silent_agents_are_marked_after_pause() -> None:
     loss_detection = LossDetection(NOW_MS - 1_000, NOW_MS, for_lapses=True)
     assert decide_marking(pool(3, 1), loss_detection, NOW_MS) == Marking(
         LossDetection(NOW_MS), ("lapsed-0", "lapsed-1", "lapsed-2")
     )
 
 
-def test_an_outage_that_begins_in_the_pause_for_another_one_has_a_pause_of_its_own() -> None:
-    """The agents called after a gap; then the API was away, while passes went on."""
+def test_leases_lapsing_after_a_gap_cause_a_second_pause() -> None:
+    """The agents called after a gap. Then the API was down while passes continued."""
     after_gap = LossDetection(NOW_MS - 1_000, NOW_MS)
     assert decide_marking(pool(2, 0), after_gap, NOW_MS) == pausing_marking(for_lapses=True)
-    # One of four is no outage of ours.
+    # 1 lapsed lease of 4 does not look like an outage.
     assert decide_marking(pool(1, 3), after_gap, NOW_MS) == Marking(
         LossDetection(NOW_MS), ("lapsed-0",)
     )
 
 
-def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
+def test_only_agent_of_pool_is_marked_after_one_pause() -> None:
     loss_detection, passes, lost_at = STEADY, 0, None
     while lost_at is None:
         now_ms = NOW_MS + passes * 1_000
@@ -162,7 +162,7 @@ def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
     assert lost_at == NOW_MS + LEASE_MS
 
 
-def test_an_outage_of_ours_kills_nobody_who_comes_back_in_time() -> None:
+def test_agents_that_return_after_an_outage_are_kept() -> None:
     # Away for ten minutes: all leases have lapsed. The agents renew during the pause.
     leases = {name: Lease(1, NOW_MS - 600_000) for name in "abc"}
     marking = decide_marking(leases, LossDetection(NOW_MS - 600_000), NOW_MS)
@@ -181,14 +181,14 @@ def api_answers(is_silent: bool) -> bool:
     return False
 
 
-def test_no_lease_is_judged_while_the_api_is_down() -> None:
+def test_api_outage_marks_no_agents() -> None:
     # Few have lapsed so far, since the outage has just begun; and then all.
     for lapsed, fresh in ((1, 9), (3, 1), (1, 0)):
         marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=api_is_down)
         assert marking == Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
 
 
-def test_nobody_asks_for_the_api_while_agents_are_heard() -> None:
+def test_api_is_not_probed_without_lapsed_leases() -> None:
     def fail(is_silent: bool) -> bool:
         raise AssertionError
 
@@ -197,7 +197,7 @@ def test_nobody_asks_for_the_api_while_agents_are_heard() -> None:
     )
 
 
-def test_whether_others_were_served_is_passed_on() -> None:
+def test_probe_gets_whether_all_live_agents_lapsed() -> None:
     told: list[bool] = []
 
     def note(is_silent: bool) -> bool:
@@ -209,7 +209,7 @@ def test_whether_others_were_served_is_passed_on() -> None:
     assert told == [False, True]
 
 
-def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_answers() -> None:
+def test_only_agent_of_pool_is_lost_if_the_api_answers() -> None:
     loss_detection = STEADY
     lost: list[tuple[str, ...]] = []
     for minute in range(3):
@@ -217,13 +217,13 @@ def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_a
         marking = decide_marking({"a": LAPSED}, loss_detection, now_ms, is_api_down=api_answers)
         loss_detection = marking.loss_detection
         lost.append(marking.lost)
-    # At first it may be our fault, as ever; then it is not.
+    # The first lapse of all leases may be the server's fault, so only the second pass marks.
     assert lost[:2] == [(), ("a",)]
 
 
-def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
+def test_agents_get_a_full_lease_after_api_outage() -> None:
     leases = pool(3, 0)
-    # After an hour of passes, one each minute.
+    # An hour of passes, a minute apart.
     loss_detection = STEADY
     for minute in range(60):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
@@ -231,7 +231,7 @@ def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
         assert marking.lost == ()
         loss_detection = marking.loss_detection
     back_ms = now_ms + PASS_INTERVAL_MS
-    # Two of three have come back when the first pass sees that it answers.
+    # Two of three agents have returned when a pass first finds the API up.
     returned = {**leases, "lapsed-0": Lease(1, back_ms), "lapsed-1": Lease(1, back_ms)}
     marking = decide_marking(returned, loss_detection, back_ms, is_api_down=api_answers)
     assert marking == Marking(LossDetection(back_ms, back_ms + LEASE_MS, True, "over"))
@@ -242,7 +242,7 @@ def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
         assert found.lost == lost
 
 
-def test_an_outage_that_begins_again_holds_again() -> None:
+def test_second_api_outage_pauses_again() -> None:
     over = LossDetection(
         NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "over"
     )
@@ -250,7 +250,7 @@ def test_an_outage_that_begins_again_holds_again() -> None:
     assert (marking.lost, marking.loss_detection.outage) == ((), "down")
 
 
-def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
+def test_agent_silent_for_six_hours_is_lost_during_outage() -> None:
     for more_ms, lost in ((0, ()), (1, ("old",))):
         leases = {"old": Lease(1, NOW_MS - OUTAGE_MS_MAX - more_ms), "b": LAPSED}
         first = decide_marking(leases, STEADY, NOW_MS, is_api_down=api_is_down)
@@ -259,8 +259,8 @@ def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
         assert again.lost == lost
 
 
-def test_two_passes_of_a_clock_that_is_ahead_lose_nobody_in_an_outage() -> None:
-    """The first one sees a gap; the second is no proof of a silence of a day."""
+def test_clock_ahead_marks_no_agents_during_outage() -> None:
+    """The first pass sees a gap. The second alone does not prove a silence of a day."""
     leases, loss_detection = (
         pool(3, 0),
         LossDetection(NOW_MS - PASS_INTERVAL_MS, NOW_MS, True, "down"),
@@ -271,7 +271,7 @@ def test_two_passes_of_a_clock_that_is_ahead_lose_nobody_in_an_outage() -> None:
         loss_detection = marking.loss_detection
 
 
-def test_an_outage_that_is_over_for_everybody_holds_nothing() -> None:
+def test_outage_ends_when_all_agents_returned() -> None:
     loss_detection = LossDetection(
         NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "down"
     )
@@ -299,12 +299,12 @@ def stored_lease(table: StateTable, agent: str) -> Lease:
 
 
 def renew_first_session(table: StateTable, now_ms: int) -> None:
-    """Renew the lease of agent a, for its first session."""
+    """Renew the lease of agent a for session 1."""
     key = Key(LEASES, "a")
     renew_lease(table, key, table.get(key), 1, now_ms)
 
 
-def test_a_lease_is_renewed_once_a_third_of_it_is_used(table: SqliteTable) -> None:
+def test_lease_is_renewed_after_a_third(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS))
     renew_first_session(table, NOW_MS + RENEW_AFTER_MS - 1)
     assert stored_lease(table, "a").renewed_ms == NOW_MS
@@ -313,7 +313,7 @@ def test_a_lease_is_renewed_once_a_third_of_it_is_used(table: SqliteTable) -> No
 
 
 @pytest.mark.parametrize("lease", [None, Lease(2, NOW_MS), Lease(1, NOW_MS, lost=True)])
-def test_a_session_that_is_over_renews_nothing(table: SqliteTable, lease: Lease | None) -> None:
+def test_ended_session_cannot_renew_lease(table: SqliteTable, lease: Lease | None) -> None:
     if lease:
         store_lease(table, "a", lease)
     with pytest.raises(
@@ -327,7 +327,7 @@ def fail_to_advance(addresses: tuple[str, ...]) -> None:
     raise AssertionError(f"there is nothing to follow at {addresses}")
 
 
-def test_a_lost_agent_is_marked_and_its_pool_told_in_one_commit(table: SqliteTable) -> None:
+def test_lease_is_marked_and_pool_gets_mail_in_one_commit(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(3, NOW_MS - 45_000))
     store_lease(table, "b", Lease(1, NOW_MS))
     store_lease(table, "c", Lease(1, NOW_MS))
@@ -342,7 +342,7 @@ def test_a_lost_agent_is_marked_and_its_pool_told_in_one_commit(table: SqliteTab
     )
 
 
-def test_an_agent_is_marked_once(table: SqliteTable) -> None:
+def test_agent_is_marked_once(table: SqliteTable) -> None:
     for name, renewed_ms in (("a", NOW_MS - 45_000), ("b", NOW_MS), ("c", NOW_MS)):
         store_lease(table, name, Lease(1, renewed_ms))
     mark_lost_agents(table, "default", NOW_MS, lambda addresses: None)
@@ -350,7 +350,7 @@ def test_an_agent_is_marked_once(table: SqliteTable) -> None:
 
 
 class RenewingTable(TableDecorator):
-    """A table on which agent a renews its lease right after the leases were read."""
+    """A table on which agent a renews the lease right after the leases were read."""
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
@@ -360,7 +360,7 @@ class RenewingTable(TableDecorator):
         return page
 
 
-def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable) -> None:
+def test_renewal_during_pass_prevents_marking(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000))
     store_lease(table, "b", Lease(1, NOW_MS))
     store_lease(table, "c", Lease(1, NOW_MS))
@@ -385,15 +385,15 @@ def test_loss_detection_is_stored_between_passes(table: SqliteTable) -> None:
     assert marking.lost == ("a",)
 
 
-def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTable) -> None:
+def test_pass_without_live_agents_writes_nothing(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
     for pool in ("default", "empty"):
         assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance).lost == ()
     assert table.get(Key(LEASES, LOSS_DETECTION_SORT)) is None
 
 
-def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: SqliteTable) -> None:
-    """Without an agent no pass is missed, so that the gap is no outage of ours."""
+def test_first_agent_of_empty_pool_causes_no_pause(table: SqliteTable) -> None:
+    """Without live agents, no pass is expected, so a long time since the last pass is no gap."""
     store_lease(table, "a", Lease(1, NOW_MS))
     assert mark_lost_agents(table, "default", NOW_MS, fail_to_advance).lost == ()
     key = Key(LEASES, "a")
@@ -413,14 +413,14 @@ def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: Sqlite
     assert json.loads(loss_detection.body)["paused_until_ms"] == 0
 
 
-def test_pools_are_judged_apart(table: SqliteTable) -> None:
+def test_pools_are_independent(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000))
     assert mark_lost_agents(table, "other", NOW_MS, fail_to_advance).lost == ()
     assert not stored_lease(table, "a").lost
 
 
-def test_a_pass_that_another_one_overtook_marks_nobody(table: SqliteTable) -> None:
-    """The other one found meanwhile that the API is down."""
+def test_overtaken_pass_marks_no_agents(table: SqliteTable) -> None:
+    """Another pass has found the API down meanwhile."""
     for name in "abcd":
         store_lease(table, name, LAPSED if name == "a" else FRESH)
     store_loss_detection = Put(

@@ -1,4 +1,4 @@
-"""Lines of a log: whole, with the time of their first byte, their rank and their level."""
+"""Lines of a log: whole lines with time, rank and level."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -84,12 +84,12 @@ def texts(lines: list[LogLine]) -> list[str]:
     return [line.text for line in lines]
 
 
-def test_lines_come_out_whole_over_chunks(logs: Logs) -> None:
+def test_lines_span_chunks(logs: Logs) -> None:
     logs.write(b"one\ntw", 100)
     logs.write("ö\r\nth".encode()[:3], 200)
     logs.write("ö\r\nthree".encode()[3:], 300)
     found = logs.find()
-    # "one" lies at 0, "twö" at 4 and began in the first chunk; the last one waits for its end.
+    # "one" is at offset 0. "twö" is at 4 and began in the first chunk. "three" has no end yet.
     assert [(line.offset, line.time_ms, line.text) for line in found.lines] == [
         (0, 100, "one"),
         (4, 100, "twö"),
@@ -98,13 +98,13 @@ def test_lines_come_out_whole_over_chunks(logs: Logs) -> None:
     assert texts(logs.find(found.next, ended=True).lines) == ["three"]
 
 
-def test_a_character_cut_by_a_chunk_is_whole(logs: Logs) -> None:
+def test_characters_span_chunks(logs: Logs) -> None:
     for byte in "a€b\n".encode():
         logs.write(bytes([byte]))
     assert texts(logs.find().lines) == ["a€b"]
 
 
-def test_a_line_ends_with_its_allocation(logs: Logs) -> None:
+def test_line_ends_with_its_allocation(logs: Logs) -> None:
     logs.write(b"broken off", epoch=1)
     logs.write(b"begun anew\n", epoch=2)
     assert [(line.offset, line.text) for line in logs.find().lines] == [
@@ -113,14 +113,14 @@ def test_a_line_ends_with_its_allocation(logs: Logs) -> None:
     ]
 
 
-def test_a_page_ends_and_the_next_goes_on(logs: Logs) -> None:
+def test_next_page_continues(logs: Logs) -> None:
     logs.write(b"".join(b"%d\n" % n for n in range(10)))
     first = logs.find(limit=4)
     assert (texts(first.lines), first.next, first.is_end) == (list("0123"), LogPosition(8), False)
     assert texts(logs.find(first.next).lines) == list("456789")
 
 
-def test_an_endless_line_comes_in_pieces_of_whole_characters(logs: Logs) -> None:
+def test_long_line_is_cut_between_characters(logs: Logs) -> None:
     text = "x" + "€" * PIECE_BYTES
     logs.write(text.encode())
     pieces = texts(logs.all())
@@ -130,7 +130,32 @@ def test_an_endless_line_comes_in_pieces_of_whole_characters(logs: Logs) -> None
     assert "".join(pieces) == text
 
 
-def test_a_request_looks_at_so_much_and_no_more(logs: Logs) -> None:
+def test_overwritten_part_of_progress_bar_is_found(logs: Logs) -> None:
+    logs.write(b"begin\n\r 10%\r 20%", 100)
+    found = logs.find()
+    # The line begins at 6. The text after the last carriage return, at 11, may still change.
+    assert [(line.offset, line.text, line.unfinished) for line in found.lines] == [
+        (0, "begin", False),
+        (6, "\r 10%", True),
+    ]
+    assert (found.next, found.is_end) == (LogPosition(11), True)
+    assert logs.find(found.next).lines == []
+    logs.write(b"\r 30%\n", 200)
+    assert [(line.text, line.unfinished) for line in logs.find(found.next).lines] == [
+        ("\r 20%\r 30%", False)
+    ]
+    assert texts(logs.all()) == ["begin", "\r 10%\r 20%\r 30%"]
+
+
+def test_crlf_is_not_overwritten_text(logs: Logs) -> None:
+    logs.write(b"one\r")
+    found = logs.find()
+    assert (found.lines, found.next) == ([], START)
+    logs.write(b"\n")
+    assert texts(logs.find(found.next).lines) == ["one"]
+
+
+def test_search_reads_limited_bytes_and_chunks(logs: Logs) -> None:
     line = b"y" * 99 + b"\n"
     for _ in range(3):
         logs.write(line * (SCANNED_BYTES_MAX // 200))
@@ -140,7 +165,9 @@ def test_a_request_looks_at_so_much_and_no_more(logs: Logs) -> None:
     assert texts(logs.all(search="NEEDLE")) == ["needle"]
 
 
-def test_times_choose_chunks_by_their_index(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_outside_time_range_are_not_read(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for n in range(1, 6):
         logs.write(b"at %d\ncut %d" % (n, n) + b" goes on\n", 1000 * n)
     read: list[int] = []
@@ -153,11 +180,11 @@ def test_times_choose_chunks_by_their_index(logs: Logs, monkeypatch: pytest.Monk
     monkeypatch.setattr(logs.trial_logs, "read_content", record_read)
     found = logs.find(since_ms=3000, until_ms=3999)
     assert texts(found.lines) == ["at 3", "cut 3 goes on"]
-    # Chunks have 19 bytes: the third lies at 38, and the byte before it says where a line begins.
+    # Chunks have 19 bytes. The third is at 38, and byte 37 shows that a line begins at 38.
     assert sorted(set(read)) == [37, 38]
 
 
-def test_a_line_that_began_in_what_is_passed_over_is_left_out(logs: Logs) -> None:
+def test_line_begun_in_skipped_chunk_is_omitted(logs: Logs) -> None:
     logs.write(b"early, and its e", 1000)
     logs.write(b"nd\nlate\nlast", 2000)
     logs.write(b" words\n", 3000)
@@ -165,7 +192,7 @@ def test_a_line_that_began_in_what_is_passed_over_is_left_out(logs: Logs) -> Non
     assert texts(logs.find(until_ms=2000).lines) == ["early, and its end", "late", "last words"]
 
 
-def test_one_who_follows_later_lines_does_not_begin_inside_one(logs: Logs) -> None:
+def test_search_after_skipped_chunks_starts_at_a_line(logs: Logs) -> None:
     logs.write(b"early, and its e", 1000)
     found = logs.find(since_ms=2000)
     assert found.next == LogPosition(16, True)
@@ -173,7 +200,7 @@ def test_one_who_follows_later_lines_does_not_begin_inside_one(logs: Logs) -> No
     assert texts(logs.find(found.next, since_ms=2000).lines) == ["late"]
 
 
-def test_rank_level_and_text_are_filters(logs: Logs) -> None:
+def test_filters_by_rank_level_and_text(logs: Logs) -> None:
     logs.write(b"[rank=1] ERROR: lost\n[rank=0] INFO: begun\nWARNING:root:Begun\nplain\n")
     assert texts(logs.find(rank=1).lines) == ["ERROR: lost"]
     assert texts(logs.find(rank=0).lines) == ["INFO: begun", "WARNING:root:Begun", "plain"]
@@ -181,7 +208,7 @@ def test_rank_level_and_text_are_filters(logs: Logs) -> None:
     assert texts(logs.find(search="begun").lines) == ["INFO: begun", "WARNING:root:Begun"]
 
 
-def test_a_line_without_a_level_counts_as_info(logs: Logs) -> None:
+def test_line_without_level_counts_as_info(logs: Logs) -> None:
     logs.write(b"DEBUG: detail\nplain\nINFO: begun\nERROR: lost\n")
     assert texts(logs.find(level="INFO").lines) == ["plain", "INFO: begun", "ERROR: lost"]
     everything = ["DEBUG: detail", "plain", "INFO: begun", "ERROR: lost"]
@@ -189,7 +216,7 @@ def test_a_line_without_a_level_counts_as_info(logs: Logs) -> None:
     assert texts(logs.find(level="WARNING").lines) == ["ERROR: lost"]
 
 
-def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
+def test_rows_of_first_releases_have_no_times(logs: Logs) -> None:
     # Their text was an object, however small.
     old = "old " * SMALL_BYTES_MAX
     logs.write(f"{old}\n".encode())
@@ -199,7 +226,7 @@ def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
     assert logs.find(since_ms=1).lines == []
 
 
-def test_what_is_no_text_is_passed_on() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     line = parse_line(b"[rank=12] \x1b[31m\x00\xff", 5, 9)
     assert line == LogLine(5, 9, 12, None, "\x1b[31m\x00\ufffd")
 
@@ -230,7 +257,7 @@ def test_what_is_no_text_is_passed_on() -> None:
         ("", None),
     ],
 )
-def test_levels_are_found_where_loggers_put_them(text: str, level: str | None) -> None:
+def test_parses_levels_of_common_loggers(text: str, level: str | None) -> None:
     assert parse_level(text) == level
 
 
@@ -240,7 +267,7 @@ def test_levels_are_found_where_loggers_put_them(text: str, level: str | None) -
     cuts=st.lists(st.integers(0, 300), max_size=6),
     limit=st.integers(1, 5),
 )
-def test_any_cuts_give_the_same_lines(
+def test_lines_do_not_depend_on_chunks(
     lines: list[str], cuts: list[int], limit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     logs = Logs(tmp_path_factory.mktemp("logs"))
@@ -254,7 +281,7 @@ def test_any_cuts_give_the_same_lines(
     logs.table.close()
 
 
-# What a filter looks for in a whole piece of the log, what hides it there, and what does not.
+# Texts that filters search for in pieces of the log, texts that hide them, and other texts.
 WORDS = (
     *("ERROR", "WARN", "FATAL: ", "info: ", "warning: ", "I0102 03:04:05 ", "W0102 03:04:05 "),
     *("[rank=1] ", "\x1b[31m", "Nee", "dle", "nEEdle", "é", " - ", "x", ": ", "\r"),
@@ -268,7 +295,7 @@ WORDS = (
     search=st.sampled_from(["", "NEEDLE", "r", "É", "[rank"]),
     limit=st.integers(1, 5),
 )
-def test_a_filter_finds_the_lines_that_fit_it_one_by_one(
+def test_filter_finds_the_same_lines_as_parsing_each_line(
     lines: list[str],
     level: str | None,
     search: str,

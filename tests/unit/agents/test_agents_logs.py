@@ -38,7 +38,7 @@ def logs(tmp_path: Path) -> Iterator[Logs]:
     made.table.close()
 
 
-def test_offsets_count_over_all_allocations(logs: Logs) -> None:
+def test_offsets_span_all_allocations(logs: Logs) -> None:
     # Bytes 0-3 and 4-6 of the first allocation, then 0-2 of the second: 10 in all.
     logs.store(1, 0, b"abcd")
     logs.store(1, 4, b"efg")
@@ -49,29 +49,29 @@ def test_offsets_count_over_all_allocations(logs: Logs) -> None:
         assert logs.read(after, 2) == ("abcdefgxyz"[after : after + 2], min(10, after + 2))
 
 
-def test_a_place_behind_the_end_is_empty(logs: Logs) -> None:
+def test_offset_beyond_end_reads_nothing(logs: Logs) -> None:
     logs.store(1, 0, b"abc")
     assert logs.read(99) == ("", 99)
 
 
-def test_a_trial_without_a_log_has_an_empty_one(logs: Logs) -> None:
+def test_trial_without_log_reads_empty(logs: Logs) -> None:
     assert logs.read(0) == ("", 0)
 
 
-def test_a_character_that_is_cut_waits_for_its_rest(logs: Logs) -> None:
+def test_incomplete_character_is_left_for_next_read(logs: Logs) -> None:
     # The euro sign has three bytes.
     logs.store(1, 0, "a€".encode())
     assert logs.read(0, 3) == ("a", 1)
     assert logs.read(1, 4) == ("€", 4)
 
 
-def test_half_a_character_at_the_very_end_is_shown_once_nothing_follows(logs: Logs) -> None:
+def test_incomplete_character_is_shown_at_end_of_log(logs: Logs) -> None:
     logs.store(1, 0, b"a\xe2\x82")
     assert logs.read(0) == ("a", 1)
     assert logs.read(0, ended=True) == ("a�", 3)
 
 
-def test_the_tail_begins_with_a_whole_character(logs: Logs) -> None:
+def test_tail_begins_with_whole_character(logs: Logs) -> None:
     logs.store(1, 0, "a€b".encode())
     # Of 5 bytes the last 3 begin in the middle of the sign.
     assert logs.kept.read_tail(7, 1, 3, False).text == "b"
@@ -80,14 +80,14 @@ def test_the_tail_begins_with_a_whole_character(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("text", [b"abc", LARGE])
-def test_storing_a_chunk_again_changes_nothing(logs: Logs, text: bytes) -> None:
+def test_storing_chunk_again_changes_nothing(logs: Logs, text: bytes) -> None:
     logs.store(1, 0, text)
     logs.store(1, 0, text)
     assert logs.read(0, 10_000) == (text.decode(), len(text))
     assert len(list(logs.objects.list_objects(ObjectKey(NAMESPACE)))) == (text is LARGE)
 
 
-def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -> None:
+def test_chunks_of_any_bytes_are_read_back(logs: Logs) -> None:
     small, offset = bytes(range(256)) * (SMALL_BYTES_MAX // 256), 0
     for text in (small, small + b"\xff", small, LARGE, b"end"):
         logs.store(1, offset, text)
@@ -99,11 +99,11 @@ def test_a_chunk_of_any_size_and_of_any_bytes_comes_back_as_it_was(logs: Logs) -
     assert found == [small, small + b"\xff", small, LARGE, b"end"]
     second = next(iter(logs.kept.read_chunks(7, 1, len(small) - 2, len(small))))
     assert logs.kept.read_content(7, second, len(small) - 2, len(small)) == small[-2:]
-    # Only what does not fit into its row is an object.
+    # Only the two chunks above SMALL_BYTES_MAX are objects.
     assert len(list(logs.objects.list_objects(ObjectKey(NAMESPACE)))) == 2
 
 
-def test_a_chunk_whose_object_is_gone_keeps_the_offsets(logs: Logs) -> None:
+def test_deleted_object_keeps_offsets(logs: Logs) -> None:
     logs.store(1, 0, LARGE)
     logs.store(1, len(LARGE), b"def")
     logs.objects.delete(ObjectKey(f"logs/7/7.1/0-{len(LARGE)}"))
@@ -114,7 +114,7 @@ def node_chunk(rank: int, offset: int, text: bytes, *marks: tuple[int, int]) -> 
     return LogChunk("7.1", offset, text, marks, rank, nodes=2)
 
 
-def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
+def test_gang_nodes_write_one_log_with_ranks(logs: Logs) -> None:
     for chunk in (
         node_chunk(0, 0, b"zero\n"),
         node_chunk(1, 0, b"one\n\ntwo\n"),
@@ -135,7 +135,7 @@ def test_the_nodes_of_a_gang_write_one_log_with_their_ranks(logs: Logs) -> None:
     ]
 
 
-def test_the_lines_of_a_node_keep_their_times(logs: Logs) -> None:
+def test_lines_of_gang_nodes_keep_their_times(logs: Logs) -> None:
     # In the node's log the lines begin at 0, 2 and 4, in the gang's, where each
     # has 9 bytes more, at 2, 2 + 11 and 2 + 22.
     logs.table.commit((logs.kept.store_chunk(7, node_chunk(0, 0, b"z\n", (0, 500))),))
@@ -146,7 +146,7 @@ def test_the_lines_of_a_node_keep_their_times(logs: Logs) -> None:
 
 
 def test_a_repeat_replaces_no_object(logs: Logs) -> None:
-    # The API of Google Cloud may create objects and delete none, so it can replace none.
+    # The service account of the API may create objects in Google Cloud, but not delete or replace.
     key = ObjectKey(f"{NAMESPACE}/7/7.1/0-{len(LARGE)}")
     logs.kept.store_chunk(7, LogChunk("7.1", 0, LARGE))
     logs.objects.put(key, b"y" * len(LARGE))
@@ -154,7 +154,7 @@ def test_a_repeat_replaces_no_object(logs: Logs) -> None:
     assert b"".join(logs.objects.get(key)) == b"y" * len(LARGE)
 
 
-def test_of_two_nodes_that_take_one_place_one_is_refused(logs: Logs) -> None:
+def test_second_node_at_same_offset_conflicts(logs: Logs) -> None:
     first = logs.kept.store_chunk(7, node_chunk(0, 0, b"zero\n"))
     second = logs.kept.store_chunk(7, node_chunk(1, 0, b"one\n"))
     logs.table.commit((first,))

@@ -1,4 +1,4 @@
-"""Every report is read exactly once, whatever merges beside the reader and wherever it dies."""
+"""Every report is read exactly once, despite merges during the read and crashes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -56,14 +56,14 @@ def report(offset: int, text: str = "") -> MetricReport:
 
 
 def write(table: StateTable, offsets: Sequence[int], stream: Stream = STREAM) -> None:
-    """Write the reports of one call."""
+    """Write the reports of a sync."""
     table.commit(list(segment_writes(TRIAL, stream, [report(offset) for offset in offsets])))
 
 
 def read(
     table: StateTable, objects: ObjectStore, first: str = METRICS, last: str = METRICS_END
 ) -> list[tuple[Stream, int]]:
-    """The stream and offset of each report, in the order that a reader meets them."""
+    """Return the stream and offset of each report, in the order of a reader."""
     found: list[tuple[Stream, int]] = []
     before: dict[Stream, int] = {}
     for segment in read_segments(table, TRIAL, first, last):
@@ -83,7 +83,7 @@ def rows(table: StateTable) -> tuple[Row, ...]:
     return table.query(f"trial#{TRIAL}", METRICS, METRICS_END).rows
 
 
-def test_many_small_rows_become_one(table: SqliteTable, objects: ObjectStore) -> None:
+def test_small_rows_are_merged(table: SqliteTable, objects: ObjectStore) -> None:
     for n in range(1, 49):
         write(table, [10 * n])
     assert merge_rows(table, objects) == 47
@@ -92,7 +92,7 @@ def test_many_small_rows_become_one(table: SqliteTable, objects: ObjectStore) ->
     assert read(table, objects) == [(STREAM, 10 * n) for n in range(1, 49)]
 
 
-def test_a_merged_row_is_guarded_by_what_was_read(table: SqliteTable, objects: ObjectStore) -> None:
+def test_merge_conflicts_with_changed_rows(table: SqliteTable, objects: ObjectStore) -> None:
     for n in range(1, 9):
         write(table, [10 * n])
     racing = InterleavingTable(table, lambda: merge_rows(table, objects))
@@ -101,7 +101,7 @@ def test_a_merged_row_is_guarded_by_what_was_read(table: SqliteTable, objects: O
     assert [offset for _, offset in read(table, objects)] == [10 * n for n in range(1, 9)]
 
 
-def test_all_streams_of_an_allocation_are_merged_and_no_others(
+def test_merges_all_streams_of_one_allocation_only(
     table: SqliteTable, objects: ObjectStore
 ) -> None:
     streams = [
@@ -122,12 +122,13 @@ def test_all_streams_of_an_allocation_are_merged_and_no_others(
     )
 
 
-def test_rows_stay_below_a_rows_limit_and_full_ones_as_they_are(
+def test_merged_rows_are_bounded_and_full_rows_unchanged(
     table: SqliteTable, objects: ObjectStore
 ) -> None:
     random, offset = Random(3), 0
     for _ in range(60):
-        # 4,000 characters of chance, 4 bits each: 2,000 bytes whatever is made of them.
+        # 4,000 random hexadecimal digits have 4 bits each, so compression leaves at least 2,000
+        # bytes.
         texts = [random.randbytes(2_000).hex() for _ in range(3)]
         reports = [
             MetricReport(offset + n, 1, 0, {"note": text}) for n, text in enumerate(texts, 1)
@@ -151,13 +152,11 @@ def chance(first: int, last: int) -> list[MetricReport]:
     ]
 
 
-def test_the_reports_of_a_full_row_lie_in_the_object_store(
-    table: SqliteTable, tmp_path: Path
-) -> None:
+def test_full_row_moves_reports_to_object_store(table: SqliteTable, tmp_path: Path) -> None:
     objects = DirectoryObjectStore(tmp_path, HmacUrlSigner(b"s" * 32))
     for n in range(1, 41):
         table.commit(list(segment_writes(TRIAL, STREAM, chance(n, n + 1))))
-    # The rows are full together; what they become takes less and is merged once more.
+    # Together the rows reach FULL_BYTES, but the merged row is smaller and is merged again.
     while merge_rows(table, objects):
         pass
     [full] = rows(table)
@@ -166,7 +165,7 @@ def test_the_reports_of_a_full_row_lie_in_the_object_store(
     assert kept.size >= FULL_BYTES > 50 * len(full.body)
     written = [one for n in range(1, 41) for one in chance(n, n + 1)]
     assert list(to_segment(full).read_columns(objects).reports()) == written
-    # What is full is not merged again, as small as its row is.
+    # A full row is not merged again, although the row itself is small without its reports.
     for n in range(41, 61):
         table.commit(list(segment_writes(TRIAL, STREAM, chance(n, n + 1))))
     while merge_rows(table, objects):
@@ -177,7 +176,7 @@ def test_the_reports_of_a_full_row_lie_in_the_object_store(
     assert len(to_segment(full).read_columns(objects)) == 0
 
 
-def test_a_summary_stays_in_the_row(table: SqliteTable, objects: ObjectStore) -> None:
+def test_summary_stays_in_row(table: SqliteTable, objects: ObjectStore) -> None:
     numbers = Random(5)
     reports = [MetricReport(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
     [put] = segment_writes(TRIAL, STREAM, reports)
@@ -201,14 +200,14 @@ def test_a_repeat_replaces_no_object(objects: ObjectStore) -> None:
     assert b"".join(objects.get(key)) == b"of an earlier call"
 
 
-def test_full_rows_that_cost_less_than_an_object_stay_in_the_table(objects: ObjectStore) -> None:
+def test_small_full_rows_stay_in_table(objects: ObjectStore) -> None:
     [put] = segment_writes(
         TRIAL, STREAM, [MetricReport(n, n, 0, {"x": 1}) for n in range(1, FULL_REPORTS + 1)]
     )
     assert store_full_segment(objects, put) == put
 
 
-def test_a_merge_whose_object_cannot_be_stored_changes_nothing(table: SqliteTable) -> None:
+def test_failed_object_upload_leaves_rows_unchanged(table: SqliteTable) -> None:
     for n in range(1, 41):
         table.commit(list(segment_writes(TRIAL, STREAM, chance(n, n + 1))))
     before = rows(table)
@@ -221,7 +220,7 @@ def test_a_merge_whose_object_cannot_be_stored_changes_nothing(table: SqliteTabl
     assert rows(table) == before
 
 
-def test_a_row_of_many_reports_is_full(table: SqliteTable, objects: ObjectStore) -> None:
+def test_row_with_many_reports_is_full(table: SqliteTable, objects: ObjectStore) -> None:
     write(table, range(1, FULL_REPORTS + 1))
     write(table, [FULL_REPORTS + 1])
     write(table, [FULL_REPORTS + 2])
@@ -229,7 +228,7 @@ def test_a_row_of_many_reports_is_full(table: SqliteTable, objects: ObjectStore)
     assert len(rows(table)) == 2
 
 
-def test_reports_are_rewritten_a_few_times_only(table: SqliteTable, objects: ObjectStore) -> None:
+def test_reports_are_rewritten_few_times(table: SqliteTable, objects: ObjectStore) -> None:
     rewritten = 0
 
     def count(writes: Sequence[Write]) -> bool:
@@ -242,14 +241,14 @@ def test_reports_are_rewritten_a_few_times_only(table: SqliteTable, objects: Obj
         write(table, [10 * n])
         if n % 48 == 0:
             merge_rows(counting, objects)
-    # 2,000 rows were written once, and a merge takes hardly more than the 48 since the last one.
+    # 2,000 rows are written once. Each merge rewrites hardly more than the 48 newest rows.
     assert rewritten < 2_000 * 1.2
     assert len(rows(table)) < 100
     assert [offset for _, offset in read(table, objects)] == [10 * n for n in range(1, 2001)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_write_of_a_merge_loses_nothing(
+def test_crash_during_merge_loses_no_reports(
     table: SqliteTable, objects: ObjectStore, when: str
 ) -> None:
     expected = []
@@ -277,7 +276,7 @@ def test_a_crash_at_any_write_of_a_merge_loses_nothing(
     torn_at=st.integers(0, 2_000),
     earlier=st.integers(0, 30),
 )
-def test_a_torn_reading_meets_each_report_once(
+def test_reads_during_merges_get_each_report_once(
     objects: ObjectStore, sizes: list[int], torn_at: int, earlier: int
 ) -> None:
     with_rows = SqliteTable(":memory:")
@@ -293,10 +292,10 @@ def test_a_torn_reading_meets_each_report_once(
     cuts=st.lists(st.integers(0, 400), max_size=5),
     earlier=st.integers(0, 60),
 )
-def test_a_reader_that_comes_back_later_goes_on_where_it_was(
+def test_later_read_continues_at_offset(
     objects: ObjectStore, sizes: list[int], cuts: list[int], earlier: int
 ) -> None:
-    """Each page is read after another merge, from the offset where the one before ended."""
+    """Each page is read after another merge, from the offset where the previous page ended."""
     table = SqliteTable(":memory:")
     offsets, act = _write_rows(table, objects, sizes, earlier)
     seen: list[int] = []
@@ -319,7 +318,9 @@ def test_a_reader_that_comes_back_later_goes_on_where_it_was(
 def _write_rows(
     table: SqliteTable, objects: ObjectStore, sizes: list[int], earlier: int
 ) -> tuple[list[int], Callable[[str], object]]:
-    """Write rows of so many reports, merge some of them, and return what merges the rest."""
+    """Write rows of `sizes` reports, merge after row `earlier`, and return offsets and a merge
+    function.
+    """
     offsets: list[int] = []
     for n, size in enumerate(sizes):
         call = [10 * (len(offsets) + k + 1) for k in range(size)]

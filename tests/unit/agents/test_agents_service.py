@@ -48,8 +48,9 @@ RUNNING: dict[str, Any] = {"kind": "container", "state": "RUNNING"}
 
 
 class Table(TableDecorator):
-    """A SQLite table that runs `before_get` once, before the row of its key is read, and
-    `before_commit` once.
+    """A SQLite table with hooks that run once.
+
+    `before_get` runs before the read of its key, `before_commit` before a commit.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +80,7 @@ class Table(TableDecorator):
 
 
 class Objects(DirectoryObjectStore):
-    """A store that takes nothing while it cannot be reached."""
+    """An object store that can be made unreachable."""
 
     is_reached = True
 
@@ -93,7 +94,7 @@ class Objects(DirectoryObjectStore):
 
 @dataclass
 class Site:
-    """A pool, an experiment, and one agent's service."""
+    """A pool, an experiment, and a service for agent a."""
 
     table: Table
     engine: Engine
@@ -143,7 +144,7 @@ def report(fields: dict[str, Any], offset: int, *, trial: int = 1, writer: str =
     return Report(trial, 1, writer or ("agent" if by_agent else "0"), offset, fields)
 
 
-def test_a_call_reports_and_the_answer_says_what_runs(site: Site) -> None:
+def test_sync_accepts_reports_and_returns_desired_state(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     answer = site.service.sync("a", SyncRequest(epoch))
@@ -160,7 +161,7 @@ def test_a_call_reports_and_the_answer_says_what_runs(site: Site) -> None:
     assert site.engine.read_state("experiment#1").status == "COMPLETED"
 
 
-def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> None:
+def test_repeated_sync_changes_nothing(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
@@ -172,7 +173,7 @@ def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> No
     assert (again.acked, again.logs_acked) == (first.acked, first.logs_acked)
 
 
-def test_a_call_waits_for_one_read_of_all_states_that_its_answer_shows(site: Site) -> None:
+def test_sync_reads_all_states_at_once(site: Site) -> None:
     site.submit(trials=2)
     epoch = site.enrol(slots=2)
     started = site.service.sync("a", SyncRequest(epoch))
@@ -184,20 +185,20 @@ def test_a_call_waits_for_one_read_of_all_states_that_its_answer_shows(site: Sit
     assert {
         number: experiment.experiment_id for number, experiment in answer.experiments.items()
     } == {1: 1}
-    # The agent with its session, its lease, and its trials with their experiment.
+    # The agent with its session, the lease, then the trials with their experiment.
     heads = [Key(name, "M") for name in ("trial#1", "trial#2", "experiment#1")]
     assert [len(keys) for keys in site.table.reads] == [2, 1, 3]
     assert site.table.reads[-1] == tuple(heads)
 
 
-def test_an_unknown_agent_is_told_to_enrol(site: Site) -> None:
+def test_unknown_agent_must_enrol(site: Site) -> None:
     with pytest.raises(CommandRefused, match="there is no agent a; enrol first") as refused:
         site.service.sync("a", SyncRequest(1))
     assert refused.value.code == "not_found"
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_a_call_of_another_session_is_refused_and_takes_nothing(site: Site, epoch: int) -> None:
+def test_sync_of_another_session_is_refused(site: Site, epoch: int) -> None:
     site.enrol()
     site.submit(1)
     site.enrol()
@@ -208,8 +209,8 @@ def test_a_call_of_another_session_is_refused_and_takes_nothing(site: Site, epoc
     assert site.trial().restarts == 0
 
 
-def test_a_session_that_ends_in_the_middle_of_a_call_takes_nothing_any_more(site: Site) -> None:
-    # Its lease was renewed, then the agent enrolled again, then the session row was read.
+def test_session_ended_during_sync_accepts_nothing(site: Site) -> None:
+    # The lease was renewed, then the agent enrolled again, then the session's row was read.
     epoch = site.enrol()
     site.submit(1)
     site.table.before_get = (Key("sessions", "a"), site.enrol)
@@ -219,7 +220,7 @@ def test_a_session_that_ends_in_the_middle_of_a_call_takes_nothing_any_more(site
     assert site.trial().restarts == 0
 
 
-def test_a_lost_agent_is_told_so_and_may_come_back(site: Site) -> None:
+def test_lost_agent_is_refused_and_may_enrol_again(site: Site) -> None:
     epoch = site.enrol()
     row = site.table.get(Key("leases#default", "a"))
     assert row is not None
@@ -232,7 +233,7 @@ def test_a_lost_agent_is_told_so_and_may_come_back(site: Site) -> None:
     site.service.sync("a", SyncRequest(site.enrol()))
 
 
-def test_an_allocation_that_vanished_from_the_agent_is_lost_and_runs_again(site: Site) -> None:
+def test_vanished_allocation_is_lost_and_restarted(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (report(RUNNING, 10),)))
@@ -241,12 +242,12 @@ def test_an_allocation_that_vanished_from_the_agent_is_lost_and_runs_again(site:
     assert [entry["allocation"] for entry in answer.desired] == ["1.2"]
 
 
-def test_an_allocation_that_was_forgotten_before_its_exit_is_followed_up_is_no_loss(
+def test_forgotten_allocation_with_reported_exit_is_not_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch = site.enrol()
     site.submit(1)
-    # The host has no time left for whom the reports concern: their mail waits for the tick.
+    # The host has no time left to advance the trial, whose mail waits for the tick.
     monkeypatch.setattr(site.engine, "advance_until_idle", lambda addresses: None)
     failed = report({"kind": "exited", "reason": "errored"}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (failed,)))
@@ -259,7 +260,7 @@ def test_an_allocation_that_was_forgotten_before_its_exit_is_followed_up_is_no_l
     assert (site.trial().losses, site.trial().restarts) == (0, 1)
 
 
-def test_an_allocation_that_never_reached_the_agent_is_no_loss(site: Site) -> None:
+def test_allocation_that_never_reached_the_agent_is_not_lost(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     for _ in range(2):
@@ -268,21 +269,21 @@ def test_an_allocation_that_never_reached_the_agent_is_no_loss(site: Site) -> No
     assert site.trial().losses == 0
 
 
-def test_reports_about_trials_of_others_are_dropped(site: Site) -> None:
+def test_reports_about_other_agents_trials_are_discarded(site: Site) -> None:
     epoch = site.enrol()
     site.submit(2)
-    # Trial 2 waits for a slot: its allocation is nobody's.
+    # Trial 2 waits for a slot, so its allocation is assigned to no agent.
     failed = report({"kind": "exited", "reason": "completed"}, 10, trial=2)
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1"), (failed,)))
     assert site.trial(2).status == "ACTIVE"
 
 
-def test_checkpoints_that_a_run_announces_after_its_end_are_found_for_removal(site: Site) -> None:
+def test_checkpoints_announced_after_a_runs_end_are_recorded(site: Site) -> None:
     epoch = site.enrol()
     site.submit(2)
     begun = {"kind": "checkpoint_intent", "uuid": "0000000a-0000-4000-8000-000000000001"}
     stored = {"kind": "checkpoint", "uuid": begun["uuid"], "steps_completed": 3}
-    # Trial 2 runs on another agent, and there is no trial 7.
+    # Trial 2 runs on another agent. Trial 7 does not exist.
     lines = [report(begun, 10, trial=2), report(stored, 20, trial=2), report(begun, 10, trial=7)]
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1", "7.1"), tuple(lines)))
     [row] = site.table.query("trial#2", "I#", "I$").rows
@@ -291,22 +292,22 @@ def test_checkpoints_that_a_run_announces_after_its_end_are_found_for_removal(si
     assert site.table.query("trial#7", " ", "~").rows == ()
 
 
-def test_a_later_run_has_the_metadata_of_the_one_before(site: Site) -> None:
+def test_next_run_gets_metadata_of_previous_run(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
     assert spec["metadata"] == {}
     line = report({"kind": "trial_metadata", "metadata": {"note": "x"}}, 10)
     site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
-    # The agent has lost the allocation, which is placed anew.
+    # The agent has lost the allocation, so the trial gets another allocation.
     spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
     assert spec["metadata"] == {"note": "x"}
 
 
 def lose(site: Site, epoch: int) -> None:
-    """Let the agent be silent until it is marked as lost."""
+    """Advance the clock until the silent agent is marked as lost."""
     site.now_ms += 10 * LEASE_MS
-    # After a gap in the passes, there is a pause.
+    # The first pass after a gap pauses loss detection.
     for _ in range(3):
         mark_lost_agents(site.table, "default", site.now_ms, site.engine.advance_until_idle)
         site.now_ms += PASS_INTERVAL_MS
@@ -322,7 +323,7 @@ def partitions_of_agent(site: Site) -> set[str]:
     }
 
 
-def test_an_agent_that_was_lost_a_day_ago_is_forgotten(site: Site) -> None:
+def test_agent_lost_a_day_ago_is_forgotten(site: Site) -> None:
     heard_ms = site.now_ms
     lose(site, site.enrol())
     site.now_ms = heard_ms + FORGOTTEN_AFTER_MS
@@ -332,14 +333,14 @@ def test_an_agent_that_was_lost_a_day_ago_is_forgotten(site: Site) -> None:
     assert forget_lost_agents(site.engine, "default") == ("a",)
     assert not partitions_of_agent(site)
     assert forget_lost_agents(site.engine, "default") == ()
-    # What it calls itself is known, and no more.
+    # Only the agent's head remains, which has the number of the last session.
     with pytest.raises(CommandRefused, match="session 1 is over") as refused:
         site.service.sync("a", SyncRequest(1))
     assert refused.value.code == "conflict"
     assert site.enrol() == 2
 
 
-def test_a_forgetting_that_died_is_done_again(site: Site) -> None:
+def test_interrupted_forgetting_is_repeated(site: Site) -> None:
     lose(site, site.enrol())
     site.now_ms += FORGOTTEN_AFTER_MS
     dying = CrashingTable(site.table, 2, "before")
@@ -350,7 +351,7 @@ def test_a_forgetting_that_died_is_done_again(site: Site) -> None:
     assert not partitions_of_agent(site)
 
 
-def test_an_agent_that_comes_back_just_now_is_not_forgotten(site: Site) -> None:
+def test_agent_that_enrols_meanwhile_is_not_forgotten(site: Site) -> None:
     lose(site, site.enrol())
     site.now_ms += FORGOTTEN_AFTER_MS
     # Between the look at the leases and the word to the agent.
@@ -360,7 +361,7 @@ def test_an_agent_that_comes_back_just_now_is_not_forgotten(site: Site) -> None:
     assert site.service.sync("a", SyncRequest(2)).revision
 
 
-def test_logs_of_the_agents_own_allocations_are_kept(site: Site) -> None:
+def test_logs_of_assigned_allocations_are_stored(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     logs = (LogChunk("1.1", 0, b"hello"), LogChunk("9.1", 0, b"other"))
@@ -372,7 +373,7 @@ def test_logs_of_the_agents_own_allocations_are_kept(site: Site) -> None:
     assert site.table.get(Key("trial#9", "L#0")) is None
 
 
-def test_reports_that_fill_a_row_are_stored_before_they_are_taken(site: Site) -> None:
+def test_full_rows_are_stored_before_the_commit(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     note = Random(1).randbytes(70_000).hex()
@@ -386,13 +387,13 @@ def test_reports_that_fill_a_row_are_stored_before_they_are_taken(site: Site) ->
     assert (found.steps, found.metrics) == (3, {"note": note})
 
 
-def test_reports_are_taken_while_their_rows_cannot_be_merged(site: Site) -> None:
+def test_reports_are_accepted_if_merging_fails(site: Site) -> None:
     site.objects.is_reached = False
     epoch = site.enrol()
     site.submit(1)
     fields = {"kind": "metrics", "group": "training", "steps_completed": 3}
     for n in range(1, MERGE_FROM_ROWS + 2):
-        # Eight rows of 9,000 bytes become a full one.
+        # Eight rows of 9,000 bytes are merged into a full row.
         note = Random(n).randbytes(9_000).hex()
         line = report(fields | {"metrics": {"note": note}}, n)
         answer = site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
@@ -400,8 +401,8 @@ def test_reports_are_taken_while_their_rows_cannot_be_merged(site: Site) -> None
     assert len(site.table.query("trial#1", METRICS, METRICS_END).rows) == MERGE_FROM_ROWS + 1
 
 
-def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
-    # 150 lines that are rows of their own, where a commit has 100 operations.
+def test_too_many_reports_are_accepted_in_halves(site: Site) -> None:
+    # 150 lines need separate rows. A commit has at most 100 operations.
     epoch = site.enrol()
     site.submit(1)
     begun = [
@@ -414,7 +415,7 @@ def test_more_than_a_commit_holds_is_taken_in_halves(site: Site) -> None:
     assert len(site.table.query("trial#1", "I#", "I$").rows) == 150
 
 
-def test_more_log_chunks_than_a_commit_holds_are_taken_in_halves(site: Site) -> None:
+def test_too_many_log_chunks_are_accepted_in_halves(site: Site) -> None:
     epoch = site.enrol()
     site.submit(1)
     logs = tuple(LogChunk("1.1", n, b"x") for n in range(150))
@@ -425,8 +426,8 @@ def test_more_log_chunks_than_a_commit_holds_are_taken_in_halves(site: Site) -> 
     assert len(site.table.query("trial#1", "L#", "L$").rows) == 150
 
 
-def test_a_whole_megabyte_of_validations_is_taken(site: Site) -> None:
-    # 8,000 messages of about 60 bytes: more than one row of mail holds.
+def test_megabyte_of_validations_is_accepted(site: Site) -> None:
+    # 8,000 messages of about 60 bytes exceed a row of mail.
     epoch = site.enrol()
     site.submit(1)
     fields = {"kind": "metrics", "group": "validation", "metrics": {"loss": 0.5}}
@@ -436,8 +437,8 @@ def test_a_whole_megabyte_of_validations_is_taken(site: Site) -> None:
     assert site.trial().steps == 8_000
 
 
-def test_checkpoints_with_much_metadata_are_taken(site: Site) -> None:
-    # 60 of 15,000 bytes each: more than one row of mail holds.
+def test_checkpoints_with_large_metadata_are_accepted(site: Site) -> None:
+    # 60 messages of 15,000 bytes exceed a row of mail.
     epoch = site.enrol()
     site.submit(1)
     lines = []
@@ -453,8 +454,8 @@ def test_checkpoints_with_much_metadata_are_taken(site: Site) -> None:
     assert checkpoint.steps_completed == 60
 
 
-def test_an_agent_that_lost_more_than_a_commit_holds_is_heard(site: Site) -> None:
-    # 110 allocations ran and all of them are gone, with nothing else to report.
+def test_many_lost_allocations_are_reported_over_several_calls(site: Site) -> None:
+    # The agent lost all 110 running allocations and reports nothing else.
     epoch = site.enrol(slots=110)
     site.submit(110)
     site.engine.advance_until_idle(["experiment#1"])
@@ -466,22 +467,22 @@ def test_an_agent_that_lost_more_than_a_commit_holds_is_heard(site: Site) -> Non
     assert [site.trial(n).losses for n in range(1, 111)] == [1] * 110
 
 
-def test_the_tables_own_errors_come_through(site: Site) -> None:
+def test_table_errors_are_raised(site: Site) -> None:
     epoch = site.enrol()
     site.table.close()
     with pytest.raises(sqlite3.ProgrammingError):
         site.service.sync("a", SyncRequest(epoch))
 
 
-def test_an_instance_that_is_being_ended_gets_no_session(site: Site) -> None:
+def test_terminating_instance_cannot_enrol(site: Site) -> None:
     write_instance_row(site, InstanceState.TERMINATING, 1)
     with pytest.raises(CommandRefused, match="no longer needs instance a"):
         site.enrol()
     assert site.engine.read_state("agent#a") is None
 
 
-def test_an_instance_whose_end_begins_while_it_enrols_gets_no_session(site: Site) -> None:
-    """The other side of this race looks for a session: neither may miss the other."""
+def test_instance_terminated_during_enrolment_gets_no_session(site: Site) -> None:
+    """The provisioner looks for a session before a termination, so either side sees the other."""
     write_instance_row(site, InstanceState.STARTING, 1)
     site.table.before_commit = lambda: write_instance_row(site, InstanceState.TERMINATING, 2)
     with pytest.raises(CommandRefused, match="no longer needs"):

@@ -1,4 +1,4 @@
-"""Reports of an agent count once, in order, and only for its own allocations."""
+"""An agent's reports count once, in order, and only for assigned allocations."""
 
 import json
 from random import Random
@@ -45,7 +45,7 @@ CONTEXTS = {f"{trial}.{epoch}": ReportContext("loss") for trial in (4, 5) for ep
 
 
 def line(offset: int, steps: int = 10, *, trial: int = 4, epoch: int = 1) -> Report:
-    """A validation."""
+    """Return a validation line."""
     fields = {"kind": "metrics", "group": "validation", "steps_completed": steps}
     return Report(trial, epoch, "0", offset, fields | {"metrics": {"loss": 0.5}})
 
@@ -62,7 +62,7 @@ def accept(
 
 
 def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
-    """The receiver and message of everything that is mailed."""
+    """Return the receiver and message of all mail."""
     found = []
     for put in writes:
         if put.key.sort.startswith("M#"):
@@ -76,7 +76,7 @@ def mail_in(writes: list[Put]) -> list[tuple[str, TrialMessage]]:
 
 
 def metrics_in(writes: list[Put]) -> dict[str, list[tuple[int, Any]]]:
-    """The steps and metrics of each row of metrics."""
+    """Return the steps and metrics of each row of metrics."""
     return {
         f"{put.key.partition}/{put.key.sort}": [
             (report.steps, dict(report.metrics)) for report in _columns(put).reports()
@@ -98,7 +98,7 @@ def lines_in(writes: list[Put]) -> dict[str, Any]:
     }
 
 
-def test_a_report_is_acknowledged_stored_and_mailed() -> None:
+def test_report_is_acknowledged_stored_and_mailed() -> None:
     session, writes, mailed = accept(line(10))
     assert session.acked == {"4.1": {"0": 10}}
     assert mail_in(writes) == [("trial#4", ValidationReported(1, 10, 0.5))]
@@ -108,32 +108,32 @@ def test_a_report_is_acknowledged_stored_and_mailed() -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 9, 10])
-def test_a_line_at_or_before_the_acknowledged_offset_was_taken_before(offset: int) -> None:
+def test_acknowledged_line_is_skipped(offset: int) -> None:
     before, _, _ = accept(line(10))
     after, writes, mailed = accept(line(offset), session=before)
     assert (after, writes, mailed) == (before, [], ())
 
 
-def test_a_repeated_batch_counts_for_its_new_lines_only() -> None:
+def test_repeated_batch_counts_for_new_lines_only() -> None:
     before, _, _ = accept(line(10, 1), line(20, 2))
     after, writes, _ = accept(line(10, 1), line(20, 2), line(30, 3), session=before)
     assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 3, 0.5)]
     assert after.acked == {"4.1": {"0": 30}}
 
 
-def test_a_line_twice_in_one_batch_counts_once() -> None:
+def test_line_twice_in_one_batch_counts_once() -> None:
     _, writes, _ = accept(line(10), line(10))
     assert len(mail_in(writes)) == 1
 
 
-def test_a_line_that_comes_after_a_later_one_is_dropped() -> None:
-    # Lines of a writer come in order: what lies before the acknowledged offset was taken.
+def test_line_after_a_later_line_is_discarded() -> None:
+    # A writer's lines arrive in order, so lines before the acknowledged offset were accepted.
     session, writes, _ = accept(line(20, 2), line(10, 1))
     assert [message for _, message in mail_in(writes)] == [ValidationReported(1, 2, 0.5)]
     assert session.acked == {"4.1": {"0": 20}}
 
 
-def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
+def test_torn_batch_continues() -> None:
     whole = [line(10, 1), line(20, 2), line(30, 3)]
     first, writes, _ = accept(*whole[:1])
     last, more, _ = accept(*whole, session=first)
@@ -143,7 +143,7 @@ def test_a_torn_batch_goes_on_where_it_broke_off() -> None:
     assert last.acked == {"4.1": {"0": 30}}
 
 
-def test_writers_and_allocations_have_offsets_of_their_own() -> None:
+def test_writers_and_allocations_have_separate_offsets() -> None:
     running = {"kind": "container", "state": "RUNNING"}
     session, writes, mailed = accept(
         line(10), agent_report(5, running), line(7, trial=5), line(3, epoch=2)
@@ -153,13 +153,13 @@ def test_writers_and_allocations_have_offsets_of_their_own() -> None:
     assert mailed == ("trial#4", "trial#5")
 
 
-def test_reports_about_trials_of_others_are_acknowledged_and_dropped() -> None:
+def test_reports_about_other_trials_are_acknowledged_and_discarded() -> None:
     session, writes, mailed = accept(line(10, trial=9))
     assert session.acked == {"9.1": {"0": 10}}
     assert (writes, mailed) == ([], ())
 
 
-def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
+def test_messages_of_an_allocation_share_a_row_in_order() -> None:
     exited = {"kind": "exited", "reason": "completed"}
     _, writes, _ = accept(
         agent_report(5, {"kind": "container", "state": "RUNNING"}),
@@ -174,7 +174,7 @@ def test_all_messages_of_an_allocation_are_one_row_in_their_order() -> None:
     ]
 
 
-def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
+def test_mail_names_previous_row_and_sorts_after_it() -> None:
     session, first, _ = accept(line(10))
     session, second, _ = accept(line(20), session=session)
     one, two = (
@@ -190,20 +190,20 @@ def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
     assert due == [NOW_MS + RECOVERY_DELAY_MS]
 
 
-def test_an_exit_is_remembered_until_its_allocation_is_forgotten() -> None:
+def test_exit_is_remembered_until_allocation_is_forgotten() -> None:
     exited = {"kind": "exited", "reason": "completed"}
     session, _, _ = accept(agent_report(9, exited), agent_report(9, exited, trial=9), line(10))
     assert session.exited == ("4.1", "9.1")
     assert forget_allocations(session, ["9.1"]).exited == ("9.1",)
 
 
-def test_a_trials_own_exit_line_is_no_exit() -> None:
+def test_exit_line_of_trial_is_no_exit() -> None:
     session, writes, _ = accept(Report(4, 1, "0", 10, {"kind": "exited", "reason": "completed"}))
     assert session.exited == ()
     assert writes == []
 
 
-def test_what_the_agent_has_no_more_is_forgotten_altogether() -> None:
+def test_unknown_allocations_are_removed_from_all_fields() -> None:
     session, _, _ = accept(line(10), line(10, trial=5))
     session, _ = accept_logs(session, [LogChunk("4.1", 0, b"abc"), LogChunk("5.1", 0, b"d")])
     left = forget_allocations(session, ["5.1", "6.1"])
@@ -216,7 +216,7 @@ def training(offset: int, steps: int, writer: str = "0", **values: Any) -> Repor
     return Report(4, 1, writer, offset, fields | {"metrics": values})
 
 
-def test_metrics_of_a_writer_and_group_are_one_row_in_the_order_they_came() -> None:
+def test_metrics_of_a_stream_share_a_row_in_order() -> None:
     _, writes, _ = accept(
         training(10, 5, l=1), line(20), training(30, 6, l=2), training(7, 6, "1", l=3)
     )
@@ -241,7 +241,7 @@ def test_metrics_of_a_writer_and_group_are_one_row_in_the_order_they_came() -> N
         ("€" * 64, "%E2%82%AC" * 64),
     ],
 )
-def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None:
+def test_group_names_give_distinct_keys(group: str, name: str) -> None:
     fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {"l": 1}}
     _, writes, _ = accept(Report(4, 1, "0", 10, fields))
     check_limits(writes)
@@ -253,14 +253,14 @@ def test_a_group_of_any_name_has_a_key_of_its_own(group: str, name: str) -> None
 @pytest.mark.parametrize(
     "group", ["a.b", "", "x" * 65, "\ud800", None, 7, 10**5000, ["x"]], ids=type
 )
-def test_a_group_that_is_no_name_is_dropped(group: object) -> None:
+def test_invalid_group_is_discarded(group: object) -> None:
     fields = {"kind": "metrics", "group": group, "steps_completed": 1, "metrics": {}}
     session, writes, _ = accept(Report(4, 1, "0", 10, fields))
     assert writes == []
     assert session.acked == {"4.1": {"0": 10}}
 
 
-def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
+def test_many_rows_of_metrics_are_merged() -> None:
     session = Session()
     for n in range(1, MERGE_FROM_ROWS):
         found = accept_reports("a", session, [training(n, n)], CONTEXTS, NOW_MS)
@@ -273,20 +273,20 @@ def test_rows_of_metrics_are_counted_until_they_are_many() -> None:
 @pytest.mark.parametrize(
     ("rows", "crowded"), [(MERGE_FROM_ROWS_AT_EXIT - 1, ()), (MERGE_FROM_ROWS_AT_EXIT, ("4.1",))]
 )
-def test_an_exit_merges_what_is_not_few(rows: int, crowded: tuple[str, ...]) -> None:
+def test_exit_merges_fewer_rows(rows: int, crowded: tuple[str, ...]) -> None:
     exited = agent_report(9, {"kind": "exited", "reason": "completed"})
     found = accept_reports("a", Session(rows={"4.1": rows}), [exited], CONTEXTS, NOW_MS)
     assert found.allocations_to_merge == crowded
 
 
 @pytest.mark.parametrize("kind", [10**5000, None, ["metrics"], {}], ids=type)
-def test_a_line_of_no_kind_is_acknowledged_and_dropped(kind: object) -> None:
+def test_line_without_kind_is_acknowledged_and_discarded(kind: object) -> None:
     session, writes, _ = accept(Report(4, 1, "0", 10, {"kind": kind}))
     assert writes == []
     assert session.acked == {"4.1": {"0": 10}}
 
 
-def test_of_environments_a_writers_last_one_is_kept() -> None:
+def test_last_environment_of_a_writer_is_stored() -> None:
     said = [{"kind": "environment", "hostname": name} for name in "abc"]
     reports = [Report(4, 1, "0", 10, said[0]), Report(4, 1, "0", 20, said[1])]
     _, writes, mailed = accept(*reports, Report(4, 1, "1", 10, said[2]))
@@ -297,7 +297,7 @@ def test_of_environments_a_writers_last_one_is_kept() -> None:
     assert mailed == ()
 
 
-def test_of_a_trials_metadata_the_last_are_kept() -> None:
+def test_last_metadata_of_a_trial_are_stored() -> None:
     first, second = ({"kind": "trial_metadata", "metadata": {"note": n}} for n in "ab")
     _, writes, mailed = accept(Report(4, 1, "0", 10, first), Report(4, 2, "0", 10, second))
     assert lines_in(writes) == {"trial#4/U#": {"note": "b"}}
@@ -307,12 +307,12 @@ def test_of_a_trials_metadata_the_last_are_kept() -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, [], "x", 7, {"note": "x" * 20_000}])
-def test_other_metadata_are_not_kept(metadata: object) -> None:
+def test_invalid_metadata_are_not_stored(metadata: object) -> None:
     line = {"kind": "trial_metadata", "metadata": metadata}
     assert accept(Report(4, 1, "0", 10, line))[1] == []
 
 
-def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
+def test_announced_checkpoint_is_stored_by_uuid() -> None:
     uuid = "0000000a-0000-4000-8000-000000000001"
     line = {"kind": "checkpoint_intent", "uuid": uuid, "path": "p", "steps_completed": 3}
     _, writes, mailed = accept(Report(4, 1, "0", 10, line))
@@ -321,12 +321,12 @@ def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
 
 
 @pytest.mark.parametrize("uuid", ["x", "../..", "", 7, None])
-def test_what_begins_no_checkpoint_is_not_kept(uuid: object) -> None:
+def test_invalid_announcement_is_not_stored(uuid: object) -> None:
     line = {"kind": "checkpoint_intent", "uuid": uuid}
     assert accept(Report(4, 1, "0", 10, line))[1] == []
 
 
-def test_an_allocation_has_so_many_writers_and_no_more() -> None:
+def test_number_of_writers_is_limited() -> None:
     reports = [Report(4, 1, str(n), 10, {}) for n in range(WRITERS_MAX)]
     session, _, _ = accept(*reports, reports[0])
     assert len(session.acked["4.1"]) == WRITERS_MAX
@@ -335,9 +335,9 @@ def test_an_allocation_has_so_many_writers_and_no_more() -> None:
         accept(*reports, Report(4, 1, "256", 10, {}))
 
 
-def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
-    # 8 lines of 120,000 characters of chance, 4 bits each: what compression leaves of 960,000 is
-    # 480,000 bytes at least, where a row holds 409,600.
+def test_megabyte_of_metrics_fits_into_rows() -> None:
+    # 8 lines of 120,000 random hexadecimal digits have 4 bits each. Compression leaves at least
+    # 480,000 bytes of 960,000. A row has at most 409,600 bytes.
     random = Random(7)
     texts = [random.randbytes(60_000).hex() for _ in range(8)]
     reports = [training(10 * n, n, note=text) for n, text in enumerate(texts, 1)]
@@ -349,7 +349,7 @@ def test_a_megabyte_of_metrics_fits_into_rows_of_the_table() -> None:
     assert kept == [(n, {"note": text}) for n, text in enumerate(texts, 1)]
 
 
-def test_a_session_is_stored_and_read_back() -> None:
+def test_session_is_stored_and_read_back() -> None:
     session, _, _ = accept(line(10), agent_report(9, {"kind": "exited", "reason": "lost"}))
     first = session_write("a", session, None)
     assert (first.key, first.revision, first.expect) == (Key("sessions", "a"), 1, Expect.ABSENT)
@@ -371,7 +371,7 @@ def test_a_session_is_stored_and_read_back() -> None:
         (3, 2, b"cde", (3, b"de")),
         (3, 0, b"abc", None),
         (3, 0, b"a", None),
-        # A gap: what is between is still to come.
+        # The bytes in the gap are still missing.
         (3, 4, b"e", None),
         (0, 1, b"b", None),
         (3, 3, b"", None),
@@ -379,7 +379,7 @@ def test_a_session_is_stored_and_read_back() -> None:
         (4, 0, "äöü".encode(), (4, "ü".encode())),
     ],
 )
-def test_what_is_new_of_a_log_chunk(
+def test_accepts_new_part_of_log_chunk(
     taken_before: int, offset: int, text: bytes, fresh: tuple[int, bytes] | None
 ) -> None:
     session = Session(logs={"4.1": taken_before})
@@ -388,7 +388,7 @@ def test_what_is_new_of_a_log_chunk(
     assert after.logs == {"4.1": taken_before if fresh is None else offset + len(text)}
 
 
-def test_chunks_of_one_call_follow_each_other() -> None:
+def test_chunks_of_one_call_are_consecutive() -> None:
     chunks = [LogChunk("4.1", 0, b"abc"), LogChunk("4.1", 2, b"cd"), LogChunk("5.1", 0, b"x")]
     session, fresh = accept_logs(Session(), chunks)
     assert fresh == [
@@ -399,11 +399,11 @@ def test_chunks_of_one_call_follow_each_other() -> None:
     assert session.logs == {"4.1": 4, "5.1": 1}
 
 
-def test_metrics_of_a_rank_are_kept_apart_and_no_message() -> None:
+def test_metrics_of_other_ranks_are_separate_and_send_no_message() -> None:
     fields = {"kind": "rank_metrics", "group": "validation", "steps_completed": 10}
     lines = [Report(4, 1, writer, 10, fields | {"metrics": {"loss": 0.5}}) for writer in "3a"]
     session, writes, receivers = accept(*lines)
-    # Only a rank can be their writer; the other line is acknowledged and dropped.
+    # Only a rank can be the writer of rank metrics. The other line is acknowledged and discarded.
     assert session.acked == {"4.1": {"3": 10, "a": 10}}
     [put] = writes
     assert receivers == ()

@@ -80,6 +80,24 @@ def enrol(cluster: Cluster, name: str, slots: int = 2, pool: str = "default") ->
     return call(cluster.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
 
 
+def checkpoint_line(
+    trial_id: int, epoch: int, steps: int, experiment_id: int = 1
+) -> dict[str, Any]:
+    """A line of a complete checkpoint at so many batches, with a UUID of its own."""
+    uuid = f"0123abcd-0000-4000-8000-{trial_id:04d}{epoch:02d}{steps:06d}"
+    return {
+        "kind": "checkpoint",
+        "uuid": uuid,
+        "path": f"{experiment_id}/{trial_id}/{epoch}/{uuid}",
+        "steps_completed": steps,
+        "manifest_sha256": "a" * 64,
+        "size_bytes": 8,
+        "files": 1,
+        "metadata": {},
+        "metric": None,
+    }
+
+
 def metrics(steps: int, group: str = "training", **values: Any) -> dict[str, Any]:
     return {
         "kind": "metrics",

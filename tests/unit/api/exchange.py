@@ -74,6 +74,7 @@ async def exchange(
     headers: Iterable[tuple[str, str]],
     blocks: Iterable[bytes] = (),
     hangs_up: bool = False,
+    client: tuple[str, int] = ("203.0.113.1", 5000),
 ) -> Answer:
     """Sends a request of just these headers and blocks, beside others of the same loop."""
     raw_path, _, query = target.partition("?")
@@ -88,7 +89,7 @@ async def exchange(
         "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
-        "client": ("203.0.113.1", 5000),
+        "client": client,
         "server": ("127.0.0.1", 8080),
     }
     messages: list[Message] = []

@@ -404,6 +404,18 @@ def test_a_finished_trial_is_forgotten(cluster: Cluster) -> None:
     assert cluster.get("/trials/1").json["state"] == "COMPLETED"
 
 
+def test_an_agent_hears_which_experiments_have_ended(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    assert agent.sync(cached=[1, 2, 9]).json["ended_experiments"] == [9]
+    for allocation in ("1.1", "2.1"):
+        agent.take_work()
+        agent.finish(allocation)
+    assert agent.sync(cached=[1, 2]).json["ended_experiments"] == [1]
+    assert "ended_experiments" not in agent.sync().json
+
+
 def test_a_notice_of_a_session_that_is_over_counts_for_nothing(cluster: Cluster) -> None:
     Agent(cluster)
     agent = Agent(cluster)

@@ -89,12 +89,12 @@ def test_a_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
     refused = cluster.post("/experiments/1/pause", {})
     assert (refused.status, refused.code) == (409, "conflict")
     assert refused.json["error"]["message"] == (
-        "command 1 cannot be paused: it saves nothing to go on from; kill it"
+        "command 1 cannot be paused: it saves no checkpoints; kill it"
     )
     cluster.post("/experiments/1/kill", {})
     refused = cluster.post("/experiments/1/continue", {"overrides": []})
     assert refused.json["error"]["message"] == (
-        "command 1 cannot be continued: it saves nothing to go on from; start another one"
+        "command 1 cannot be continued: it saves no checkpoints; start another one"
     )
 
 

@@ -25,7 +25,9 @@ def submit(cluster: Cluster, content: bytes) -> None:
     """Submit an experiment with an archive that nobody has checked, as in a bucket."""
     digest = hashlib.sha256(content).hexdigest()
     cluster.objects.put(model_code_key(digest), content)
-    created = cluster.post("/experiments", {"config": CONFIG, "model_code": digest})
+    # The submission looks for no file of this entrypoint in the code.
+    config = CONFIG.replace("python train.py", "./train.sh")
+    created = cluster.post("/experiments", {"config": config, "model_code": digest})
     assert (created.status, created.json["code_sha256"]) == (201, digest)
 
 
@@ -62,12 +64,18 @@ def test_a_long_text_is_shown_in_part(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["net", "../model.py", "/model.py", "./model.py", "model.py/", "MODEL.py", "\0", "x\n"]
+    "path", ["net", "../model.py", "/model.py", "./model.py", "model.py/", "MODEL.py", "x\n"]
 )
 def test_a_path_is_that_of_a_file_or_of_nothing(cluster: Cluster, path: str) -> None:
     submit(cluster, archive_of(("model.py", b"1"), ("net/a.py", b"2")))
     answer = read_file(cluster, path)
     assert (answer.status, answer.code) == (404, "not_found")
+
+
+def test_a_path_with_a_nul_character_is_refused(cluster: Cluster) -> None:
+    submit(cluster, archive_of(("model.py", b"1")))
+    answer = read_file(cluster, "\0")
+    assert (answer.status, answer.code) == (422, "invalid")
 
 
 def test_a_path_is_asked_for(cluster: Cluster) -> None:

@@ -66,6 +66,7 @@ def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "save_trial_latest": 1,
         "code_sha256": cluster.store_code(),
         "search_method": None,
+        "continuable": True,
         "run": None,
     }
     assert created == expected

@@ -170,7 +170,7 @@ def test_a_beginning_that_several_jobs_have_is_refused(cluster: Cluster) -> None
 def test_an_unknown_pool_is_named(cluster: Cluster) -> None:
     assert error_of(cluster.get("/jobs?resource_pool=x")) == (
         404,
-        "Pool x not found; there is default",
+        "Pool x not found; existing pools: default",
     )
 
 

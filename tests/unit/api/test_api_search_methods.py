@@ -151,11 +151,11 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"post": 1, "acknowledged": 0, "operations": [create_operation(1, {"x": float("nan")})]},
-        "operations[0].hparams.x: expected a finite number",
+        "operations[0].hparams.x: must be a finite number",
     ),
     (
         {"post": 1, "acknowledged": 0, "operations": [create_operation(1, {"x": "\ud800"})]},
-        "operations[0].hparams.x: expected a finite number",
+        "operations[0].hparams.x: contains a NUL character or half of a surrogate pair",
     ),
     (
         {"post": 1, "acknowledged": 0, "operations": [create_operation(1)] * 13},
@@ -213,7 +213,8 @@ def test_there_are_no_events_of_another_search_nor_of_none(cluster: Cluster) -> 
     answer = cluster.get(EVENTS)
     assert (answer.status, answer.code) == (409, "conflict")
     assert cluster.get("/experiments/2/searcher-events").status == 404
-    assert cluster.post("/experiments/2/searcher-operations", {}).status == 422
+    assert cluster.post("/experiments/2/searcher-operations", {}).status == 404
+    assert cluster.post("/experiments/1/searcher-operations", {}).status == 422
 
 
 def test_a_test_run_is_not_driven(cluster: Cluster) -> None:

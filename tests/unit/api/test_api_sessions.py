@@ -1,14 +1,26 @@
 """Sessions of browsers: what opens one, what it is good for, and what ends it."""
 
+import asyncio
+import json
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.api.sign_in_limits import (
+    ADDRESS_REFUSALS_MAX,
+    TOTAL_REFUSALS_MAX,
+    WINDOW_SECONDS,
+    SignInLimits,
+)
+from control_plane.errors import RequestError
+from control_plane.state.sqlite import SqliteTable
 from control_plane.usecases.browser_sessions import CODE_MS, SESSION_MS
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
-from tests.unit.api.exchange import Answer, call
+from tests.unit.api.exchange import HOST, Answer, call, exchange
 
 USER = TOKENS[Role.USER]
 LOOPBACK = ("host", "127.0.0.1:4000")
@@ -175,3 +187,103 @@ def test_a_bearer_token_counts_before_a_session(cluster: Cluster) -> None:
     admin = call(cluster.app, "GET", "/api/v1/whoami", token=TOKENS[Role.ADMIN], headers=both)
     assert admin.json["role"] == "admin"
     assert whoami(cluster, [*both, ("authorization", "Bearer nobody")]).status == 401
+
+
+def guess(cluster: Cluster, address: str, content: object = None) -> Answer:
+    """A sign-in from an address, by default with a code that nobody made."""
+    body = json.dumps(content or {"code": "dct_guess"}).encode()
+    headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+    sent = [("host", f"{HOST}:8080"), *headers]
+    return asyncio.run(
+        exchange(cluster.app, "POST", "/api/v1/sessions", sent, [body], client=(address, 5000))
+    )
+
+
+class Watch:
+    """A monotonic clock that a test moves."""
+
+    seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def watch(cluster: Cluster) -> Watch:
+    watch = Watch()
+    cluster.app.state.sign_in_limits = SignInLimits(watch)
+    return watch
+
+
+def test_guesses_from_one_address_are_limited_for_a_minute(cluster: Cluster, watch: Watch) -> None:
+    code = new_code(cluster)
+    for content in ({"code": "dct_guess"}, {"token": "dct_guess"}) * (ADDRESS_REFUSALS_MAX // 2):
+        assert guess(cluster, "203.0.113.1", content).status == 401
+    refused = guess(cluster, "203.0.113.1", {"code": code})
+    assert (refused.status, refused.code) == (429, "rate_limited")
+    assert "from your address" in refused.json["error"]["message"]
+    # Another address has guesses of its own, and the code is not used up.
+    assert guess(cluster, "203.0.113.2").status == 401
+    watch.seconds += WINDOW_SECONDS
+    assert guess(cluster, "203.0.113.1", {"code": code}).status == 201
+
+
+def test_a_network_of_one_person_is_one_address(cluster: Cluster, watch: Watch) -> None:
+    for number in range(ADDRESS_REFUSALS_MAX):
+        assert guess(cluster, f"2001:db8::{number}").status == 401
+    assert guess(cluster, "2001:db8::ffff").status == 429
+    assert guess(cluster, "2001:db8:0:1::1").status == 401
+
+
+def test_guesses_from_many_addresses_are_limited_together(cluster: Cluster, watch: Watch) -> None:
+    for number in range(TOTAL_REFUSALS_MAX):
+        assert guess(cluster, f"198.51.{number // 250}.{number % 250}").status == 401
+    refused = guess(cluster, "203.0.113.9")
+    assert (refused.status, "from your address" in refused.body.decode()) == (429, False)
+
+
+def test_sign_ins_that_succeed_are_not_limited(cluster: Cluster, watch: Watch) -> None:
+    for _ in range(2 * ADDRESS_REFUSALS_MAX):
+        assert guess(cluster, "203.0.113.1", {"token": USER}).status == 201
+
+
+def test_guesses_at_the_same_time_are_counted_from_their_begin() -> None:
+    limits = SignInLimits(Watch())
+    with ExitStack() as attempts:
+        for _ in range(ADDRESS_REFUSALS_MAX):
+            attempts.enter_context(limits.count_attempt("203.0.113.1"))
+        with pytest.raises(RequestError, match="too many sign-ins"):
+            attempts.enter_context(limits.count_attempt("203.0.113.1"))
+    # All of them succeeded.
+    with limits.count_attempt("203.0.113.1"):
+        pass
+
+
+def test_a_refused_code_takes_the_same_reads_whatever_is_wrong_with_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    for name in ("get", "get_many"):
+        read = getattr(SqliteTable, name)
+
+        def record_read(
+            table: SqliteTable, keys: Any, *, name: str = name, read: Any = read
+        ) -> Any:
+            reads.append(name)
+            return read(table, keys)
+
+        monkeypatch.setattr(SqliteTable, name, record_read)
+    used = new_code(cluster)
+    assert open_session(cluster, {"code": used}).status == 201
+    made = cluster.post("/tokens", {"description": "mine"}).json
+    of_revoked = new_code(cluster, made["token"])
+    call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
+    expired = new_code(cluster)
+    found = set()
+    for code in ("dct_guess", used, of_revoked, expired):
+        if code == expired:
+            cluster.clock.ms += CODE_MS
+        reads.clear()
+        assert open_session(cluster, {"code": code}).status == 401
+        found.add(tuple(reads))
+    assert found == {("get", "get_many")}

@@ -8,10 +8,10 @@ from control_plane.checkpoint_stores import folder_files as folders
 from control_plane.checkpoint_stores.folder_files import (
     DEPTH_MAX,
     FolderFiles,
-    FolderRefused,
     remove_folder,
 )
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
+from tests.unit.checkpoint_stores.deep_folders import deep_folder
 
 UUID = "00000000-0000-4000-8000-000000000001"
 PARTS = ("3", "7", "1", UUID)
@@ -182,13 +182,23 @@ def test_one_that_is_left_at_any_rest_is_begun_again(root: Path) -> None:
     assert not folder.exists()
 
 
-def test_folders_without_end_within_each_other_do_not_use_up_the_descriptors(root: Path) -> None:
+@pytest.mark.parametrize("depth", [DEPTH_MAX - 1, DEPTH_MAX, DEPTH_MAX + 1, 3 * DEPTH_MAX, 3000])
+def test_folders_within_each_other_are_removed_with_few_descriptors(root: Path, depth: int) -> None:
+    with deep_folder(root.joinpath(*PARTS), depth):
+        most, before = 0, open_files()
+        for _ in remove_folder(root, PARTS, prune=True):
+            most = max(most, open_files() - before)
+    assert remaining_paths(root) == []
+    assert most <= DEPTH_MAX + len(PARTS) + 2
+
+
+def test_deep_folders_are_listed_and_links_in_them_are_not(root: Path) -> None:
     folder = root.joinpath(*PARTS)
-    for _ in range(DEPTH_MAX + 5):
-        folder = folder / "d"
-        folder.mkdir()
-    with pytest.raises(FolderRefused, match="100 levels deep"):
-        remove(root)
+    with deep_folder(folder, 300):
+        (folder / "d" / "link").symlink_to(root.parent / "outside")
+        listed = dict(FolderFiles(root).list_files(PARTS))
+    deep = "/".join(["d"] * 300)
+    assert listed == {"manifest.json": 2, "deep/er/weights": 1, f"{deep}/file": 4}
 
 
 def test_no_descriptor_is_left_open(root: Path) -> None:

@@ -52,7 +52,10 @@ def test_a_stored_token_goes_to_its_own_address_only(
     store_credentials(own_home, "http://stored")
     assert find_endpoint() == Endpoint("http://stored", "stored-token")
     assert find_endpoint("http://stored/") == Endpoint("http://stored/", "stored-token")
-    with pytest.raises(DetcloudError, match="no token for http://other; set DETCLOUD_TOKEN"):
+    with pytest.raises(
+        DetcloudError,
+        match="no token for http://other is known; store one with",
+    ):
         find_endpoint("http://other")
 
 

@@ -1,12 +1,15 @@
 """Files of a model folder that are uploaded."""
 
+import warnings
 from pathlib import Path
 
 import pytest
 
 from detcloud import DetcloudError
+from detcloud.client.upload import pack_model_code
 from detcloud.client.upload_filter import upload_filter
 from detcloud.shared.archive import extract, pack
+from detcloud.shared.errors import LeftOutWarning
 
 
 def uploaded_names(root: Path, tmp_path: Path) -> list[str]:
@@ -69,7 +72,45 @@ def test_an_ignored_folder_is_not_entered(model_dir: Path) -> None:
         assert archive.files == 1
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_skipped(model_dir: Path) -> None:
+    (model_dir / ".detignore").write_bytes(b"\xef\xbb\xbfbig.bin\r\nother.bin\r\n")
+    keep = upload_filter(model_dir)
+    assert [name for name in ("big.bin", "other.bin", "third.bin") if keep(name)] == ["third.bin"]
+
+
 def test_an_unreadable_list_is_a_clear_error(model_dir: Path) -> None:
     (model_dir / ".detignore").write_bytes(b"\xff\xfe")
-    with pytest.raises(DetcloudError, match=r"\.detignore could not be read"):
+    with pytest.raises(DetcloudError, match=r"\.detignore could not be read: byte 0 is not UTF-8"):
         upload_filter(model_dir)
+
+
+@pytest.mark.parametrize("pattern", ["!", "\\", "a\\", "[z-a]", "[[:alpha:]]"])
+def test_an_invalid_pattern_is_refused_with_its_line(model_dir: Path, pattern: str) -> None:
+    (model_dir / ".detignore").write_text(f"# [:alpha:]\n*.bin\n{pattern}\n")
+    with pytest.raises(DetcloudError, match=r"\.detignore:3: .* is not a pattern: "):
+        upload_filter(model_dir)
+
+
+@pytest.mark.parametrize("pattern", ["[", "[]", "[[a]x", "/", "a/**b", ""])
+def test_odd_patterns_of_git_are_accepted(model_dir: Path, pattern: str) -> None:
+    (model_dir / ".detignore").write_text(f"{pattern}\n")
+    assert upload_filter(model_dir)("train.py")
+
+
+def test_files_that_a_fixed_rule_leaves_out_are_named(model_dir: Path) -> None:
+    make_files(model_dir, "terraform_utils.py", "shared_fs/x", "sub/.terraform.lock", "a.pyc")
+    message = r"not uploaded: shared_fs/, sub/\.terraform\.lock, terraform_utils\.py; names like"
+    with pytest.warns(LeftOutWarning, match=message), pack_model_code(model_dir):
+        pass
+    (model_dir / ".detignore").write_text("terraform*\n.terraform*\n/shared_fs\n")
+    with warnings.catch_warnings(), pack_model_code(model_dir):
+        warnings.simplefilter("error")
+
+
+def test_a_code_and_includes_over_the_limit_are_named(model_dir: Path, tmp_path: Path) -> None:
+    include = tmp_path / "data"
+    include.mkdir()
+    with (include / "big.bin").open("wb") as file:
+        file.truncate(96 << 20)
+    with pytest.raises(DetcloudError, match=rf"{include}.*the largest files are big\.bin"):
+        pack_model_code(model_dir, [include])

@@ -8,8 +8,10 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.compatibility import client
+from detcloud.compatibility.checkpoints import CheckpointSortBy, CheckpointState
 from detcloud.compatibility.client_errors import MasterNotFoundException, NotFoundException
-from detcloud.compatibility.handles import CheckpointSortBy, OrderBy
+from detcloud.compatibility.experiments import ExperimentState
+from detcloud.compatibility.handles import OrderBy
 from detcloud.compatibility.models import ModelVersion
 from detcloud.compatibility.projects import ExperimentSortBy
 from detcloud.shared.http import ApiError, Unreachable
@@ -52,6 +54,8 @@ class Cluster:
         return SimpleNamespace(
             id=experiment_id,
             state="COMPLETED",
+            metric="loss",
+            smaller_is_better=True,
             config={"name": "first"},
             checkpoints=lambda: iter(self.checkpoints()),
             user="ann",
@@ -84,6 +88,7 @@ class Cluster:
             experiment_id=3,
             hparams={"lr": trial_id},
             checkpoints=lambda: stored,
+            experiment=lambda: self.experiment(3),
             metrics=lambda group: iter(report(group, steps, trial_id) for steps in (10, 20)),
         )
 
@@ -101,6 +106,7 @@ class Cluster:
                 experiment_id=3,
                 metric=metric,
                 state="COMPLETED",
+                created_ms=number,
                 steps_completed=number * 10,
                 metadata={"steps_completed": number * 10},
             )
@@ -120,8 +126,8 @@ def test_an_experiment_is_created_and_waited_for() -> None:
     experiment = client.create_experiment({"name": "x"}, "code", ["more"], template="t")
     options = {"overrides": [], "includes": ("more",), "template": "t"}
     assert Cluster.asked == [({"name": "x"}, "code", options)]
-    assert experiment.wait(interval=0.1) is client.ExperimentState.COMPLETED
-    assert experiment.state is client.ExperimentState.COMPLETED
+    assert experiment.wait(interval=0.1) is ExperimentState.COMPLETED
+    assert experiment.state is ExperimentState.COMPLETED
     assert (experiment.id, experiment.name) == (3, "first")
     assert [trial.id for trial in experiment.get_trials()] == [7, 8]
     assert experiment.await_first_trial().id == 7
@@ -154,7 +160,7 @@ def test_a_trials_checkpoints_are_found_and_downloaded() -> None:
 
 def test_experiments_are_listed() -> None:
     found = client.list_experiments(
-        users=["ann"], labels=["nlp"], states=[client.ExperimentState.PAUSED], name="f"
+        users=["ann"], labels=["nlp"], states=[ExperimentState.PAUSED], name="f"
     )
     assert [one.id for one in found] == [3, 4]
     newest = {"sort_by": "id", "order_by": "desc"}
@@ -180,7 +186,7 @@ def test_experiments_are_sorted_and_grouped() -> None:
     assert (project.name, project.workspace_name, project.n_experiments) == ("Digits", "Vision", 2)
     with pytest.raises(DetcloudError, match="no experiment is in a workspace 'Text'; there is Vis"):
         client.get_workspace("Text")
-    with pytest.raises(AttributeError, match=r"Workspace\.archive is not supported"):
+    with pytest.raises(AttributeError, match="'Workspace' object has no attribute 'archive'"):
         workspace.archive()
 
 
@@ -239,6 +245,26 @@ def test_a_checkpoint_knows_the_trial_that_stored_it_and_its_validation() -> Non
     assert json.loads(Path("metadata.json").read_text()) == {"steps_completed": 20}
 
 
+def test_a_trial_lists_partially_deleted_checkpoints_but_selects_stored_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpoints = Cluster.checkpoints
+
+    def partially_deleted(cluster: Cluster) -> list[Any]:
+        found = checkpoints(cluster)
+        found[2].state = "PARTIALLY_DELETED"
+        return found
+
+    monkeypatch.setattr(Cluster, "checkpoints", partially_deleted)
+    trial = client.get_trial(7)
+    # Trial 7 stored a (0.3) and c (0.2); the smaller metric is the better one.
+    assert [(one.uuid, one.state) for one in trial.get_checkpoints()] == [
+        ("c", CheckpointState.PARTIALLY_DELETED),
+        ("a", CheckpointState.COMPLETED),
+    ]
+    assert trial.top_checkpoint().uuid == "a"
+
+
 def test_checkpoints_are_sorted_by_a_field() -> None:
     experiment = client.get_experiment(3)
     by_steps = experiment.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESCENDING)
@@ -275,5 +301,5 @@ def test_a_version_of_a_model_has_what_its_checkpoint_has() -> None:
     assert (version.model_version, version.notes, version.uuid) == (2, "n", "b")
     assert version.validation == stored.validation
     assert version.experiment_config == {"name": "first"}
-    with pytest.raises(AttributeError, match=r"ModelVersion\.other is not supported"):
+    with pytest.raises(AttributeError, match="'ModelVersion' object has no attribute 'other'"):
         _ = version.other

@@ -29,7 +29,8 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
     "labels as a map": (TRIAL + "labels: {a: true}\n", []),
     "numbers without a point": (
         TRIAL.replace("64}", "64, lr: {type: double, minval: 1e-5, maxval: 1e-4}}"),
-        [],
+        # The single searcher draws one of its values.
+        ["hyperparameters.lr"],
     ),
     "a list of ranges": (
         TRIAL.replace(

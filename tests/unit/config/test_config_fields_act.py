@@ -33,6 +33,7 @@ from control_plane.findings import Loc, path_text
 from control_plane.usecases.submission import config_retention
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.assignment import Assignment
+from detcloud.agent.assignment.kernel_cache import kernel_folder
 from detcloud.agent.assignment.unused_settings import container_notices, process_notices
 from detcloud.agent.docker.container import ContainerRules, container_body
 from detcloud.agent.docker.images import image_request
@@ -123,6 +124,8 @@ CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
 GANG = "tests/unit/pytorch/test_pytorch_gang.py"
 PROVEN_BY = {
     "data": CONTEXT,
+    "environment.shown_variables": "tests/unit/config/test_config_secrets.py",
+    "exit_timeout": "tests/unit/core/test_core_thread_watch.py",
     "optimizations.aggregation_frequency": CONTEXT,
     "optimizations.average_aggregated_gradients": CONTEXT,
     "optimizations.asynchronous_checkpoints": "tests/unit/pytorch/test_pytorch_saving.py",
@@ -164,7 +167,10 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
     definition = SimpleNamespace(config=stored, test_mode=False, warm_start=None)
     searcher = config.searcher
     experiment = SimpleNamespace(
-        experiment_id=1, metric=searcher.metric, smaller_is_better=searcher.smaller_is_better
+        experiment_id=1,
+        owner="ada",
+        metric=searcher.metric,
+        smaller_is_better=searcher.smaller_is_better,
     )
     trial = SimpleNamespace(
         trial_id=2,
@@ -173,13 +179,14 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         settings=settings,
         counts_epochs=settings.lengths.counts_epochs,
     )
-    trial.checkpoint = trial.inherited = trial.metric_steps = None
+    trial.checkpoint = trial.inherited = trial.metric_steps = trial.discarded_from = None
     trial.recent_damages = ()
     build_spec = spec_builder("cluster", Directory(type="directory", container_path="/own"))
     spec = build_spec(cast(Any, experiment), cast(Any, definition), cast(Any, trial))
     directory = AllocationDirectory(folder, "2.1")
     directory.create()
-    assignment = Assignment(directory, spec, (), 1, 100, spec["environment_variables"])
+    given = directory, spec, (), 1, 100, spec["environment_variables"]
+    assignment = Assignment(*given, keeps_kernels=True)
     section = assignment.section("environment")
     variables = assignment.environment({"PYTHONPATH": ""})
     found = {
@@ -190,6 +197,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
         "spec": {name: value for name, value in spec.items() if name != "config"},
         "container": container_body(assignment, ContainerRules(folder, "a", 1, 1), lambda name: 1),
         "image": image_request("org/image", section, spec["registry_auth"]),
+        "kernels": kernel_folder(assignment),
         # The configuration as a whole is no effect: code reads what it knows of it.
         "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from control_plane.config.advice import config_warnings
 from control_plane.config.hyperparameters import Const
 from control_plane.config.preview import preview_search
 from control_plane.searchers import space
+from control_plane.searchers.method import CreateTrial
 from control_plane.searchers.randomness import Generator
+from control_plane.searchers.search import begin_search, expand_creates
 from tests.unit.config.samples import ABSENT, LENGTH, STEP, check_changed, find_messages
 
 RANDOM = {"name": "random", "metric": "loss", "max_steps": 1, "max_trials": 1}
@@ -199,17 +202,88 @@ def test_a_grid_without_any_hyperparameter_is_refused() -> None:
     assert "hyperparameters" in find_messages(LENGTH, {"searcher": LENGTH_GRID})
 
 
-def test_a_single_search_of_the_step_era_warns_of_what_it_draws() -> None:
+@pytest.mark.parametrize("base", [STEP, LENGTH])
+def test_single_search_warns_of_values_that_it_draws(base: dict[str, Any]) -> None:
+    changes: dict[str, Any] = {
+        "hyperparameters": {
+            "global_batch_size": 64,
+            "lr": {"type": "double", "minval": 0, "maxval": 1},
+            "n": {"type": "int", "minval": 1, "maxval": 100},
+            "a.b": {"type": "categorical", "vals": ["x", "y", "z"]},
+        },
+        "reproducibility.experiment_seed": 77,
+    }
+    config = check_changed(base, changes)
+    # What the search itself draws for its one trial.
+    plan, generator = config.search_plan(), Generator.from_seed(77)
+    created = expand_creates(plan, begin_search(plan).state, generator, 9).operations[0]
+    assert isinstance(created, CreateTrial)
+    warnings = list(config_warnings(config))
+    for name, warning in zip(("lr", "n", '"a.b"'), warnings, strict=True):
+        value = json.dumps(created.hparams[name.strip('"')])
+        assert warning.startswith(
+            f"hyperparameters.{name}: the single searcher draws one value, which is {value} with "
+            "reproducibility.experiment_seed 77; "
+        )
+    assert list(config_warnings(check_changed(base, {}))) == []
+
+
+def test_single_search_warns_of_values_in_groups() -> None:
+    group = {"optimizer": {"lr": {"type": "double", "minval": 0, "maxval": 1}, "name": "sgd"}}
+    (warning,) = config_warnings(check_changed(LENGTH, {"hyperparameters": group}))
+    assert warning.startswith("hyperparameters.optimizer.lr: the single searcher draws one value")
+
+
+def test_searches_that_try_several_values_do_not_warn_of_them() -> None:
     changes = {"hyperparameters.lr": {"type": "double", "minval": 0, "maxval": 1}}
-    config = check_changed(STEP, changes)
-    assert config.trials == 1
-    assert list(config_warnings(config)) == [
-        "hyperparameters.lr: the single searcher draws one of its values; the random searcher "
-        "tries several"
-    ]
-    assert list(config_warnings(check_changed(STEP, {}))) == []
     assert list(config_warnings(check_changed(STEP, {**changes, "searcher": RANDOM}))) == []
+
+
+LENGTH_RANDOM = {"name": "random", "metric": "loss", "max_trials": 3, "max_length": {"batches": 9}}
+
+
+@pytest.mark.parametrize(
+    ("base", "minval", "maxval", "text"),
+    [
+        # As exponents: 10 ** 0.001 to 10 ** 0.1.
+        (10, 0.001, 0.1, "1.259; for values from 0.001 to 0.1 write minval: -3, maxval: -1"),
+        (10, 1e-5, 1, "to 10; for values from 1e-05 to 1 write minval: -5, maxval: 0"),
+        (2, 0.25, 0.5, "write minval: -2, maxval: -1"),
+        (2, 16, 256, "write minval: 4, maxval: 8"),
+        (10, 1, 100, "write minval: 0, maxval: 2"),
+    ],
+)  # fmt: skip
+def test_logarithmic_range_of_values_is_warned_of(
+    base: float, minval: float, maxval: float, text: str
+) -> None:
+    lr = {"type": "log", "base": base, "minval": minval, "maxval": maxval}
+    changes = {"hyperparameters.lr": lr, "searcher": LENGTH_RANDOM}
+    (warning,) = config_warnings(check_changed(LENGTH, changes))
+    assert warning.startswith(f"hyperparameters.lr: minval and maxval are exponents of base {base}")
+    assert warning.endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("base", "minval", "maxval"),
+    [
+        *[(10, -3, -1), (10, -5, 0), (10, 0, 2), (10, 0.5, 2), (10, 0.5, 1)],
+        *[(2, 1, 8), (2, 4, 10), (0.1, 1, 3), (1, 1, 2)],
+    ],
+)
+def test_logarithmic_range_of_exponents_is_not_warned_of(
+    base: float, minval: float, maxval: float
+) -> None:
+    lr = {"type": "log", "base": base, "minval": minval, "maxval": maxval}
+    changes = {"hyperparameters.lr": lr, "searcher": LENGTH_RANDOM}
     assert list(config_warnings(check_changed(LENGTH, changes))) == []
+
+
+def test_names_that_differ_only_in_quotes_are_warned_of() -> None:
+    changes = {"hyperparameters": {"a.b": 1, "a": {"b": 2}}}
+    (warning,) = config_warnings(check_changed(LENGTH, changes))
+    assert warning.startswith(
+        'hyperparameters.a.b: is another hyperparameter than hyperparameters."a.b"'
+    )
 
 
 def test_a_search_of_the_step_era_warns_of_integers_that_it_never_draws() -> None:
@@ -221,7 +295,8 @@ def test_a_search_of_the_step_era_warns_of_integers_that_it_never_draws() -> Non
         "it too"
     ]
     assert list(config_warnings(check_changed(STEP, {**changes, "searcher": GRID}))) == []
-    assert list(config_warnings(check_changed(LENGTH, changes))) == []
+    in_lengths = {**changes, "searcher": LENGTH_RANDOM}
+    assert list(config_warnings(check_changed(LENGTH, in_lengths))) == []
 
 
 @pytest.mark.parametrize(

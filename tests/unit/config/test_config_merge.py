@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from control_plane.config.check import check_config
-from control_plane.config.hyperparameters import Const
+from control_plane.config.hyperparameters import Const, Int
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 from tests.unit.config.test_config_searchers import PBT
 
@@ -271,9 +271,10 @@ DEEP_PATH = "data." + ".".join("a" * 59)
     ("override", "path", "message"),
     [
         ("max_restarts", "max_restarts", "is not of the form path.to.field=value"),
-        ("=5", "", "is not of the form path.to.field=value"),
-        ("a..b=5", "a..b", "is not of the form path.to.field=value"),
+        ("=5", '""', "is not of the form path.to.field=value"),
+        ("a..b=5", '"a..b"', "is not of the form path.to.field=value"),
         (".".join("a" * 100) + "=1", ".".join("a" * 100), "is not of the form"),
+        ('data."a.b=1', '"data.\\"a.b"', "has a quote that does not end before a dot or the ="),
         # 60 names and 5 maps are one level more than 64.
         (f"{DEEP_PATH}={'{a: ' * 5}1{'}' * 5}", DEEP_PATH, "is nested deeper than 64 levels"),
         ("data.x=[", "data.x", "is not valid YAML"),
@@ -288,6 +289,69 @@ def test_a_bad_override_is_a_problem_without_a_line(override: str, path: str, me
     (problem,) = find_problems(SHORT + "max_restarts: 3\n", overrides=[override])
     assert (problem.path, problem.line) == (path, None)
     assert message in problem.message
+
+
+DOTTED = SHORT + 'hyperparameters: {"model.layers": 2, lr: 0.1}\n'
+
+
+def constants(text: str, *overrides: str, template: str | None = None) -> dict[str, Any]:
+    """The values of the constant hyperparameters after the overrides, nested ones as maps."""
+    space = check_config(text, template=template, overrides=overrides).masked_values()
+    return {
+        name: part["val"] if "val" in part else {inner: leaf["val"] for inner, leaf in part.items()}
+        for name, part in space["hyperparameters"].items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "values"),
+    [
+        # Without quotes the names mean the key that exists.
+        ("hyperparameters.model.layers=3", {"model.layers": 3, "lr": 0.1}),
+        ('hyperparameters."model.layers"=3', {"model.layers": 3, "lr": 0.1}),
+        ("hyperparameters.'model.layers'=3", {"model.layers": 3, "lr": 0.1}),
+        ("hyperparameters.model.layers.val=3", {"model.layers": 3, "lr": 0.1}),
+        # In quotes each name is one key, also a new one.
+        (
+            'hyperparameters."model"."layers"=3',
+            {"model.layers": 2, "lr": 0.1, "model": {"layers": 3}},
+        ),
+        ('hyperparameters."a=b.c"=3', {"model.layers": 2, "lr": 0.1, "a=b.c": 3}),
+        ("hyperparameters.a.b=3", {"model.layers": 2, "lr": 0.1, "a": {"b": 3}}),
+    ],
+)
+def test_override_reaches_key_with_dots(override: str, values: dict[str, Any]) -> None:
+    text = DOTTED.replace("2", "{type: const, val: 2}") if ".val=" in override else DOTTED
+    assert constants(text, override) == values
+
+
+def test_override_reaches_key_with_dots_of_template() -> None:
+    template = 'hyperparameters: {"model.layers": 2}'
+    assert constants(SHORT, "hyperparameters.model.layers=3", template=template) == {
+        "model.layers": 3
+    }
+
+
+def test_override_that_fits_two_keys_is_refused_with_both_spellings() -> None:
+    text = SHORT + 'hyperparameters: {"model.layers": 2, model: {width: 1}}\n'
+    (problem,) = find_problems(text, overrides=["hyperparameters.model.layers=3"])
+    assert problem.message == (
+        'may mean several keys: write hyperparameters."model.layers" or '
+        '"hyperparameters"."model"."layers"'
+    )
+    nested = {"model.layers": 2, "model": {"width": 1, "layers": 3}}
+    assert constants(text, '"hyperparameters"."model"."layers"=3') == nested
+    dotted = {"model.layers": 3, "model": {"width": 1}}
+    assert constants(text, 'hyperparameters."model.layers"=3') == dotted
+
+
+def test_place_of_problem_is_path_that_override_takes() -> None:
+    text = SHORT + 'hyperparameters: {"a.b": {type: int, minval: 3, maxval: 1}}\n'
+    (problem,) = find_problems(text)
+    assert problem.path == 'hyperparameters."a.b".maxval'
+    parameter = check_config(text, overrides=[f"{problem.path}=9"]).hyperparameters["a.b"]
+    assert isinstance(parameter, Int)
+    assert parameter.maxval == 9
 
 
 def test_bad_overrides_come_together_with_the_other_problems() -> None:

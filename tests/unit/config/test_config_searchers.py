@@ -416,7 +416,9 @@ def test_a_population_is_planned_in_the_unit_of_its_rounds(
 ) -> None:
     config = check_changed(base, searcher_changes({**PBT, **length}))
     exploration = Exploration(resample_probability=0.2, perturb_factor=0.2)
-    method = PopulationPlan(10, 10, 3, 0.2, exploration, smaller_is_better=True, rules=rules)
+    method = PopulationPlan(
+        10, 10, 3, 0.2, exploration, smaller_is_better=True, rules=rules, integers_move=True
+    )
     assert config.search_plan().method == method
     # 10 at first, and trunc(0.2 * 10) = 2 after each of two rounds.
     assert config.trials == 14

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid
-from control_plane.findings import MASK
+from detcloud.shared.masking import MASK, PLAIN_VARIABLES
 from tests.unit.config.samples import LENGTH, change_fields, check_changed, to_yaml
 
 CANARY = "canary-5f1c"
@@ -94,22 +95,29 @@ def test_the_users_own_data_reach_the_trial_as_they_are_and_are_shown_masked(nam
 
 @pytest.mark.parametrize(
     "name",
-    ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "DB_PASSWD", "wandb_api_key", "MY_SECRET"],
+    ["HF_TOKEN", "PGPASSWORD", "wandb_api_key", "DATABASE_URL", "PGPASS", "DATA_DIR"],
 )
 @pytest.mark.parametrize("shape", ["list", "map"])
-def test_variables_that_sound_like_secrets_are_shown_masked(name: str, shape: str) -> None:
+def test_variables_are_shown_masked_unless_they_are_named_to_be_shown(
+    name: str, shape: str
+) -> None:
     listed = [f"{name}={CANARY}=x", "TOKENIZERS_PARALLELISM=false", "MODE=fast"]
     variables = listed if shape == "list" else {"cpu": listed, "gpu": listed}
-    config = check_changed(LENGTH, {"environment.environment_variables": variables})
-    shown = config.masked_values()["environment"]["environment_variables"]
+    fields = {
+        "environment.environment_variables": variables,
+        "environment.shown_variables": ["MODE"],
+    }
+    config = check_changed(LENGTH, fields)
+    environment = config.masked_values()["environment"]
+    assert environment["shown_variables"] == ["MODE"]
+    shown = environment["environment_variables"]
     assert shown["cpu"] == shown["cuda"] == [f"{name}={MASK}", *listed[1:]]
     assert CANARY not in repr(config)
     stored = ExperimentConfig.from_json(config.to_json())
     assert stored.environment.environment_variables.reveal()["cpu"] == listed
-    # What is shown can be checked again.
-    assert (
-        check_config(json.dumps(config.masked_values())).masked_values() == config.masked_values()
-    )
+    # A preview of a search needs no secrets.
+    again = check_config(json.dumps(config.masked_values()), accepts_masks=True)
+    assert again.masked_values() == config.masked_values()
 
 
 @pytest.mark.parametrize(
@@ -136,6 +144,12 @@ def test_no_problem_shows_a_secret(path: str, value: object) -> None:
     assert CANARY not in repr(caught.value.problems)
 
 
+def test_the_manual_lists_the_variables_that_are_always_shown() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "manage.md").read_text()
+    listed = text.partition("these settings of libraries: ")[2].partition(";\n")[0]
+    assert listed == ", ".join(f"`{name}`" for name in sorted(PLAIN_VARIABLES))
+
+
 def test_a_number_is_no_secret() -> None:
     with pytest.raises(ConfigInvalid, match="must be a non-empty string") as caught:
         check_changed(LENGTH, {**SECRETS, "checkpoint_storage.secret_key": 12345678})
@@ -158,7 +172,7 @@ SHOWN_URL = f"http://{MASK}@proxy:3128/x"
         (
             "environment.environment_variables",
             {"cpu": [f"http_proxy={URL}"], "cuda": []},
-            {"cpu": [f"http_proxy={SHOWN_URL}"], "cuda": [], "rocm": []},
+            {"cpu": [f"http_proxy={MASK}"], "cuda": [], "rocm": []},
         ),
         ("data", {"source": [URL, "a@b"]}, {"source": [SHOWN_URL, "a@b"]}),
         ("integrations", {"host": URL}, {"host": SHOWN_URL}),

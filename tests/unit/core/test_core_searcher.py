@@ -148,7 +148,7 @@ def test_an_operation_is_completed_once_and_with_a_number() -> None:
         operation.complete(1)
 
 
-@pytest.mark.parametrize("metric", [numpy.array([1.0, 2.0]), torch.ones(2), 10**400, True, "1"])
+@pytest.mark.parametrize("metric", [numpy.array([1.0, 2.0]), torch.ones(2), True, "1"])
 def test_a_metric_that_is_not_one_number_is_refused(metric: Any) -> None:
     cluster = Cluster(length=10, closed=True)
     operation = next(cluster.searcher.operations())

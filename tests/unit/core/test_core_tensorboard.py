@@ -148,6 +148,24 @@ def test_tensorboard_itself_reads_the_file(tmp_path: Path) -> None:
     assert {tag for _, tag, _ in found[1::2]} == {"training/λ"}
 
 
+def test_tensorboard_hides_reports_of_a_run_whose_work_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("tensorboard")
+    reader = require("tensorboard.backend.event_processing.event_accumulator")
+    for epoch, lost, losses in ((1, None, {5: 1.0, 10: 2.0, 20: 3.0}), (2, 11, {15: 4.0})):
+        fields = {"allocation_id": f"4.{epoch}", "epoch": epoch, "discarded_from": lost}
+        enter(make_trial(tmp_path, **fields), monkeypatch)
+        with core.init() as context:
+            for step, loss in losses.items():
+                context.train.report_metrics("g", step, {"loss": loss})
+            folder = context.train.get_tensorboard_path()
+    shown = reader.EventAccumulator(str(folder))
+    shown.Reload()
+    points = [(event.step, event.value) for event in shown.Scalars("g/loss")]
+    assert points == [(5, 1.0), (10, 2.0), (15, 4.0)]
+
+
 Fields = dict[int, list[Any]]
 
 

@@ -1,4 +1,4 @@
-"""Mail that is due, as passes over the due index find it."""
+"""Helpers that write overdue mail for the tests of due rows."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def attempts(engine: Engine, pool: str) -> list[int]:
-    """The attempts of the mail that the pool still has."""
+    """Return the number of attempts of each row in the pool's mailbox."""
     rows = engine.table.query(pool, mailbox.MAIL, mailbox.MAIL_END).rows
     return [mailbox.read_mail(row).attempts for row in rows]
 
@@ -19,7 +19,7 @@ def attempts(engine: Engine, pool: str) -> list[int]:
 def mail_for(
     engine: Engine, pool: str, number: int, attempts: int = 0, due_ms: int = NOW_MS
 ) -> None:
-    """Mail a request for slots that is due now and was tried before."""
+    """Mail a request for slots with this number of earlier attempts."""
     key = mailbox.mail_key(pool, number, f"trial#{number}")
     encoded = [encode_message_for(pool, SlotsRequested(number, 1, 1, f"{number:06d}"))]
     put = mailbox.mail_write(key, f"trial#{number}", mailbox.UNKNOWN, number, encoded, due_ms)

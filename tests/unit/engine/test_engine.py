@@ -35,21 +35,21 @@ def clock() -> Clock:
 @pytest.fixture
 def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
-    made = Engine(table, lambda: clock.now_ms, UNHURRIED)
-    made.execute_command(POOL, PoolConfigured("a"))
-    yield made
+    created = Engine(table, lambda: clock.now_ms, UNHURRIED)
+    created.execute_command(POOL, PoolConfigured("a"))
+    yield created
     table.close()
 
 
 @pytest.fixture
 def commits(engine: Engine) -> list[str]:
-    seen: list[str] = []
-    engine.on_commit = seen.append
-    return seen
+    committed: list[str] = []
+    engine.on_commit = committed.append
+    return committed
 
 
 def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: str = "") -> Key:
-    """Mails a request for slots, tried `attempts` times before."""
+    """Mail a request for slots with this number of earlier attempts. Return the key of the row."""
     clock = mailbox.next_clock(0, NOW_MS) + tick
     sender = sender or f"trial#{trial_id}"
     key = mailbox.mail_key(POOL, clock, sender)
@@ -61,7 +61,9 @@ def send(engine: Engine, tick: int, trial_id: int, attempts: int = 0, sender: st
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
-    """The pool cannot fold requests of these trials; lists whose were folded."""
+    """Make the pool fail on requests of these trials. Return a list to which folded trials are
+    added.
+    """
     healthy = actor_types.ACTOR_TYPES["pool"]
     folded: list[int] = []
 
@@ -78,23 +80,23 @@ def poison(monkeypatch: pytest.MonkeyPatch, *trial_ids: int) -> list[int]:
     return folded
 
 
-def test_many_messages_are_folded_in_few_commits(engine: Engine, commits: list[str]) -> None:
+def test_folds_100_messages_in_two_commits(engine: Engine, commits: list[str]) -> None:
     for n in range(100):
         send(engine, n, n)
     engine.advance(POOL)
     assert engine.read_state(POOL).queued == 100
-    # A commit of 60 operations: the head, the journal, the queue and up to 3 of its leaves.
+    # A commit has at most 60 operations: head, journal, the queue and up to 3 leaves of the queue.
     assert commits == [POOL] * 2
 
 
-def test_more_mail_than_a_page_is_folded_to_the_end(engine: Engine) -> None:
+def test_folds_more_mail_than_a_page(engine: Engine) -> None:
     for n in range(250):
         send(engine, n, n)
     engine.advance(POOL)
     assert engine.read_state(POOL).queued == 250
 
 
-def test_no_more_mail_is_folded_at_once_than_a_row_of_the_journal_holds(
+def test_commit_folds_at_most_the_bytes_of_a_journal_row(
     engine: Engine, commits: list[str]
 ) -> None:
     # 6 rows of 150,000 characters that zlib makes 25 % shorter, where a row has 400,000 bytes.
@@ -110,25 +112,23 @@ def test_no_more_mail_is_folded_at_once_than_a_row_of_the_journal_holds(
     assert engine.table.query(POOL, mailbox.MAIL, mailbox.MAIL_END).rows == ()
 
 
-def test_a_message_tried_often_is_folded_alone(engine: Engine, commits: list[str]) -> None:
+def test_row_with_many_attempts_is_folded_alone(engine: Engine, commits: list[str]) -> None:
     for n, attempts in enumerate((0, 0, ISOLATE_FROM_ATTEMPTS, 0, 0)):
         send(engine, n, n, attempts)
     engine.advance(POOL)
     assert engine.read_state(POOL).queued == 5
-    # Two together, the third alone, the last two together.
+    # Commits: the first two rows, the third row alone, the last two rows.
     assert commits == [POOL] * 3
 
 
-def test_a_message_tried_less_often_is_folded_with_the_others(
-    engine: Engine, commits: list[str]
-) -> None:
+def test_rows_with_few_attempts_are_folded_together(engine: Engine, commits: list[str]) -> None:
     for n in range(5):
         send(engine, n, n, ISOLATE_FROM_ATTEMPTS - 1)
     engine.advance(POOL)
     assert commits == [POOL]
 
 
-def test_what_cannot_be_folded_holds_up_its_sender_alone(
+def test_failing_message_blocks_only_its_sender(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folded = poison(monkeypatch, 1)
@@ -139,7 +139,7 @@ def test_what_cannot_be_folded_holds_up_its_sender_alone(
     assert engine.read_state(POOL).queued == 1
 
 
-def test_what_a_failing_message_did_before_it_failed_is_undone(
+def test_effects_of_failing_message_are_discarded(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healthy = actor_types.ACTOR_TYPES["pool"]
@@ -159,31 +159,29 @@ def test_what_a_failing_message_did_before_it_failed_is_undone(
     assert engine.read_state(POOL).queued == 2
 
 
-def test_a_command_folds_the_mail_before_it_in_one_commit(
-    engine: Engine, commits: list[str]
-) -> None:
+def test_command_and_mail_are_folded_in_one_commit(engine: Engine, commits: list[str]) -> None:
     send(engine, 0, 1)
     engine.execute_command(POOL, PoolConfigured("a"))
     assert commits == [POOL]
     assert engine.read_state(POOL).queued == 1
 
 
-def test_a_command_to_nobody_is_not_found_and_leaves_nothing(engine: Engine) -> None:
+def test_command_to_missing_actor_is_not_found(engine: Engine) -> None:
     with pytest.raises(CommandRefused) as raised:
         engine.execute_command("experiment#9", PauseRequested())
     assert raised.value.code == "not_found"
     assert engine.table.get(Key("experiment#9", HEAD)) is None
 
 
-def test_a_condition_beside_a_command_undoes_the_command(engine: Engine) -> None:
-    beside = (Put(Key("idempotency#me", "k"), 1, b"", Expect.PRESENT),)
+def test_failed_extra_condition_discards_the_command(engine: Engine) -> None:
+    extra_writes = (Put(Key("idempotency#me", "k"), 1, b"", Expect.PRESENT),)
     before = engine.table.get(Key(POOL, HEAD))
     with pytest.raises(Conflict):
-        engine.execute_command(POOL, PoolConfigured("a"), extra_writes=lambda reply: beside)
+        engine.execute_command(POOL, PoolConfigured("a"), extra_writes=lambda reply: extra_writes)
     assert engine.table.get(Key(POOL, HEAD)) == before
 
 
-def test_without_time_nothing_is_followed_and_the_recovery_pass_does_it(
+def test_recovery_pass_folds_mail_that_advance_had_no_time_for(
     engine: Engine, clock: Clock
 ) -> None:
     send(engine, 0, 1)
@@ -193,23 +191,23 @@ def test_without_time_nothing_is_followed_and_the_recovery_pass_does_it(
     assert engine.read_state(POOL).queued == 1
 
 
-def test_a_pass_finds_nothing_where_nothing_is_due(engine: Engine, clock: Clock) -> None:
+def test_pass_ignores_rows_that_are_not_due(engine: Engine, clock: Clock) -> None:
     send(engine, 0, 1)
     clock.now_ms = NOW_MS - 1
     assert due_rows.process_due_rows(engine) == due_rows.DueRowCounts()
 
 
-def test_a_pass_over_other_shards_leaves_it(engine: Engine) -> None:
+def test_pass_over_other_shards_ignores_the_row(engine: Engine) -> None:
     send(engine, 0, 1)
     others = [n for n in range(SHARDS) if not engine.table.due_keys(n, NOW_MS)]
     assert len(others) == SHARDS - 1
     assert due_rows.process_due_rows(engine, others) == due_rows.DueRowCounts()
 
 
-def test_the_tried_are_driven_after_the_fresh(
+def test_rows_with_attempts_are_retried_last(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that ends the process must not keep the pass from the others."""
+    """A message that crashes the process must not keep the pass from other actors."""
     order: list[str] = []
     advance = Engine.advance
 
@@ -227,7 +225,7 @@ def test_the_tried_are_driven_after_the_fresh(
     assert order.index("pool#b") < order.index(POOL)
 
 
-def test_posted_mail_is_folded_at_once(engine: Engine) -> None:
+def test_post_message_folds_the_message(engine: Engine) -> None:
     engine.post_message(POOL, SlotsRequested(1, 1, 1, "1"), sender="audit#a")
     engine.post_message(POOL, SlotsRequested(2, 1, 1, "2"), sender="audit#a")
     assert engine.read_state(POOL).queued == 2

@@ -1,4 +1,4 @@
-"""Messages that do more than a commit holds, that fail, or that cannot be read."""
+"""Messages whose effects exceed a commit, that fail, or that cannot be decoded."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,7 +49,7 @@ def engine(clock: Clock) -> Engine:
 
 
 def hook_requests(monkeypatch: pytest.MonkeyPatch, hook: StepHook) -> None:
-    """Call `hook` whenever a pool has folded a request for slots."""
+    """Call `hook` whenever a pool has folded a request for slots. The fallback writes a row."""
     healthy = actor_types.ACTOR_TYPES["pool"]
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
@@ -67,7 +67,7 @@ def hook_requests(monkeypatch: pytest.MonkeyPatch, hook: StepHook) -> None:
 
 
 def mail_requests(engine: Engine, *trial_ids: int, tick: int = 0, sender: str = "s") -> Key:
-    """Mail requests for slots, all in one row."""
+    """Mail requests for slots in a single row. Return the key of the row."""
     clock = mailbox.next_clock(0, NOW_MS) + tick
     key = mailbox.mail_key(POOL, clock, sender)
     encoded = [
@@ -80,19 +80,19 @@ def mail_requests(engine: Engine, *trial_ids: int, tick: int = 0, sender: str = 
 
 
 def pass_seconds(engine: Engine, clock: Clock, seconds: int) -> None:
-    """Make a pass over the due rows in each of so many seconds."""
+    """Process the due rows once per second, for this number of seconds."""
     for _ in range(seconds):
         due_rows.process_due_rows(engine)
         clock.now_ms += 1000
 
 
 def letters(engine: Engine) -> tuple[Row, ...]:
-    """The dead letters of the pool."""
+    """Return the dead letters of the pool."""
     return engine.table.query(POOL, mailbox.LETTERS, f"{mailbox.LETTERS}~").rows
 
 
 @pytest.mark.parametrize("rows_each", [1, 7, 30, 59, 60, 61, OPERATIONS_MAX - 10])
-def test_a_row_whose_messages_write_too_many_rows_is_folded_in_part(
+def test_row_with_too_many_effects_is_folded_in_parts(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, rows_each: int
 ) -> None:
     order: list[int] = []
@@ -114,7 +114,7 @@ def test_a_row_whose_messages_write_too_many_rows_is_folded_in_part(
 
 @pytest.mark.parametrize("in_one_row", [True, False])
 @pytest.mark.parametrize("kilobytes", [60, 300])
-def test_messages_that_write_too_many_bytes_together_are_folded_apart(
+def test_messages_with_too_many_bytes_are_folded_in_several_commits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kilobytes: int, in_one_row: bool
 ) -> None:
     body = bytes(kilobytes * 1024)
@@ -133,7 +133,7 @@ def test_messages_that_write_too_many_bytes_together_are_folded_apart(
     assert not engine.has_mail(POOL)
 
 
-def test_a_message_that_alone_does_too_much_holds_up_its_sender_alone(
+def test_message_larger_than_a_commit_blocks_only_its_sender(
     engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_rows(message: SlotsRequested, context: StepContext) -> None:
@@ -150,7 +150,7 @@ def test_a_message_that_alone_does_too_much_holds_up_its_sender_alone(
     assert len(letters(engine)) == 1
 
 
-def test_a_dead_letter_is_one_message_of_its_row(
+def test_each_failing_message_of_a_row_becomes_a_dead_letter(
     engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail_at_two(message: SlotsRequested, context: StepContext) -> None:
@@ -181,7 +181,7 @@ HEADER = b'{"v":1,"from":"s","prev":"","clock":5,"attempts":0,"messages":['
         b"",
     ],
 )
-def test_mail_that_cannot_be_read_is_a_dead_letter_of_which_its_actor_hears(
+def test_unreadable_mail_becomes_a_dead_letter_and_calls_the_fallback(
     engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     hook_requests(monkeypatch, lambda message, context: None)
@@ -196,7 +196,7 @@ def test_mail_that_cannot_be_read_is_a_dead_letter_of_which_its_actor_hears(
     assert len(engine.table.query("fallbacks", "A", "z").rows) == 1
 
 
-def test_a_command_that_is_too_much_together_with_the_mail_waits_for_the_mail(
+def test_mail_is_folded_before_a_command_that_does_not_fit(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = bytes(300 * 1024)
@@ -209,7 +209,7 @@ def test_a_command_that_is_too_much_together_with_the_mail_waits_for_the_mail(
     assert engine.read_state(POOL).queued == 40
 
 
-def test_a_command_that_alone_is_too_much_is_refused(engine: Engine) -> None:
+def test_command_larger_than_a_commit_is_refused(engine: Engine) -> None:
     rows = tuple(
         Put(Key("rows", f"{number}"), 1, b"x", Expect.ANYTHING) for number in range(OPERATIONS_MAX)
     )
@@ -219,7 +219,7 @@ def test_a_command_that_alone_is_too_much_is_refused(engine: Engine) -> None:
 
 
 class SilentRow(TableDecorator):
-    """A table that does not answer reads of one row while it is `silent`."""
+    """A table that does not answer reads of the partition `silent` while `silent` is True."""
 
     silent = True
 
@@ -229,7 +229,7 @@ class SilentRow(TableDecorator):
         return super().get(key)
 
 
-def test_a_read_that_the_table_refuses_is_no_fault_of_the_message(
+def test_failed_read_is_not_counted_as_an_attempt(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = SilentRow(MemoryTable())

@@ -1,4 +1,4 @@
-"""Passes over the due index on a host that dies of some of the mail."""
+"""Passes over the due index on a host that crashes on some mail."""
 
 from collections.abc import Sequence
 
@@ -19,15 +19,19 @@ HOUR_MS = 60 * MINUTE_MS
 
 
 class CrashingTable(TableDecorator):
-    """A table whose host has no memory for a fold of several rows of mail which these are among."""
+    """A table whose host crashes when a commit removes several poisoned rows."""
 
-    def __init__(self, table: StateTable, too_much: set[str]) -> None:
+    def __init__(self, table: StateTable, poisoned_sorts: set[str]) -> None:
         super().__init__(table)
-        self.too_much = too_much
+        self.poisoned_sorts = poisoned_sorts
 
     def commit(self, writes: Sequence[Write]) -> None:
         if (
-            len(self.too_much.intersection(write.key.sort for write in writes if is_removal(write)))
+            len(
+                self.poisoned_sorts.intersection(
+                    write.key.sort for write in writes if is_removal(write)
+                )
+            )
             > 1
         ):
             raise Crash("out of memory")
@@ -39,10 +43,13 @@ def is_removal(write: Write) -> bool:
 
 
 @pytest.mark.parametrize("is_timer", [False, True])
-def test_no_row_is_blamed_for_rows_before_it_that_are_due_later(
+def test_attempts_are_counted_in_the_first_row_of_the_mailbox(
     is_timer: bool,
 ) -> None:
-    """A host whose clock was ahead has tried the first two, which are too much together."""
+    """A host with a clock that was ahead has tried the first two rows, which are due later.
+
+    Folding both rows together crashes the process.
+    """
     pool, now_ms = "pool#p0", NOW_MS
     engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
     engine.execute_command(pool, PoolConfigured("p0"))
@@ -62,7 +69,8 @@ def test_no_row_is_blamed_for_rows_before_it_that_are_due_later(
             assert due_rows.process_due_rows(host).dead == 0
         except Crash:
             crashes += 1
-    # The row that is due has so many attempts before the first one gets its second and third.
+    # The due row gets ISOLATE_FROM_ATTEMPTS attempts. Then the second attempt of the first row
+    # crashes too, and the third attempt folds the first row alone.
     assert crashes == mailbox.ISOLATE_FROM_ATTEMPTS + 1
     assert engine.read_state(pool).queued == 3
     assert attempts(engine, pool) == []

@@ -1,4 +1,4 @@
-"""Messages to a trial are folded in the commit that sends them, if nothing stands in the way."""
+"""Messages to a trial are folded in the commit that sends them, where possible."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,24 +26,27 @@ EXPERIMENT = "experiment#1"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db")
-    made.add_pool()
-    yield made
-    made.close()
+    created_cluster = Cluster(tmp_path / "table.db")
+    created_cluster.add_pool()
+    yield created_cluster
+    created_cluster.close()
 
 
 def commits_of(cluster: Cluster, command: object) -> int:
+    """Execute a command of the experiment. Return the number of commits that follow."""
     before = cluster.checker.commits
     cluster.engine.execute_command(EXPERIMENT, command)
     return cluster.checker.commits - before
 
 
 def mail_of(cluster: Cluster, address: str) -> int:
+    """Return the number of rows in the actor's mailbox."""
     return len(cluster.engine.table.query(address, MAIL, MAIL_END, limit=100).rows)
 
 
-def test_a_trial_is_created_in_the_commit_of_its_experiment(cluster: Cluster) -> None:
-    # One commit of the experiment with its three trials, and one of the pool that folds their mail.
+def test_trials_are_created_in_the_commit_of_the_experiment(cluster: Cluster) -> None:
+    # A commit of the experiment with three trials, and a commit of the pool that folds the mail of
+    # the trials.
     assert commits_of(cluster, submission(1, 3)) == 2
     assert len(cluster.checker.actor_states("trial")) == 3
     for number in (1, 2, 3):
@@ -53,15 +56,15 @@ def test_a_trial_is_created_in_the_commit_of_its_experiment(cluster: Cluster) ->
         assert replay_actor(cluster.engine.table, address).difference is None
 
 
-def test_a_trial_that_exists_takes_a_message_at_its_own_revision(cluster: Cluster) -> None:
+def test_existing_trial_folds_a_delivery_at_its_next_revision(cluster: Cluster) -> None:
     cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
-    # Pausing is one commit with the trial's; the pool hears of it in another one.
+    # A commit pauses the experiment and the trial. A second commit folds the mail to the pool.
     assert commits_of(cluster, PauseRequested()) == 2
     assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
     assert cluster.checker.rows[Key("trial#1", HEAD)].revision == 2
 
 
-def test_mail_that_waits_is_folded_first(cluster: Cluster) -> None:
+def test_waiting_mail_is_folded_before_a_new_message(cluster: Cluster) -> None:
     cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
     clock = mailbox.next_clock(0, cluster.now_ms)
     key = mailbox.mail_key("trial#1", clock, "experiment#9")
@@ -74,7 +77,7 @@ def test_mail_that_waits_is_folded_first(cluster: Cluster) -> None:
     assert mail_of(cluster, "trial#1") == 0
 
 
-def test_a_message_that_the_trial_fails_on_is_mail_and_its_sender_goes_on(
+def test_message_becomes_mail_if_the_trial_fails(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object) -> object:
@@ -92,7 +95,7 @@ def test_a_message_that_the_trial_fails_on_is_mail_and_its_sender_goes_on(
 
 
 class Recording(TableDecorator):
-    """A table that keeps what is committed."""
+    """A table that records all commits."""
 
     snapshot_queries = True
 
@@ -105,12 +108,13 @@ class Recording(TableDecorator):
         self.commits.append(writes)
 
 
-def test_what_does_not_fit_into_the_commit_is_mail(cluster: Cluster) -> None:
+def test_messages_that_do_not_fit_into_the_commit_are_mailed(cluster: Cluster) -> None:
     table = Recording(cluster.engine.table)
     engine = Engine(table, lambda: cluster.now_ms, UNHURRIED)
     engine.execute_command(EXPERIMENT, submission(1, 60))
     assert len(cluster.checker.actor_states("trial")) == 60
-    # Some trials are created with their experiment, by a head; the others are sent a row of mail.
+    # The experiment's commit creates the heads of some trials and mails the messages of all other
+    # trials.
     first = [write.key for write in table.commits[0] if write.key.partition.startswith("trial#")]
     created = [key for key in first if key.sort == HEAD]
     mailed = [key for key in first if key.sort.startswith(MAIL)]
@@ -120,7 +124,7 @@ def test_what_does_not_fit_into_the_commit_is_mail(cluster: Cluster) -> None:
 
 
 class FullTable(TableDecorator):
-    """A table that refuses commits of more than one actor, as too many bytes."""
+    """A table that refuses commits with several actors, like commits with too many bytes."""
 
     snapshot_queries = True
 
@@ -130,7 +134,7 @@ class FullTable(TableDecorator):
         super().commit(writes)
 
 
-def test_a_commit_that_the_deliveries_make_too_large_goes_without_them(cluster: Cluster) -> None:
+def test_refused_commit_is_repeated_without_deliveries(cluster: Cluster) -> None:
     engine = Engine(FullTable(cluster.engine.table), lambda: cluster.now_ms, UNHURRIED)
     engine.execute_command(EXPERIMENT, submission(1, 3))
     engine.execute_command(EXPERIMENT, KillRequested())
@@ -138,7 +142,7 @@ def test_a_commit_that_the_deliveries_make_too_large_goes_without_them(cluster: 
     assert [state.status.is_final for state in states] == [True] * 3
 
 
-def test_delivered_and_mailed_end_the_same(cluster: Cluster, tmp_path: Path) -> None:
+def test_delivery_and_mail_lead_to_equal_states(cluster: Cluster, tmp_path: Path) -> None:
     other = Cluster(tmp_path / "other.db")
     other.add_pool()
     with everything_mailed():

@@ -1,4 +1,4 @@
-"""Passes over the due index on a table that refuses some of it."""
+"""Passes over the due index: order, budgets, throttled tables and wrong clocks."""
 
 from collections.abc import Sequence
 
@@ -46,8 +46,9 @@ def engine(clock: Clock) -> Engine:
 
 
 class RefusingTable(TableDecorator):
-    """A table that lets attempts be counted and none of some actors be advanced, while it is
-    `busy`.
+    """A table that refuses commits of some actors while it is `busy`.
+
+    Commits that count attempts succeed.
     """
 
     busy = True
@@ -67,7 +68,7 @@ class RefusingTable(TableDecorator):
 
 
 def late_pools(engine: Engine, number: int) -> list[str]:
-    """Pools of which each has one late message, in the order in which a pass finds them."""
+    """Create pools with a late message each. Return the pools in the order of a pass."""
     names = [f"p{n}" for n in range(number)]
     pools = [f"pool#{name}" for name in names]
     for name, pool in zip(names, pools, strict=True):
@@ -78,7 +79,7 @@ def late_pools(engine: Engine, number: int) -> list[str]:
     return sorted(pools, key=shard_of)
 
 
-def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, clock: Clock) -> None:
+def test_attempts_on_an_unavailable_table_are_withdrawn(engine: Engine, clock: Clock) -> None:
     [pool] = late_pools(engine, 1)
     table = RefusingTable(engine.table, pool)
     throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
@@ -93,7 +94,7 @@ def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, cloc
     assert attempts(engine, pool) == []
 
 
-def test_an_actor_that_the_table_refuses_holds_up_no_other(engine: Engine, clock: Clock) -> None:
+def test_pass_continues_after_a_throttled_actor(engine: Engine, clock: Clock) -> None:
     first, second = late_pools(engine, 2)
     table = RefusingTable(engine.table, first)
     throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
@@ -104,9 +105,7 @@ def test_an_actor_that_the_table_refuses_holds_up_no_other(engine: Engine, clock
     assert attempts(engine, first) == [0]
 
 
-def test_a_table_that_does_not_answer_at_all_is_not_asked_for_everybody(
-    engine: Engine, clock: Clock
-) -> None:
+def test_pass_ends_after_consecutive_failures(engine: Engine, clock: Clock) -> None:
     pools = late_pools(engine, 2 * due_rows.CONSECUTIVE_FAILURES_MAX)
     table = RefusingTable(engine.table, *pools)
     with pytest.raises(Unavailable):
@@ -114,7 +113,7 @@ def test_a_table_that_does_not_answer_at_all_is_not_asked_for_everybody(
     assert sorted(set(table.refused), key=shard_of) == pools[: due_rows.CONSECUTIVE_FAILURES_MAX]
 
 
-def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: Clock) -> None:
+def test_failures_between_successes_do_not_end_the_pass(engine: Engine, clock: Clock) -> None:
     pools = late_pools(engine, 2 * due_rows.CONSECUTIVE_FAILURES_MAX)
     table = RefusingTable(engine.table, *pools[::2])
     throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
@@ -127,7 +126,7 @@ def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: 
 
 
 def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
-    """Make two pools whose rows are in one shard of the index."""
+    """Create two pools whose rows are in a common shard of the index."""
     first = "pool#p0"
     second = next(
         name for name in (f"pool#p{n}" for n in range(1, 999)) if shard_of(name) == shard_of(first)
@@ -137,7 +136,7 @@ def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
     return first, second
 
 
-def test_mail_behind_a_poisoned_row_does_not_keep_others_out_of_the_page(engine: Engine) -> None:
+def test_mail_behind_a_poisoned_row_does_not_fill_the_page(engine: Engine) -> None:
     poisoned, other = two_pools_of_one_shard(engine)
     for number in range(3 * due_rows.PAGE_KEYS):
         mail_for(engine, poisoned, number, mailbox.ISOLATE_FROM_ATTEMPTS)
@@ -148,9 +147,7 @@ def test_mail_behind_a_poisoned_row_does_not_keep_others_out_of_the_page(engine:
     assert engine.read_state(other).queued == 1
 
 
-def test_an_actor_that_cannot_be_read_does_not_keep_others_out_of_the_page(
-    engine: Engine, clock: Clock
-) -> None:
+def test_mail_of_an_unreadable_actor_does_not_fill_the_page(engine: Engine, clock: Clock) -> None:
     garbled, other = two_pools_of_one_shard(engine)
     head = engine.table.get(Key(garbled, HEAD))
     assert head is not None
@@ -165,7 +162,7 @@ def test_an_actor_that_cannot_be_read_does_not_keep_others_out_of_the_page(
     assert engine.read_state(other).queued == 1
 
 
-def test_rows_that_expired_are_deleted_after_the_work(engine: Engine) -> None:
+def test_expired_rows_are_deleted_after_the_retries(engine: Engine) -> None:
     (pool,) = late_pools(engine, 1)
     keys = [Key(f"idempotency#{n % 7}", f"{n}") for n in range(1_000)]
     for key in keys:
@@ -178,7 +175,7 @@ def test_rows_that_expired_are_deleted_after_the_work(engine: Engine) -> None:
     assert all(engine.table.get(key) is None for key in keys)
 
 
-def test_rows_that_expire_among_the_work_of_an_older_release_are_deleted(engine: Engine) -> None:
+def test_expired_rows_in_work_shards_are_deleted(engine: Engine) -> None:
     keys = [Key("idempotency#me", f"{n}") for n in range(250)]
     for key in keys:
         engine.table.commit((Put(key, 1, b"", Expect.ABSENT, NOW_MS),))
@@ -186,7 +183,7 @@ def test_rows_that_expire_among_the_work_of_an_older_release_are_deleted(engine:
 
 
 class SlowClock:
-    """A clock that moves on by `step` seconds whenever it is read."""
+    """A clock that advances by `step` seconds whenever it is read."""
 
     def __init__(self, step: float) -> None:
         self.step = step
@@ -198,13 +195,13 @@ class SlowClock:
 
 
 @pytest.mark.parametrize("budget_ms", [0, 100, 1_000, 10_000])
-def test_a_pass_ends_with_its_budget_and_the_next_goes_on(budget_ms: int) -> None:
+def test_pass_ends_with_its_budget_and_the_next_pass_continues(budget_ms: int) -> None:
     slow = SlowClock(0.01)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
     pools = late_pools(engine, 40)
     began = slow.now
     counts = due_rows.process_due_rows(engine, budget_ms=budget_ms)
-    # What was begun in time is ended: a few reads of the clock more.
+    # A commit that began in time is completed, which reads the clock a few times more.
     assert slow.now - began <= budget_ms / 1000 + 0.25
     assert (counts.redriven < len(pools)) == (budget_ms < 10_000)
     for _ in range(200):
@@ -212,10 +209,10 @@ def test_a_pass_ends_with_its_budget_and_the_next_goes_on(budget_ms: int) -> Non
     assert [engine.read_state(pool).queued for pool in pools] == [1] * len(pools)
 
 
-def test_what_is_due_first_comes_first_whatever_its_shard() -> None:
+def test_earliest_due_row_comes_first_across_shards() -> None:
     slow = SlowClock(0.01)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
-    # In the order of their shards; the last one of all is due before the others.
+    # The pools are in the order of the shards. The last pool is due first.
     *_, last = pools = late_pools(engine, 40)
     (row,) = engine.table.query(last, mailbox.MAIL, mailbox.MAIL_END).rows
     mail = mailbox.read_mail(row)
@@ -227,8 +224,8 @@ def test_what_is_due_first_comes_first_whatever_its_shard() -> None:
     assert last in taken
 
 
-def test_an_actor_with_much_to_do_leaves_time_for_the_others() -> None:
-    """Mail of minutes for one actor holds up no timers and no mail of others, in any pass."""
+def test_busy_actor_leaves_time_for_other_actors() -> None:
+    """An actor with mail for minutes delays neither the timers nor the mail of other actors."""
     slow = SlowClock(0.05)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
     busy, *others = late_pools(engine, 10)
@@ -236,13 +233,13 @@ def test_an_actor_with_much_to_do_leaves_time_for_the_others() -> None:
         mail_for(engine, busy, number, due_ms=NOW_MS - 1)
     due_rows.process_due_rows(engine, budget_ms=10_000)
     assert not [pool for pool in others if engine.has_mail(pool)]
-    # What is left of the time is its own.
+    # The busy actor gets the rest of the time.
     assert slow.now >= 10
     assert engine.has_mail(busy)
 
 
 class SlowTable(TableDecorator):
-    """A table in which a commit takes 10 ms and all else no time."""
+    """A table in which a commit takes 10 ms and reads take no time."""
 
     seconds = 0.0
 
@@ -251,24 +248,24 @@ class SlowTable(TableDecorator):
         super().commit(writes)
 
 
-def test_mail_that_a_pass_has_no_time_for_never_becomes_a_dead_letter(clock: Clock) -> None:
-    """An attempt is one only if the message had its turn."""
+def test_mail_without_time_in_a_pass_never_becomes_a_dead_letter(clock: Clock) -> None:
+    """An attempt is counted only if the message was folded."""
     table = SlowTable(MemoryTable())
     engine = Engine(table, lambda: clock.now_ms, EngineTiming(lambda: table.seconds))
     engine.execute_command("pool#p0", PoolConfigured("p0"))
     for number in range(300):
         mail_for(engine, "pool#p0", number)
     while engine.has_mail("pool#p0"):
-        # More than any row waits for its next attempt.
+        # Longer than the delay before the next attempt of any row.
         clock.now_ms += 60_000
-        # Less than the count of an attempt takes.
+        # Shorter than the commit that counts an attempt.
         counts = due_rows.process_due_rows(engine, budget_ms=9)
         assert counts.dead == 0
     assert engine.read_state("pool#p0").queued == 300
 
 
 @pytest.mark.parametrize("budget_ms", [0, 50, 500])
-def test_advancing_one_actor_ends_with_the_budget(budget_ms: int) -> None:
+def test_advance_until_idle_ends_with_the_budget(budget_ms: int) -> None:
     slow = SlowClock(0.01)
     engine = Engine(MemoryTable(), lambda: NOW_MS, EngineTiming(slow))
     engine.execute_command("pool#p0", PoolConfigured("p0"))
@@ -280,7 +277,7 @@ def test_advancing_one_actor_ends_with_the_budget(budget_ms: int) -> None:
     assert engine.has_mail("pool#p0")
 
 
-def test_the_journal_of_a_pool_is_kept_a_month(engine: Engine, clock: Clock) -> None:
+def test_pool_journal_expires_after_a_month(engine: Engine, clock: Clock) -> None:
     pool = "pool#p0"
     engine.execute_command(pool, PoolConfigured("p0"))
     for number in range(1, 10 * journal.TRIMMED_ROWS):
@@ -300,7 +297,7 @@ def test_the_journal_of_a_pool_is_kept_a_month(engine: Engine, clock: Clock) -> 
     assert difference.recorded == "no entry of revision 1"
 
 
-def test_the_journal_of_an_experiment_is_kept_with_it() -> None:
+def test_journals_of_experiments_and_trials_never_expire() -> None:
     assert {
         name for name, actor_kind in ACTOR_TYPES.items() if actor_kind.journal_kept_ms is None
     } == {
@@ -311,29 +308,29 @@ def test_the_journal_of_an_experiment_is_kept_with_it() -> None:
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-# A pass a minute looks into one of the 16 shards for what a clock that was ahead has written.
-LOOKS_MS = 16 * MINUTE_MS
+# Each minute, a pass searches one of the 16 shards for rows of a clock that was ahead.
+SEARCH_ALL_SHARDS_MS = 16 * MINUTE_MS
 
 
-def test_mail_of_a_clock_that_was_ahead_is_folded_now(engine: Engine, clock: Clock) -> None:
+def test_mail_from_a_clock_that_was_ahead_is_folded(engine: Engine, clock: Clock) -> None:
     pools = [f"pool#p{n}" for n in range(40)]
     for pool in pools:
         engine.execute_command(pool, PoolConfigured(pool.removeprefix("pool#")))
         mail_for(engine, pool, 1, due_ms=NOW_MS + 24 * HOUR_MS + mailbox.RECOVERY_DELAY_MS)
-        # It was tried by that clock too, and is due 2^5 s later.
+        # The host whose clock was ahead also counted an attempt, so the row is due 2^5 s later.
         late_ms = NOW_MS + 24 * HOUR_MS + mailbox.attempt_delay_ms(5)
         mail_for(engine, pool, 2, attempts=mailbox.ATTEMPTS_MAX - 1, due_ms=late_ms)
-    for _ in range(LOOKS_MS // MINUTE_MS):
+    for _ in range(SEARCH_ALL_SHARDS_MS // MINUTE_MS):
         due_rows.process_due_rows(engine)
         clock.now_ms += MINUTE_MS
     assert [engine.read_state(pool).queued for pool in pools] == [2] * len(pools)
 
 
-def test_mail_of_a_clock_that_was_ahead_to_an_actor_that_is_gone_is_dropped(
+def test_mail_from_a_clock_that_was_ahead_to_a_missing_actor_is_dropped(
     engine: Engine, clock: Clock
 ) -> None:
     mail_for(engine, "pool#gone", 1, due_ms=NOW_MS + 24 * HOUR_MS)
-    for _ in range(LOOKS_MS // MINUTE_MS):
+    for _ in range(SEARCH_ALL_SHARDS_MS // MINUTE_MS):
         due_rows.process_due_rows(engine)
         clock.now_ms += MINUTE_MS
     assert not engine.has_mail("pool#gone")
@@ -341,7 +338,7 @@ def test_mail_of_a_clock_that_was_ahead_to_an_actor_that_is_gone_is_dropped(
 
 @pytest.mark.parametrize("delay_ms", [1_000, 59 * MINUTE_MS, 61 * MINUTE_MS, 5 * HOUR_MS])
 @pytest.mark.parametrize("ahead_ms", [0, 3_000, 20 * MINUTE_MS, 2 * HOUR_MS, 720 * HOUR_MS])
-def test_a_timer_waits_as_long_as_it_was_set_for_whatever_the_clock_was(
+def test_timer_from_a_clock_that_was_ahead_waits_its_own_delay(
     engine: Engine, clock: Clock, delay_ms: int, ahead_ms: int
 ) -> None:
     pool, set_ms = "pool#p0", NOW_MS + ahead_ms
@@ -355,13 +352,14 @@ def test_a_timer_waits_as_long_as_it_was_set_for_whatever_the_clock_was(
         clock.now_ms += MINUTE_MS
         due_rows.process_due_rows(engine)
     waited_ms = clock.now_ms - NOW_MS
-    # What is within an hour of now cannot be told from what was set by a clock that is right.
-    late_ms = ahead_ms if ahead_ms <= mailbox.DUE_MS_MAX else LOOKS_MS
+    # A timer that is due within an hour could also be set by a correct clock, so its delay does not
+    # start again.
+    late_ms = ahead_ms if ahead_ms <= mailbox.DUE_MS_MAX else SEARCH_ALL_SHARDS_MS
     assert delay_ms <= waited_ms <= delay_ms + late_ms + MINUTE_MS
 
 
-def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Clock) -> None:
-    """In an outage of the API nobody could do what a timer says is overdue."""
+def test_held_timers_wait_while_mail_is_folded(engine: Engine, clock: Clock) -> None:
+    """In an outage of the API, nobody could do the work that a timer would find overdue."""
     for number in (0, 1):
         engine.execute_command(f"pool#p{number}", PoolConfigured(f"p{number}"))
         address, timer = f"pool#p{number}", mailbox.timer_key(f"pool#p{number}", NOW_MS, 1)
@@ -379,7 +377,7 @@ def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Cloc
 
     for _ in range(3):
         due_rows.process_due_rows(engine, holds_timers=lambda address: address == "pool#p0")
-        # The mail of both was folded, and the timer of the other.
+        # The mail of both pools and the timer of pool p1 were folded.
         assert not engine.has_mail("pool#p0")
         assert not engine.has_mail("pool#p1")
         assert timers() == ["pool#p0"]
@@ -389,11 +387,11 @@ def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Cloc
 
 
 class ExactTable(TableDecorator):
-    """A table that knows which shards have due rows, and notes which are looked at."""
+    """A table that returns exactly the shards with due rows, and records which shards are read."""
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
-        self.looked_at: list[int] = []
+        self.read_shards: list[int] = []
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
         return tuple(shard for shard in shards if self.table.due_keys(shard, until_ms, limit=1))
@@ -401,29 +399,29 @@ class ExactTable(TableDecorator):
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        # Rows that a clock which was ahead has written are looked for in one shard, always.
+        # Every pass reads one shard to search for rows of a clock that was ahead.
         if after_ms == NEVER_MS:
-            self.looked_at.append(shard)
+            self.read_shards.append(shard)
         return super().due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
 
-def test_shards_without_due_rows_are_not_looked_at(engine: Engine, clock: Clock) -> None:
+def test_shards_without_due_rows_are_not_read(engine: Engine, clock: Clock) -> None:
     table = ExactTable(engine.table)
     exact = Engine(table, lambda: clock.now_ms, UNHURRIED)
     assert due_rows.process_due_rows(exact) == due_rows.DueRowCounts()
-    assert table.looked_at == []
+    assert table.read_shards == []
     pools = late_pools(engine, 2)
     expired = Key("idempotency#me", "k")
     engine.table.commit([Put(expired, 1, b"", Expect.ABSENT, due_ms=NOW_MS, expires=True)])
     assert due_rows.process_due_rows(exact) == due_rows.DueRowCounts(redriven=2, expired=1)
-    of_work = {number for number in table.looked_at if number in WORK_SHARDS}
+    of_work = {number for number in table.read_shards if number in WORK_SHARDS}
     assert of_work == {shard_of(pool) for pool in pools}
-    assert shard_of(expired.partition, expires=True) in table.looked_at
+    assert shard_of(expired.partition, expires=True) in table.read_shards
     assert all(attempts(engine, pool) == [] for pool in pools)
 
 
 @pytest.mark.parametrize("is_remembered", [True, False])
-def test_no_message_becomes_a_dead_letter_before_what_its_sender_sent_earlier(
+def test_later_message_is_no_dead_letter_while_an_earlier_one_waits(
     engine: Engine, clock: Clock, is_remembered: bool
 ) -> None:
     [pool] = late_pools(engine, 1)
@@ -436,7 +434,7 @@ def test_no_message_becomes_a_dead_letter_before_what_its_sender_sent_earlier(
         row = engine.table.get(key)
         assert row is not None
         engine.table.commit([mailbox.attempt_write(mailbox.read_mail(row), NOW_MS - 60_000)[1]])
-    # The earlier one is due later.
+    # The earlier message is due later than the second message.
     row = engine.table.get(earlier)
     assert row is not None
     engine.table.commit([mailbox.postponement(mailbox.read_mail(row), NOW_MS + 60_000)])
@@ -444,6 +442,6 @@ def test_no_message_becomes_a_dead_letter_before_what_its_sender_sent_earlier(
     passing = Engine(table, lambda: clock.now_ms, UNHURRIED)
     counts = due_rows.process_due_rows(passing)
     assert counts.dead == 0
-    # Both are folded, in their order.
+    # Both messages are folded.
     assert engine.read_state(pool).queued == 2
     assert attempts(engine, pool) == []

@@ -47,7 +47,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class EmptyReader:
-    """A reader of an actor without parts and rows."""
+    """A reader for an actor without parts and without rows outside the actor."""
 
     def part(self, name: str) -> object | None:
         return None
@@ -80,13 +80,13 @@ def writes_by_sort(commit: Commit) -> dict[str, Write]:
     return {write.key.sort: write for write in commit.writes}
 
 
-def test_a_commit_guards_its_head_by_the_revision_read() -> None:
+def test_commit_expects_the_head_revision_that_was_read() -> None:
     head = writes_by_sort(build_commit(snapshot_before(4), Fold(PoolState("a")), NOW_MS))[HEAD]
     assert isinstance(head, Put)
     assert (head.revision, head.expect) == (5, 4)
 
 
-def test_a_constructed_actor_must_not_be_there() -> None:
+def test_new_actor_expects_no_head() -> None:
     commit = build_commit(snapshot_before(0), Fold(PoolState("a")), NOW_MS)
     head = writes_by_sort(commit)[HEAD]
     assert isinstance(head, Put)
@@ -94,7 +94,7 @@ def test_a_constructed_actor_must_not_be_there() -> None:
     assert commit.snapshot.revision == 1
 
 
-def test_mail_to_nobody_is_deleted_and_journaled_while_there_is_nobody() -> None:
+def test_mail_to_missing_actor_is_deleted_and_journaled() -> None:
     mail = a_mail(7)
     commit = build_commit(snapshot_before(0), Fold(None, consumed=[mail]), NOW_MS)
     assert writes_by_sort(commit)[HEAD] == Check(Key(POOL, HEAD), Expect.ABSENT)
@@ -104,7 +104,7 @@ def test_mail_to_nobody_is_deleted_and_journaled_while_there_is_nobody() -> None
     assert commit.receivers == ()
 
 
-def test_the_journal_holds_what_came_in_and_the_command() -> None:
+def test_journal_entry_contains_mail_and_command() -> None:
     fold = Fold(PoolState("a"), consumed=[a_mail(7)])
     origin = Origin((encode_message_for(POOL, PoolConfigured("a")),), user="ana")
     journal = writes_by_sort(build_commit(snapshot_before(4), fold, NOW_MS, origin))[
@@ -117,7 +117,7 @@ def test_the_journal_holds_what_came_in_and_the_command() -> None:
     assert entry["command"] == [["PoolConfigured", {"name": "a"}]]
 
 
-def test_the_journal_lists_a_digest_of_what_changed_and_of_nothing_else() -> None:
+def test_journal_entry_has_digests_of_changed_outputs_only() -> None:
     context = step_context()
     context.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
     context.write_part("queue", None)
@@ -134,14 +134,14 @@ def test_the_journal_lists_a_digest_of_what_changed_and_of_nothing_else() -> Non
     assert entry["read"] == {"counters/trial": [3, "0"]}
 
 
-def test_of_a_new_actor_what_is_no_default_is_listed() -> None:
+def test_journal_entry_of_new_actor_omits_defaults() -> None:
     entry = parse_json(
         _entry(build_commit(snapshot_before(0), Fold(PoolState("a", agents=1)), NOW_MS))
     )
     assert set(entry["out"]) == {"name", "agents"}
 
 
-def test_messages_to_very_many_are_one_digest() -> None:
+def test_messages_to_60_receivers_have_one_digest() -> None:
     entry = parse_json(
         _entry(
             build_commit(snapshot_before(), Fold(PoolState("a"), sends=sent_messages(60)), NOW_MS)
@@ -150,7 +150,7 @@ def test_messages_to_very_many_are_one_digest() -> None:
     assert set(entry["out"]) == {"M:*"}
 
 
-def test_a_reading_is_recorded_though_nothing_is_written() -> None:
+def test_journal_entry_records_rows_that_were_only_read() -> None:
     fold = Fold(PoolState("a"), rows_read={Key("pins", "u"): ObservedRow(2, b"{}")})
     entry = parse_json(_entry(build_commit(snapshot_before(), fold, NOW_MS)))
     assert entry["read"] == {"pins/u": [2, "{}"]}
@@ -161,7 +161,7 @@ def _entry(commit: Commit) -> bytes:
     return put.body
 
 
-def test_all_messages_to_one_receiver_are_one_row_due_for_recovery() -> None:
+def test_messages_to_one_receiver_share_a_due_row() -> None:
     context = step_context()
     for _ in range(3):
         context.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
@@ -176,7 +176,7 @@ def test_all_messages_to_one_receiver_are_one_row_due_for_recovery() -> None:
     assert commit.receivers == ("trial#1", "trial#2")
 
 
-def test_what_is_sent_is_later_than_what_was_read_though_the_clock_is_behind() -> None:
+def test_sent_mail_is_later_than_consumed_mail_if_the_clock_is_behind() -> None:
     ahead = (NOW_MS + 60_000) << 12
     fold = Fold(PoolState("a"), consumed=[a_mail(ahead)], sends=sent_messages(1))
     commit = build_commit(snapshot_before(), fold, NOW_MS)
@@ -184,11 +184,11 @@ def test_what_is_sent_is_later_than_what_was_read_though_the_clock_is_behind() -
     assert mail_key("trial#0", ahead + 1, POOL) in {write.key for write in commit.writes}
 
 
-def test_a_row_outside_is_guarded_by_the_first_reading_and_written_last() -> None:
+def test_outside_row_keeps_its_first_guard_and_last_body() -> None:
     fold = Fold(PoolState("a"))
-    for body, seen in ((b"1", ObservedRow(3, b"0")), (b"2", ObservedRow(99, b"1"))):
+    for body, guard in ((b"1", ObservedRow(3, b"0")), (b"2", ObservedRow(99, b"1"))):
         context = step_context()
-        context.write_row("counters", "trial", body, expected=seen)
+        context.write_row("counters", "trial", body, expected=guard)
         fold.add_step(step_of(fold.state, context))
     puts = [
         w
@@ -199,13 +199,13 @@ def test_a_row_outside_is_guarded_by_the_first_reading_and_written_last() -> Non
 
 
 @pytest.mark.parametrize(
-    ("seen", "expect", "revision"), [(ObservedRow(0, b""), Expect.ABSENT, 1), (None, None, 5)]
+    ("guard", "expect", "revision"), [(ObservedRow(0, b""), Expect.ABSENT, 1), (None, None, 5)]
 )
-def test_a_row_that_was_absent_must_still_be_and_an_unguarded_one_may_be_anything(
-    seen: ObservedRow | None, expect: Expect | None, revision: int
+def test_outside_row_condition_follows_from_its_guard(
+    guard: ObservedRow | None, expect: Expect | None, revision: int
 ) -> None:
     fold, context = Fold(PoolState("a")), step_context()
-    context.write_row("counters", "trial", b"1", expected=seen)
+    context.write_row("counters", "trial", b"1", expected=guard)
     fold.add_step(step_of(fold.state, context))
     put = next(
         w for w in build_commit(snapshot_before(), fold, NOW_MS).writes if w.key.sort == "trial"
@@ -214,20 +214,20 @@ def test_a_row_that_was_absent_must_still_be_and_an_unguarded_one_may_be_anythin
 
 
 @pytest.mark.parametrize(
-    ("seen", "expect"),
+    ("guard", "expect"),
     [(ObservedRow(3, b"1"), 3), (ObservedRow(0, b""), Expect.ABSENT), (None, None)],
 )
-def test_a_row_outside_that_goes_is_deleted_and_guarded_like_a_written_one(
-    seen: ObservedRow | None, expect: Expect | int | None
+def test_deleted_outside_row_is_guarded(
+    guard: ObservedRow | None, expect: Expect | int | None
 ) -> None:
     fold, context = Fold(PoolState("a")), step_context()
-    context.write_row("pins", "u", None, expected=seen)
+    context.write_row("pins", "u", None, expected=guard)
     fold.add_step(step_of(fold.state, context))
     writes = [w for w in build_commit(snapshot_before(), fold, NOW_MS).writes if w.key.sort == "u"]
     assert writes == [Delete(Key("pins", "u"), expect or Expect.ANYTHING)]
 
 
-def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
+def test_outside_row_deleted_and_written_in_one_fold_is_written() -> None:
     fold = Fold(PoolState("a"))
     for body in (None, b"2"):
         context = step_context()
@@ -246,10 +246,13 @@ def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
     [(PoolState("a"), PoolState("a")), (None, PoolState("a")), (PoolState("a"), None)],
 )
 @pytest.mark.parametrize("consumed", [0, 3])
-def test_the_room_for_a_step_is_what_a_commit_has_once_it_is_added(
+def test_has_room_predicts_the_operations_after_add_step(
     before: PoolState | None, after: PoolState | None, consumed: int
 ) -> None:
-    """A row written again takes no more room; a fold of no actor deletes and notes each mail."""
+    """A row that is written again needs no further operation.
+
+    A fold without a state deletes and journals each row of mail.
+    """
     for filled in range(FOLD_OPERATIONS_MAX):
         fold = Fold(before, sends=sent_messages(filled), parts={"queue": b""})
         for number in range(consumed):
@@ -264,11 +267,11 @@ def test_the_room_for_a_step_is_what_a_commit_has_once_it_is_added(
         step = step_of(after, context)
         has_room = fold.has_room(step, mail_bytes=100)
         fold.add_step(step)
-        # The mail whose message this is comes too.
+        # The row of mail with this message is an operation as well.
         assert has_room == (fold.operation_count() + 1 <= FOLD_OPERATIONS_MAX)
 
 
-def test_a_part_that_goes_is_deleted() -> None:
+def test_removed_part_is_deleted() -> None:
     fold = Fold(PoolState("a"), parts={"queue/3": None})
     assert (
         Delete(Key(POOL, "P#queue/3"), Expect.ANYTHING)
@@ -278,20 +281,20 @@ def test_a_part_that_goes_is_deleted() -> None:
 
 # The head and the journal are 2 of the 100 operations.
 @pytest.mark.parametrize(
-    ("receivers", "beside", "spills"),
+    ("receivers", "extra_writes", "spills"),
     [(98, 0, False), (99, 0, True), (97, 1, False), (98, 1, True)],
 )
-def test_an_outbox_spills_when_a_commit_cannot_hold_it(
-    receivers: int, beside: int, spills: bool
+def test_outbox_is_spilled_if_the_commit_is_full(
+    receivers: int, extra_writes: int, spills: bool
 ) -> None:
     fold = Fold(PoolState("a"), sends=sent_messages(receivers))
-    commit = build_commit(snapshot_before(), fold, NOW_MS, extra_write_count=beside)
+    commit = build_commit(snapshot_before(), fold, NOW_MS, extra_write_count=extra_writes)
     assert (commit.snapshot.header.spill is not None) == spills
-    assert len(commit.writes) + beside <= OPERATIONS_MAX
+    assert len(commit.writes) + extra_writes <= OPERATIONS_MAX
     assert commit.receivers == (() if spills else tuple(sent_messages(receivers)))
 
 
-def test_a_spilled_outbox_is_due_like_mail() -> None:
+def test_spilled_outbox_is_due_for_recovery() -> None:
     commit = build_commit(snapshot_before(), Fold(PoolState("a"), sends=sent_messages(200)), NOW_MS)
     part = writes_by_sort(commit)["P#outbox/000000"]
     assert isinstance(part, Put)
@@ -299,7 +302,7 @@ def test_a_spilled_outbox_is_due_like_mail() -> None:
 
 
 @pytest.mark.parametrize("receivers", [99, 180, 181, 100_000])
-def test_a_spilled_outbox_is_sent_in_order_and_once(receivers: int) -> None:
+def test_spilled_outbox_is_sent_once_in_order(receivers: int) -> None:
     outbox = sent_messages(receivers)
     commit = build_commit(snapshot_before(), Fold(PoolState("a"), sends=dict(outbox)), NOW_MS)
     check_limits(commit.writes)
@@ -315,12 +318,12 @@ def test_a_spilled_outbox_is_sent_in_order_and_once(receivers: int) -> None:
         entries = [(to, outbox[to]) for to, _ in kept[spill.offset : end]]
         drained = build_drain_commit(actor, entries, end < len(kept), NOW_MS)
         check_limits(drained.writes)
-        gone = [w.key.sort for w in drained.writes if isinstance(w, Delete)]
-        assert gone == ([] if end < len(kept) else [f"P#outbox/{spill.first:06d}"])
+        deleted = [w.key.sort for w in drained.writes if isinstance(w, Delete)]
+        assert deleted == ([] if end < len(kept) else [f"P#outbox/{spill.first:06d}"])
         actor, commits = drained.snapshot, commits + 1
         sent += drained.receivers
     assert sent == list(outbox)
-    # Each part ends with a stretch of its own.
+    # The last commit of each part may have fewer receivers.
     assert (
         -(-receivers // DRAINED_RECEIVERS_MAX)
         <= commits
@@ -328,7 +331,7 @@ def test_a_spilled_outbox_is_sent_in_order_and_once(receivers: int) -> None:
     )
 
 
-def test_draining_goes_from_part_to_part_and_ends() -> None:
+def test_draining_advances_through_all_parts() -> None:
     first = snapshot_before(header=Header(spill=Spill(0, 1)))
     inside = build_drain_commit(first, [("trial#1", sent_messages(2)["trial#1"])], True, NOW_MS)
     assert inside.snapshot.header.spill == Spill(0, 1, 1)
@@ -343,13 +346,13 @@ def test_draining_goes_from_part_to_part_and_ends() -> None:
     assert decode_head(head.body)[0] == last.snapshot.header
 
 
-def test_what_a_fold_may_use_leaves_room_for_its_end() -> None:
+def test_fold_limit_leaves_room_for_finish_fold() -> None:
     fold = Fold(PoolState("a"), consumed=[a_mail(n) for n in range(10)], sends=sent_messages(20))
     assert fold.operation_count() == 32
     assert fold.operation_count() < FOLD_OPERATIONS_MAX < OPERATIONS_MAX
 
 
-def test_mail_to_nobody_fills_a_commit_twice_as_fast() -> None:
+def test_dropped_mail_takes_two_operations_per_row() -> None:
     fold = Fold(None, consumed=[a_mail(n) for n in range(29)])
     assert fold.operation_count() == 60
     check_limits(build_commit(snapshot_before(0), fold, NOW_MS).writes)

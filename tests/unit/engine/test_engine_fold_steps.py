@@ -18,7 +18,7 @@ AGENT = {"agent": "x", "epoch": 1, "reason": "gone"}
 
 
 class Counting:
-    """A table with one row, which counts its readings."""
+    """A table with a single row, whose revision counts the reads."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self.readings = 0
@@ -35,8 +35,11 @@ def a_reader(table: Counting) -> FoldReader:
     return FoldReader(table, LoadedActor(ActorSnapshot(POOL, 1, Header(), PoolState("a")), ()))
 
 
-def acts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The pool reads a row, says so, and raises for agents that are broken."""
+def patch_pool(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Replace a function of the pool type by a step that reads a row and adds a reason.
+
+    The step raises ValueError for the agent `broken`.
+    """
 
     def step(state: Any, message: Any, context: StepContext) -> Any:
         if message.agent == "broken":
@@ -49,8 +52,8 @@ def acts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, "pool": pool})
 
 
-def test_a_row_is_read_once_in_a_fold_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    acts(monkeypatch, "step")
+def test_row_is_read_and_recorded_once_in_a_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_pool(monkeypatch, "step")
     reader = a_reader(Counting())
     for _ in range(2):
         apply_stored_message(reader, "AgentLost", AGENT, 5)
@@ -59,10 +62,10 @@ def test_a_row_is_read_once_in_a_fold_and_noted(monkeypatch: pytest.MonkeyPatch)
     assert reader.fold.state.queued == 2
 
 
-def test_a_dead_letter_that_has_no_fallback_changes_nothing(
+def test_failing_fallback_leaves_the_fold_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    acts(monkeypatch, "fallback")
+    patch_pool(monkeypatch, "fallback")
     reader = a_reader(Counting())
     apply_fallback(reader, "AgentLost", {**AGENT, "agent": "broken"}, 5)
     apply_fallback(reader, "AgentHatched", {}, 5)
@@ -71,15 +74,17 @@ def test_a_dead_letter_that_has_no_fallback_changes_nothing(
     assert reader.fold.state.queued == 1
 
 
-def test_a_dead_letter_waits_for_a_table_that_does_not_answer(
+def test_fallback_raises_if_the_table_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    acts(monkeypatch, "fallback")
+    patch_pool(monkeypatch, "fallback")
     with pytest.raises(Unavailable):
         apply_fallback(a_reader(Counting(answers=False)), "AgentLost", AGENT, 5)
 
 
-def test_a_fold_ends_with_what_its_kind_does_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finish_fold_applies_the_function_of_the_actor_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = replace(
         actor_types.ACTOR_TYPES["pool"],
         finish_fold=lambda state, context: evolve(state, waits="settled"),

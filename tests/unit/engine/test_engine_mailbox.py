@@ -32,44 +32,44 @@ def a_mail(due_ms: int = NOW_MS) -> Put:
     return mail_write(key, "experiment#1", UNKNOWN, 77, encoded, due_ms)
 
 
-def test_the_clock_follows_the_wall_clock() -> None:
+def test_clock_follows_the_wall_clock() -> None:
     assert next_clock(0, NOW_MS) == NOW_MS * TICKS_PER_MS
 
 
-def test_the_clock_ticks_on_when_the_wall_clock_stands_still_or_goes_back() -> None:
+def test_clock_increases_if_the_wall_clock_stops_or_goes_back() -> None:
     first = next_clock(0, NOW_MS)
     assert next_clock(first, NOW_MS) == first + 1
     assert next_clock(first, NOW_MS - 60_000) == first + 1
 
 
-def test_the_clock_outruns_a_sender_whose_clock_is_ahead() -> None:
+def test_clock_is_later_than_a_clock_that_is_ahead() -> None:
     ahead = next_clock(0, NOW_MS + 3_600_000)
     assert next_clock(ahead, NOW_MS) == ahead + 1
 
 
-def test_ids_sort_as_clocks_do() -> None:
+def test_mail_keys_sort_by_clock() -> None:
     clocks = [0, 1, 15, 16, 255, 4096, NOW_MS * TICKS_PER_MS, (1 << 63) - 1]
     keys = [mail_key("trial#1", clock, "z") for clock in clocks]
     assert keys == sorted(keys)
 
 
-def test_senders_of_one_moment_have_ids_of_their_own() -> None:
+def test_mail_keys_of_two_senders_differ() -> None:
     assert mail_key("trial#1", 5, "pool#a") != mail_key("trial#1", 5, "pool#b")
 
 
-def test_timers_sort_by_when_they_are_due() -> None:
+def test_timer_keys_sort_by_due_time() -> None:
     keys = [timer_key("trial#1", due_ms, clock) for due_ms, clock in ((9, 5), (10, 1), (10, 2))]
     assert keys == sorted(keys)
 
 
-def test_head_and_mail_are_one_range_that_holds_nothing_else() -> None:
+def test_range_of_head_and_mail_contains_no_other_rows() -> None:
     mail, timer = mail_key("t", 1, "s").sort, timer_key("t", 1, 1).sort
     assert HEAD < MAIL < mail < MAIL_END
     for other in (timer, TIMERS, PARTS, "Z#0", "D#", "E#", "I#", "L#", "R#"):
         assert not HEAD <= other < MAIL_END
 
 
-def test_mail_comes_back_as_it_was_put() -> None:
+def test_mail_is_read_as_it_was_written() -> None:
     mail = read_mail(to_row(a_mail()))
     assert (mail.sender, mail.previous, mail.clock, mail.attempts) == (
         "experiment#1",
@@ -83,16 +83,16 @@ def test_mail_comes_back_as_it_was_put() -> None:
     assert decoded == [WorkAssigned(4, False), WorkAssigned(8, False)]
 
 
-def test_new_mail_is_never_put_over_other_mail() -> None:
+def test_mail_write_expects_no_row() -> None:
     assert a_mail().expect is Expect.ABSENT
 
 
-def test_mail_is_consumed_once() -> None:
+def test_removal_expects_the_row() -> None:
     mail = read_mail(to_row(a_mail()))
     assert mail.removal(NOW_MS) == Delete(mail.key, Expect.PRESENT)
 
 
-def test_an_attempt_is_counted_and_doubles_the_wait() -> None:
+def test_each_attempt_doubles_the_delay() -> None:
     mail = read_mail(to_row(a_mail()))
     waits = []
     for _ in range(5):
@@ -106,8 +106,8 @@ def test_an_attempt_is_counted_and_doubles_the_wait() -> None:
     assert waits == [2_000, 4_000, 8_000, 16_000, 32_000]
 
 
-def test_an_attempt_changes_nothing_else_of_the_mail() -> None:
-    """A message that quotes the field it is counted in."""
+def test_attempt_changes_only_the_header() -> None:
+    """The message contains the text of the header field that counts the attempts."""
     encoded = [encode_message_for("trial#1", WorkAssigned(4, False))]
     name, fields = encoded[0]
     tricky = (name, fields[:-1] + b',"note":"\\"attempts\\":0,"}')
@@ -117,7 +117,7 @@ def test_an_attempt_changes_nothing_else_of_the_mail() -> None:
     assert mail.attempts == 1
 
 
-def test_a_message_of_a_name_that_nobody_knows_is_an_error() -> None:
+def test_unknown_message_and_wrong_fields_are_errors() -> None:
     with pytest.raises(KeyError):
         actor_type_at("trial#1").decode_message("NobodyKnows", {})
     with pytest.raises(ValueError, match="WorkAssigned"):
@@ -125,7 +125,7 @@ def test_a_message_of_a_name_that_nobody_knows_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("kind", ACTOR_TYPES)
-def test_every_kind_knows_its_messages_by_name(kind: str) -> None:
+def test_every_actor_type_has_named_messages(kind: str) -> None:
     names = ACTOR_TYPES[kind]._message_adapters
     assert names
     assert all(name[0].isupper() for name in names)

@@ -24,10 +24,10 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[SqliteTable]:
-    made = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
-    Engine(made, lambda: NOW_MS, UNHURRIED).execute_command(POOL, PoolConfigured("a"))
-    yield made
-    made.close()
+    created_table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
+    Engine(created_table, lambda: NOW_MS, UNHURRIED).execute_command(POOL, PoolConfigured("a"))
+    yield created_table
+    created_table.close()
 
 
 def send(table: SqliteTable, clock: int, sender: str, previous: str) -> str:
@@ -38,66 +38,65 @@ def send(table: SqliteTable, clock: int, sender: str, previous: str) -> str:
 
 
 def read_mailbox(table: SqliteTable) -> list[str]:
-    """Load the mail as from a table whose queries are no snapshots."""
+    """Load the mail through a table whose queries are not snapshots. Return the sort keys."""
     return [
         mail.key.sort for mail in load_actor(TableDecorator(table), ActorCache(), POOL, None).mail
     ]
 
 
-def test_mail_is_read_in_the_order_of_its_ids(table: SqliteTable) -> None:
+def test_mail_is_read_in_the_order_of_clocks(table: SqliteTable) -> None:
     later = send(table, 9, "trial#1", FIRST)
     earlier = send(table, 3, "trial#2", FIRST)
     assert read_mailbox(table) == [earlier, later]
 
 
-def test_an_actor_that_is_not_there_has_no_state_but_mail(table: SqliteTable) -> None:
+def test_missing_actor_is_loaded_with_its_mail(table: SqliteTable) -> None:
     key = mailbox.mail_key("pool#nobody", 1, "s")
     table.commit([mailbox.mail_write(key, "s", FIRST, 1, [], NOW_MS)])
-    reading = load_actor(table, ActorCache(), "pool#nobody", None)
-    assert (reading.snapshot.revision, reading.snapshot.state) == (0, None)
-    assert [mail.key for mail in reading.mail] == [key]
+    loaded = load_actor(table, ActorCache(), "pool#nobody", None)
+    assert (loaded.snapshot.revision, loaded.snapshot.state) == (0, None)
+    assert [mail.key for mail in loaded.mail] == [key]
 
 
-def test_a_row_whose_forerunner_was_folded_is_complete(table: SqliteTable) -> None:
+def test_mail_is_complete_if_the_previous_row_is_deleted(table: SqliteTable) -> None:
     row = send(table, 9, "trial#1", previous="M#long gone")
     assert read_mailbox(table) == [row]
 
 
-def test_a_row_whose_forerunner_is_there_and_was_missed_is_torn(table: SqliteTable) -> None:
-    # The forerunner lies outside the mailbox's range, as one that was missed lies outside a page.
+def test_read_is_torn_if_a_stored_previous_row_is_missing(table: SqliteTable) -> None:
+    # The previous row is outside the range of the mailbox, like a missed row that is outside a
+    # page.
     table.commit([Put(Key(POOL, "N#missed"), 1, b"", Expect.ABSENT)])
     send(table, 9, "trial#1", previous="N#missed")
     with pytest.raises(TornRead):
         read_mailbox(table)
 
 
-def test_a_sender_that_forgot_makes_the_reader_read_twice(
+def test_mailbox_is_read_twice_for_an_unknown_previous_row(
     table: SqliteTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = send(table, 9, "trial#1", UNKNOWN)
-    asked: list[str] = []
+    repeated_reads: list[str] = []
     again = reader._read_again
 
     def record_read(
         table: StateTable, address: str, mail: tuple[mailbox.MailboxRow, ...]
     ) -> object:
-        asked.append(address)
+        repeated_reads.append(address)
         return again(table, address, mail)
 
     monkeypatch.setattr(reader, "_read_again", record_read)
     assert read_mailbox(table) == [row]
-    assert asked == [POOL]
+    assert repeated_reads == [POOL]
 
 
-def test_a_snapshot_needs_no_second_look(
-    table: SqliteTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshot_query_is_read_once(table: SqliteTable, monkeypatch: pytest.MonkeyPatch) -> None:
     row = send(table, 9, "trial#1", UNKNOWN)
     monkeypatch.delattr(reader, "_read_again")
     assert [mail.key.sort for mail in load_actor(table, ActorCache(), POOL, None).mail] == [row]
 
 
-def test_timers_are_read_only_when_asked_for_and_due(table: SqliteTable) -> None:
+def test_only_due_timers_are_loaded_on_request(table: SqliteTable) -> None:
     for due_ms in (NOW_MS, NOW_MS + 1):
         key = mailbox.timer_key(POOL, due_ms, due_ms)
         table.commit([mailbox.mail_write(key, POOL, FIRST, 1, [], due_ms)])
@@ -106,32 +105,32 @@ def test_timers_are_read_only_when_asked_for_and_due(table: SqliteTable) -> None
     assert len(load_actor(table, ActorCache(), POOL, NOW_MS + 1).mail) == 2
 
 
-def test_a_part_newer_than_the_head_is_torn(table: SqliteTable) -> None:
-    reading = load_actor(table, ActorCache(), POOL, None)
-    part = Put(Key(POOL, f"{PARTS}queue"), reading.snapshot.revision + 1, b"{}", Expect.ANYTHING)
+def test_part_newer_than_the_head_is_torn(table: SqliteTable) -> None:
+    loaded = load_actor(table, ActorCache(), POOL, None)
+    part = Put(Key(POOL, f"{PARTS}queue"), loaded.snapshot.revision + 1, b"{}", Expect.ANYTHING)
     table.commit([part])
     with pytest.raises(TornRead):
-        FoldReader(table, reading).part("queue")
-    table.commit([replace(part, revision=reading.snapshot.revision)])
-    assert FoldReader(table, reading).part("queue") is not None
+        FoldReader(table, loaded).part("queue")
+    table.commit([replace(part, revision=loaded.snapshot.revision)])
+    assert FoldReader(table, loaded).part("queue") is not None
 
 
-def test_a_part_is_read_once_and_an_absent_one_is_remembered(table: SqliteTable) -> None:
-    reading = load_actor(table, ActorCache(), POOL, None)
-    parts = FoldReader(table, reading)
+def test_missing_part_is_read_once(table: SqliteTable) -> None:
+    loaded = load_actor(table, ActorCache(), POOL, None)
+    parts = FoldReader(table, loaded)
     assert parts.part("queue") is None
     table.commit([Put(Key(POOL, f"{PARTS}queue"), 1, b"{}", Expect.ANYTHING)])
     assert parts.part("queue") is None
-    assert reading.parts == {"queue": None}
+    assert loaded.parts == {"queue": None}
 
 
-def test_a_part_that_the_fold_wrote_reads_back_as_written(table: SqliteTable) -> None:
+def test_part_written_by_the_fold_is_returned(table: SqliteTable) -> None:
     parts = FoldReader(table, load_actor(table, ActorCache(), POOL, None))
     parts.fold.parts["queue"] = b"written"
     assert parts.part("queue") == b"written"
 
 
-def test_the_cache_answers_for_one_revision_alone() -> None:
+def test_cache_returns_only_the_cached_revision() -> None:
     cache = ActorCache()
     snapshot = ActorSnapshot(POOL, 4, Header(), PoolState("a"))
     cache.put(snapshot, {"queue": None})
@@ -141,7 +140,7 @@ def test_the_cache_answers_for_one_revision_alone() -> None:
     assert cache.get("pool#b", 4) is None
 
 
-def test_the_cache_forgets_who_was_longest_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_evicts_the_actor_cached_earliest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CACHED_ACTORS_MAX", 2)
     cache = ActorCache()
     for name in ("pool#a", "pool#b", "pool#a", "pool#c"):
@@ -151,8 +150,8 @@ def test_the_cache_forgets_who_was_longest_unchanged(monkeypatch: pytest.MonkeyP
     assert cache.get("pool#c", 1) is not None
 
 
-def test_a_stale_cache_is_not_believed(table: SqliteTable) -> None:
-    """Another engine has moved on: the head's revision tells."""
+def test_stale_cache_entry_is_not_used(table: SqliteTable) -> None:
+    """Another engine has advanced the actor, which the head's revision shows."""
     ours = Engine(table, lambda: NOW_MS, UNHURRIED)
     ours.execute_command(POOL, PoolConfigured("a"))
     Engine(table, lambda: NOW_MS, UNHURRIED).post_message(
@@ -161,7 +160,7 @@ def test_a_stale_cache_is_not_believed(table: SqliteTable) -> None:
     assert ours.read_state(POOL).queued == 1
 
 
-def test_the_header_knows_the_last_row_to_each_receiver() -> None:
+def test_header_remembers_the_last_row_per_receiver() -> None:
     header = Header().with_sent_rows({"a": "M#1", "b": "M#2"}, 2).with_sent_rows({"a": "M#3"}, 3)
     assert (header.previous_row("a"), header.previous_row("b"), header.previous_row("c")) == (
         "M#3",
@@ -171,29 +170,30 @@ def test_the_header_knows_the_last_row_to_each_receiver() -> None:
     assert header.clock == 3
 
 
-def test_the_header_forgets_the_longest_silent_and_says_so() -> None:
+def test_header_forgets_the_least_recent_receiver() -> None:
     header = Header()
     for n in range(SENT_MAX):
         header = header.with_sent_rows({f"r{n}": f"M#{n}"}, n)
     header = header.with_sent_rows({"r0": "M#again"}, 99)
     assert not header.forgot
     header = header.with_sent_rows({"new": "M#new"}, 100)
-    # r1 was silent the longest, since r0 was written to again.
+    # r1 is the least recent receiver, because r0 was sent another row.
     assert header.previous_row("r0") == "M#again"
     assert header.previous_row("r1") == UNKNOWN
     assert header.previous_row("r2") == "M#2"
-    # Having forgotten, it cannot tell a first letter from a later one.
+    # After forgetting a receiver, the header cannot distinguish a new receiver from a forgotten
+    # receiver.
     assert header.previous_row("never written to") == UNKNOWN
     assert len(header.sent) == SENT_MAX
 
 
-def test_a_head_comes_back_as_it_was_stored() -> None:
+def test_decode_head_reverses_encode_head() -> None:
     header = Header().with_sent_rows({"a": "M#1"}, 7)
     state = b'{"text":"two\\nlines"}'
     assert decode_head(encode_head(header, state)) == (header, state)
 
 
-def test_the_order_of_receivers_survives_storing() -> None:
+def test_order_of_receivers_is_stored() -> None:
     header = Header()
     for n in range(SENT_MAX):
         header = header.with_sent_rows({f"r{(n * 7) % SENT_MAX}": f"M#{n}"}, n)
@@ -201,19 +201,19 @@ def test_the_order_of_receivers_survives_storing() -> None:
     assert list(again.sent) == list(header.sent)
 
 
-def test_a_reading_without_parts_begins_with_none(table: SqliteTable) -> None:
-    reading = load_actor(table, ActorCache(), POOL, None)
-    assert reading == LoadedActor(reading.snapshot, (), {})
+def test_actor_is_loaded_without_parts(table: SqliteTable) -> None:
+    loaded = load_actor(table, ActorCache(), POOL, None)
+    assert loaded == LoadedActor(loaded.snapshot, (), {})
     assert table.get(Key(POOL, HEAD)) is not None
 
 
-def test_what_was_read_late_does_not_replace_what_is_known() -> None:
+def test_put_if_newer_keeps_a_later_revision() -> None:
     cache = ActorCache()
     newer = ActorSnapshot("pool#x", 5, Header(), PoolState("x"))
     cache.put(newer, {})
     cache.put_if_newer(ActorSnapshot("pool#x", 4, Header(), PoolState("older")))
     assert cache.get_latest("pool#x") == newer
     cache.put_if_newer(ActorSnapshot("pool#x", 6, Header(), PoolState("newest")))
-    found = cache.get_latest("pool#x")
-    assert found is not None
-    assert found.revision == 6
+    latest = cache.get_latest("pool#x")
+    assert latest is not None
+    assert latest.revision == 6

@@ -28,27 +28,27 @@ from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
 
 TRIAL = "trial#1"
-# The others are replayed from their recordings, see tests/journals.
-LIVELY = [scenario for scenario in SCENARIOS if scenario.name in ("pause", "lost-agent")]
+# tests/journals replays recordings of the other scenarios.
+REPLAYED_HERE = [scenario for scenario in SCENARIOS if scenario.name in ("pause", "lost-agent")]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "table.db", checker=StateChecker(unchecked=True))
-    yield made
-    made.close()
+    created_cluster = Cluster(tmp_path / "table.db", checker=StateChecker(unchecked=True))
+    yield created_cluster
+    created_cluster.close()
 
 
-def difference(cluster: Cluster, address: str = TRIAL) -> Difference | None:
+def find_difference(cluster: Cluster, address: str = TRIAL) -> Difference | None:
     return replay_actor(cluster.engine.table, address).difference
 
 
 def rewrite(cluster: Cluster, place: int, change: Callable[[bytes], bytes]) -> int:
-    """Changes the trial's n-th entry, and says of which revision it is."""
+    """Change the trial's journal entry number `place`. Return the revision of the entry."""
     table = cluster.engine.table
     row = list(journal.read_entry_rows(table, TRIAL))[place]
     put = Put(row.key, row.revision, change(row.body), Expect.ANYTHING)
-    # Below the table that watches: it would notice.
+    # Bypasses the checking table, which would report the change.
     cluster.host.table.commit([put])
     return journal.entry_revision(row)
 
@@ -58,24 +58,26 @@ def patch_actor_type(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any)
     monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**actor_types.ACTOR_TYPES, name: actor_type})
 
 
-@pytest.mark.parametrize("scenario", LIVELY, ids=lambda scenario: str(scenario.name))
-def test_every_actor_replays_to_what_is_stored(cluster: Cluster, scenario: Scenario) -> None:
+@pytest.mark.parametrize("scenario", REPLAYED_HERE, ids=lambda scenario: str(scenario.name))
+def test_replay_of_every_actor_equals_the_stored_actor(
+    cluster: Cluster, scenario: Scenario
+) -> None:
     scenario.play(cluster)
     addresses = {key.partition for key in cluster.checker.rows if key.sort == HEAD}
     assert len(addresses) >= 4
     for address in addresses:
-        found = replay_actor(cluster.engine.table, address)
-        assert found.difference is None
-        assert found.complete
-        assert found.entries > 0
+        result = replay_actor(cluster.engine.table, address)
+        assert result.difference is None
+        assert result.complete
+        assert result.entries > 0
 
 
-def test_a_changed_rule_is_named_by_message_and_field(
+def test_changed_rule_is_reported_by_message_and_field(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trial of one restart failed twice and ended; with a restart more it would go on."""
+    """A trial with one restart failed twice and ended. With one more restart it would continue."""
     error_out(cluster)
-    assert difference(cluster) is None
+    assert find_difference(cluster) is None
     healthy = trial._after_failure
 
     def lenient(state: TrialState, *others: Any) -> TrialState:
@@ -84,14 +86,18 @@ def test_a_changed_rule_is_named_by_message_and_field(
         return evolve(healthy(evolve(state, settings=more), *others), settings=settings)
 
     monkeypatch.setattr(trial, "_after_failure", lenient)
-    found = difference(cluster)
-    assert found is not None
-    assert "AllocationExited" in found.message
-    assert (found.field, found.recorded, found.replayed) == ("status", "ERROR", "ACTIVE")
+    difference = find_difference(cluster)
+    assert difference is not None
+    assert "AllocationExited" in difference.message
+    assert (difference.field, difference.recorded, difference.replayed) == (
+        "status",
+        "ERROR",
+        "ACTIVE",
+    )
     assert replay_actor(cluster.engine.table, "experiment#1").difference is None
 
 
-def test_what_is_sent_otherwise_is_shown_beside_what_was_sent(
+def test_changed_message_is_shown_with_the_recorded_message(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restart_twice(cluster)
@@ -103,19 +109,19 @@ def test_what_is_sent_otherwise_is_shown_beside_what_was_sent(
         return after
 
     patch_actor_type(monkeypatch, "trial", step=step)
-    found = difference(cluster)
-    assert found is not None
-    assert found.message == "TrialCreated"
-    # One slot was asked for; the pool's journal holds the words.
-    assert found.field == "messages to pool#default.0.1.slots"
-    assert (found.recorded, found.replayed) == (1, 2)
+    difference = find_difference(cluster)
+    assert difference is not None
+    assert difference.message == "TrialCreated"
+    # The trial requested one slot. The recorded message is found in the pool's journal.
+    assert difference.field == "messages to pool#default.0.1.slots"
+    assert (difference.recorded, difference.replayed) == (1, 2)
 
 
 def _longer(message: Any) -> Any:
     return replace(message, slots=message.slots + 1) if hasattr(message, "slots") else message
 
 
-def test_a_message_that_is_refused_today_is_a_difference(
+def test_message_that_raises_today_is_a_difference(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restart_twice(cluster)
@@ -127,16 +133,16 @@ def test_a_message_that_is_refused_today_is_a_difference(
         return healthy(state, message, context)
 
     patch_actor_type(monkeypatch, "trial", step=step)
-    found = difference(cluster)
-    assert found is not None
-    assert (found.message, found.field) == ("AllocationExited", "error")
-    assert found.replayed == "ValueError: too many"
+    difference = find_difference(cluster)
+    assert difference is not None
+    assert (difference.message, difference.field) == ("AllocationExited", "error")
+    assert difference.replayed == "ValueError: too many"
 
 
-def test_a_field_that_is_added_with_a_default_changes_nothing(
+def test_new_field_with_default_is_no_difference(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither while it has its default nor when today's rules change it."""
+    """Neither an unchanged new field nor a new field that today's rules change is a difference."""
     restart_twice(cluster)
 
     def more(*changes: tuple[str, Any, Any]) -> type:
@@ -157,10 +163,10 @@ def test_a_field_that_is_added_with_a_default_changes_nothing(
     patch_actor_type(monkeypatch, "trial", state_type=extended, step=step)
     assert actor_type_at(TRIAL).field_names[-2:] == ("patience", "heard")
     assert replay_actor(cluster.engine.table, TRIAL).entries > 3
-    assert difference(cluster) is None
+    assert find_difference(cluster) is None
 
 
-def test_a_field_that_is_added_inside_another_changes_nothing() -> None:
+def test_new_nested_field_with_default_is_no_difference() -> None:
     @dataclass(frozen=True)
     class Inner:
         size: int
@@ -178,48 +184,48 @@ def test_a_field_that_is_added_inside_another_changes_nothing() -> None:
     assert encode_inner(Inner, Inner(1)) != encode_inner(Longer, Longer(1, "red"))
 
 
-def test_a_garbled_row_is_a_difference(cluster: Cluster) -> None:
+def test_undecodable_journal_row_is_a_difference(cluster: Cluster) -> None:
     restart_twice(cluster)
     revision = rewrite(cluster, 2, lambda body: body[:-5])
-    found = difference(cluster)
-    assert found is not None
-    assert (found.revision, found.field) == (revision, "journal")
-    assert "not a journal entry" in str(found.recorded)
+    difference = find_difference(cluster)
+    assert difference is not None
+    assert (difference.revision, difference.field) == (revision, "journal")
+    assert "not a journal entry" in str(difference.recorded)
 
 
-def test_a_row_that_is_gone_is_a_difference(cluster: Cluster) -> None:
+def test_missing_journal_row_is_a_difference(cluster: Cluster) -> None:
     restart_twice(cluster)
     rows = list(journal.read_entry_rows(cluster.engine.table, TRIAL))
     for place in (1, len(rows) - 1):
         cluster.host.table.commit([Delete(rows[place].key, Expect.ANYTHING)])
-        found = difference(cluster)
+        difference = find_difference(cluster)
         revision = journal.entry_revision(rows[place])
-        assert found == Difference(
+        assert difference == Difference(
             revision, "", "journal", f"no entry of revision {revision}", None
         )
         cluster.host.table.commit([Put(rows[place].key, 1, rows[place].body, Expect.ANYTHING)])
-    assert difference(cluster) is None
+    assert find_difference(cluster) is None
 
 
-def test_a_message_unknown_today_is_a_difference(cluster: Cluster) -> None:
+def test_unknown_message_is_a_difference(cluster: Cluster) -> None:
     restart_twice(cluster)
     revision = rewrite(cluster, 0, lambda body: body.replace(b"TrialCreated", b"TrialHatched"))
-    found = difference(cluster)
+    difference = find_difference(cluster)
     expected = Difference(
         revision, "TrialHatched", "message", "folded", "is not a message of this version"
     )
-    assert found == expected
+    assert difference == expected
 
 
-def test_fields_that_no_message_has_are_named(cluster: Cluster) -> None:
+def test_unknown_message_field_is_named(cluster: Cluster) -> None:
     restart_twice(cluster)
     rewrite(cluster, 0, lambda body: body.replace(b'"seed":', b'"seeds":'))
-    found = difference(cluster)
-    assert found is not None
-    assert "seed: Field required" in str(found.replayed)
+    difference = find_difference(cluster)
+    assert difference is not None
+    assert "seed: Field required" in str(difference.replayed)
 
 
-def test_a_head_that_says_otherwise_is_compared_field_by_field(cluster: Cluster) -> None:
+def test_changed_head_is_reported_by_field(cluster: Cluster) -> None:
     restart_twice(cluster)
     row = cluster.engine.table.get(Key(TRIAL, HEAD))
     assert row is not None
@@ -230,41 +236,41 @@ def test_a_head_that_says_otherwise_is_compared_field_by_field(cluster: Cluster)
     ):
         put = Put(row.key, row.revision, encode_head(header, garbled), Expect.ANYTHING)
         cluster.host.table.commit([put])
-        found = difference(cluster)
-        assert found is not None
-        assert (found.revision, found.field) == (row.revision, field)
-    assert found is not None
-    assert "trial_id: Field required" in str(found.recorded)
+        difference = find_difference(cluster)
+        assert difference is not None
+        assert (difference.revision, difference.field) == (row.revision, field)
+    assert difference is not None
+    assert "trial_id: Field required" in str(difference.recorded)
 
 
-def test_a_part_that_says_otherwise_is_shown_to_the_place(cluster: Cluster) -> None:
+def test_changed_part_is_reported_by_path(cluster: Cluster) -> None:
     restart_twice(cluster)
     key = Key("experiment#1", "P#trials/0")
     row = cluster.engine.table.get(key)
     assert row is not None
     body = row.body.replace(b"COMPLETED", b"CANCELED", 1)
     cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
-    found = difference(cluster, "experiment#1")
-    assert found is not None
+    difference = find_difference(cluster, "experiment#1")
+    assert difference is not None
     # The status is the second of a summary's values.
-    assert found.field == "part trials/0.trials.0.1"
-    assert (found.recorded, found.replayed) == ("CANCELED", "COMPLETED")
+    assert difference.field == "part trials/0.trials.0.1"
+    assert (difference.recorded, difference.replayed) == ("CANCELED", "COMPLETED")
 
 
-def test_secrets_of_a_part_are_never_shown(cluster: Cluster) -> None:
+def test_secret_part_is_never_shown(cluster: Cluster) -> None:
     restart_twice(cluster)
     key = Key("experiment#1", "P#definition")
     row = cluster.engine.table.get(key)
     assert row is not None
     body = row.body.replace(b'"config":"{}"', b'"config":"canary"')
     cluster.host.table.commit([Put(key, row.revision, body, Expect.ANYTHING)])
-    found = difference(cluster, "experiment#1")
-    assert found is not None
-    assert found.field == "part definition"
-    assert "canary" not in str(found)
+    difference = find_difference(cluster, "experiment#1")
+    assert difference is not None
+    assert difference.field == "part definition"
+    assert "canary" not in str(difference)
 
 
-def test_a_dead_letter_replays_through_the_fallback(
+def test_dead_letter_is_replayed_with_the_fallback(
     cluster: Cluster,
 ) -> None:
     restart_twice(cluster)
@@ -280,18 +286,18 @@ def test_a_dead_letter_replays_through_the_fallback(
     assert row is not None
     engine.dead_letter_mail(mailbox.read_mail(row))
     assert cluster.checker.actor_state("trial#65").status is Status.ERROR
-    assert difference(cluster, "trial#65") is None
+    assert find_difference(cluster, "trial#65") is None
 
 
-def test_a_command_is_recorded_with_its_user_and_replays(cluster: Cluster) -> None:
+def test_command_is_recorded_with_its_user(cluster: Cluster) -> None:
     restart_twice(cluster)
     cluster.engine.execute_command("pool#default", PoolConfigured("default"), by="ana")
     *_, last = journal.read_entry_rows(cluster.engine.table, "pool#default")
     assert journal.read_entry(last).user == "ana"
-    assert difference(cluster, "pool#default") is None
+    assert find_difference(cluster, "pool#default") is None
 
 
-def test_a_row_of_format_1_has_one_digest_of_everything(cluster: Cluster) -> None:
+def test_row_of_format_1_is_compared_by_its_single_digest(cluster: Cluster) -> None:
     cluster.add_pool()
     state = actor_type_at("pool#default").encode_state(cluster.checker.actor_state("pool#default"))
     digest = journal.format_1_digest(state, {})
@@ -302,18 +308,18 @@ def test_a_row_of_format_1_has_one_digest_of_everything(cluster: Cluster) -> Non
     for out, field in ((digest, None), ("0" * 16, "unknown")):
         body = (head % (cluster.now_ms, out)).encode()
         cluster.host.table.commit([Put(key, 1, body, Expect.ANYTHING)])
-        found = difference(cluster, "pool#default")
-        assert (found and found.field) == field
-    assert found == Difference(1, "PoolConfigured", "unknown", "0" * 16, digest)
+        difference = find_difference(cluster, "pool#default")
+        assert (difference and difference.field) == field
+    assert difference == Difference(1, "PoolConfigured", "unknown", "0" * 16, digest)
 
 
-def test_a_long_journal_is_cut_off(cluster: Cluster) -> None:
+def test_replay_stops_after_entries_max(cluster: Cluster) -> None:
     restart_twice(cluster)
-    found = replay_actor(cluster.engine.table, TRIAL, entries_max=2)
-    assert (found.entries, found.difference, found.complete) == (2, None, False)
+    result = replay_actor(cluster.engine.table, TRIAL, entries_max=2)
+    assert (result.entries, result.difference, result.complete) == (2, None, False)
 
 
-def test_an_actor_that_is_not_there_has_nothing_to_replay(tmp_path: Path) -> None:
+def test_missing_actor_has_no_entries_and_unknown_type_is_a_difference(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db")
     Engine(table, lambda: 1, UNHURRIED).execute_command("pool#a", PoolConfigured("a"))
     assert replay_actor(table, "trial#9").entries == 0

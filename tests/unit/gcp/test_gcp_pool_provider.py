@@ -40,6 +40,10 @@ def _gcp(fields: str) -> str:
             "a2-highgpu-1g has 1 of nvidia-tesla-a100; only n1 machine types take others",
         ),
         (
+            ', instance_type: {machine_type: n1-standard-8, gpu_type: "", gpu_num: 4}',
+            "instance_type.gpu_num: must be 0 where gpu_type is empty, not 4",
+        ),
+        (
             ", instance_type: {machine_type: e2-standard-4, gpu_type: nvidia-l4}",
             "instance_type.gpu_type: cannot be: e2-standard-4 takes no accelerators",
         ),
@@ -107,6 +111,15 @@ def test_what_compute_engine_would_refuse_is_refused_before(fields: str, problem
         (", instance_type: {machine_type: n1-standard-8}", (4,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 2}", (2,)),
         (", instance_type: {machine_type: n1-standard-8, gpu_num: 0}", (0,)),
+        # CPU pools of configurations of Determined.
+        (', instance_type: {machine_type: n1-standard-8, gpu_type: "", gpu_num: 0}', (0,)),
+        (', instance_type: {machine_type: n1-standard-8, gpu_type: ""}', (0,)),
+        (', instance_type: {machine_type: e2-standard-4, gpu_type: "", gpu_num: 0}', (0,)),
+        (
+            ", cpu_slots_allowed: true"
+            ', instance_type: {machine_type: n1-standard-8, gpu_type: "", gpu_num: 0}',
+            (1,),
+        ),
         (", instance_type: {machine_type: a2-megagpu-16g, preemptible: true}", (16,)),
         (", instance_type: {machine_type: g2-standard-96, gpu_type: nvidia-l4, gpu_num: 8}", (8,)),
         (", instance_type: {machine_type: e2-standard-4}", (0,)),

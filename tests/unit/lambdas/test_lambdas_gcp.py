@@ -23,7 +23,7 @@ from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
 from lambdas.gcp import invocations
 from lambdas.gcp.adapters import GcpAdapters
-from lambdas.gcp.function import AGAIN, Call, Function
+from lambdas.gcp.function import AGAIN, Call, Function, client_address
 from lambdas.gcp.row_events import (
     SENDER_SECONDS,
     NotAnEvent,
@@ -432,3 +432,11 @@ def test_prices_are_those_of_the_catalogue_in_the_region(monkeypatch: pytest.Mon
         server.shutdown()
     # 8 vCPUs of 0.03 $ and 30 GB of 0.004 $.
     assert hour == pytest.approx(8 * 0.03 + 30 * 0.004)
+
+
+def test_the_address_of_a_client_is_the_one_that_googles_front_adds() -> None:
+    peer = ("169.254.1.1", 4000)
+    claimed = {"x-forwarded-for": "10.0.0.1, 203.0.113.7"}
+    assert client_address(claimed, peer) == ("203.0.113.7", 0)
+    assert client_address({"x-forwarded-for": "2001:db8::1"}, peer) == ("2001:db8::1", 0)
+    assert client_address({}, peer) == peer

@@ -11,7 +11,12 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.engine.engine import Engine
-from lambdas.local.http_server import configure_logging, open_listener
+from lambdas.local.http_server import (
+    DEFAULT_PORT,
+    PORTS_TRIED_MAX,
+    configure_logging,
+    open_listener,
+)
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
@@ -91,11 +96,24 @@ def test_a_taken_port_is_named_with_the_way_out() -> None:
         with pytest.raises(
             OSError, match=f"^port {port} is not available: .*leave out --port to use a free"
         ):
-            open_listener(port, "")
+            open_listener(port)
 
 
-def test_the_former_port_is_a_wish_only() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
+    with open_listener(0) as taken:
         port = taken.getsockname()[1]
-        with open_listener(None, f"http://127.0.0.1:{port}") as listener:
-            assert listener.getsockname()[1] not in (0, port)
+        with open_listener(None, port) as listener:
+            assert port < listener.getsockname()[1] < port + PORTS_TRIED_MAX
+    with open_listener(None, port) as listener:
+        assert listener.getsockname()[1] == port
+
+
+def test_a_first_start_listens_at_the_default_port_or_behind_it() -> None:
+    with open_listener(None) as first, open_listener(None) as second:
+        ports = [listener.getsockname()[1] for listener in (first, second)]
+    assert DEFAULT_PORT <= ports[0] < ports[1] < DEFAULT_PORT + PORTS_TRIED_MAX
+
+
+def test_any_port_is_used_where_no_port_follows() -> None:
+    with open_listener(None, 65536) as listener:
+        assert listener.getsockname()[1] not in (0, 65536)

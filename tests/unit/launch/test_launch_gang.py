@@ -44,6 +44,16 @@ with core.init() as context:
             print("counting", flush=True)
     context.train.report_validation_metrics(steps, {"same": len(set(ranks.allgather(steps)))})
 """
+MEET = """
+import os
+from pathlib import Path
+import torch.distributed
+
+torch.distributed.init_process_group("gloo")
+torch.distributed.barrier()
+Path(f"port-{os.environ['RANK']}").write_text(os.environ["MASTER_PORT"])
+torch.distributed.destroy_process_group()
+"""
 # Rank 1 fails, for want of rank 0 or of anything. Rank 0 refuses, and rank 2 waits for it.
 REFUSE = """
 import os, signal, time
@@ -184,13 +194,31 @@ def test_one_dead_worker_ends_the_gang_though_others_hang(
     assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
 
 
-def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
-    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "stay.py"])
+def test_gang_of_one_machine_meets_at_another_port_than_a_taken_one(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "meet.py"])
+    (tmp_path / "meet.py").write_text(MEET)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT=str(taken))
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
+    ports = {int((tmp_path / f"port-{rank}").read_text()) for rank in range(2)}
+    assert len(ports) == 1
+    assert taken not in ports
+
+
+def test_taken_port_of_a_gang_of_several_machines_is_named(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "stay.py"], size=4, nodes=2)
     (tmp_path / "stay.py").write_text(STAY)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT=port)
-        assert process.wait(PROCESS_SECONDS_MAX) == 1
+        gang = {
+            "DETCLOUD_NODES": "2",
+            "DETCLOUD_NODE_RANK": "0",
+            "DETCLOUD_HOSTS": "127.0.0.1,127.0.0.2",
+            "DETCLOUD_RENDEZVOUS_PORT": port,
+            "DETCLOUD_SLOTS": "2",
+        }
+        assert start(trial, tmp_path, **gang).wait(PROCESS_SECONDS_MAX) == 1
     [end] = reports(trial, "exit")
     assert end["message"].startswith("the workers could not meet: ")
     assert f"port: {port}," in end["message"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import stat
 import threading
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.launch import shell
+from detcloud.launch import greetings, shell
+from detcloud.launch.greetings import GreetedConnection, GreetingReader, Lobby
 from detcloud.launch.location import location_path, write_location
 from detcloud.shared.launcher_names import unknown_launcher
 from detcloud.shared.shell_frames import (
@@ -27,7 +30,7 @@ from detcloud.shared.shell_frames import (
     pack_size,
     unpack_exit_code,
 )
-from tests.patience import wait_until
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
 TOKEN = "secret"
 
@@ -60,6 +63,11 @@ class Terminal:
             pass
         assert text in self.shown, self.shown
 
+    def read_errors_until(self, text: bytes) -> None:
+        while text not in self.errors and self._receive():
+            pass
+        assert text in self.errors, self.errors
+
     def read_to_the_end(self) -> None:
         while self._receive():
             pass
@@ -82,8 +90,12 @@ def open_connection() -> Iterator[Terminal]:
     ours, theirs = socket.socketpair()
 
     def serve() -> None:
-        with theirs:
-            shell._serve_quietly(theirs, TOKEN)
+        reader, found = GreetingReader(TOKEN), None
+        with theirs, contextlib.suppress(ValueError, ConnectionError):
+            while found is None and (received := theirs.recv(65_536)):
+                found = reader.feed(received)
+            if found is not None:
+                shell._serve_quietly(GreetedConnection(theirs, *found))
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -174,6 +186,120 @@ def test_who_leaves_hangs_up(tmp_path: Path, kind: str) -> None:
         terminal.greet("sh", "-c", script, terminal=kind)
         terminal.read_until(b"ready")
     wait_until(told.exists)
+
+
+REDIRECTED = "exec >/dev/null 2>&1; "
+UNREAD = "exec </dev/null >/dev/null 2>&1; "
+
+
+@pytest.mark.parametrize("redirection", [REDIRECTED, UNREAD])
+@pytest.mark.parametrize("kind", ["", "dumb"])
+def test_a_program_that_redirected_its_output_is_hung_up(
+    tmp_path: Path, kind: str, redirection: str
+) -> None:
+    told, ready = tmp_path / "told", tmp_path / "ready"
+    with open_connection() as terminal:
+        loop = f"touch {ready}; while :; do sleep 0.05; done"
+        script = f"trap 'touch {told}; exit' HUP; {redirection}{loop}"
+        terminal.greet("sh", "-c", script, terminal=kind)
+        wait_until(ready.exists)
+    wait_until(told.exists)
+
+
+@pytest.mark.parametrize("kind", ["", "dumb"])
+def test_a_program_that_redirected_its_output_runs_to_its_end(tmp_path: Path, kind: str) -> None:
+    with open_connection() as terminal:
+        script = f"exec >{tmp_path / 'out'} 2>&1; read line; echo got $line; exit 5"
+        terminal.greet("sh", "-c", script, terminal=kind)
+        wait_until((tmp_path / "out").exists)
+        terminal.send(DATA, b"hello\n")
+        terminal.read_to_the_end()
+    assert (tmp_path / "out").read_text() == "got hello\n"
+    assert terminal.exit_code == 5
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The port of a program of shells, in a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = os.fork()
+        if process == 0:
+            with contextlib.suppress(BaseException):
+                shell.accept_connections(listener, TOKEN)
+            os._exit(1)
+        yield listener.getsockname()[1]
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+@contextmanager
+def connect(port: int) -> Iterator[Terminal]:
+    with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX) as connection:
+        yield Terminal(connection)
+
+
+def test_strangers_take_no_place_of_the_owner(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * shell.SESSIONS_MAX):
+            stack.enter_context(connect(port)).send_bytes(b"{")
+        with connect(port) as owner:
+            owner.greet("echo", "hi", terminal="")
+            owner.read_to_the_end()
+        assert (owner.shown, owner.exit_code) == (b"hi\n", 0)
+
+
+def test_who_drips_a_greeting_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greetings, "GREETING_SECONDS_MAX", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname(), ANSWER_SECONDS_MAX) as dripping,
+    ):
+        lobby = Lobby(listener, TOKEN)
+
+        def is_closed() -> bool:
+            with contextlib.suppress(ConnectionError):
+                # Each byte would begin a limit for a single read anew.
+                dripping.sendall(b" ")
+                assert lobby.receive(0.02) == []
+                dripping.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    return dripping.recv(1) == b""
+                return False
+            return True
+
+        wait_until(is_closed)
+        lobby.close()
+
+
+def test_a_further_stranger_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greetings, "STRANGERS_MAX", 2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        lobby = Lobby(listener, TOKEN)
+        opened = []
+        for _ in range(3):
+            opened.append(socket.create_connection(listener.getsockname(), ANSWER_SECONDS_MAX))
+            lobby.receive(ANSWER_SECONDS_MAX)
+        assert opened[0].recv(1) == b""
+        opened[2].sendall(Greeting(TOKEN, "", 0, 0).encode() + b"more")
+        [greeted] = lobby.receive(ANSWER_SECONDS_MAX)
+        assert (greeted.greeting.token, greeted.received) == (TOKEN, b"more")
+        for connection in (*opened, greeted.connection):
+            connection.close()
+        lobby.close()
+
+
+def test_a_session_too_many_is_told_that_it_waits(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        others = [stack.enter_context(connect(port)) for _ in range(shell.SESSIONS_MAX)]
+        for other in others:
+            other.greet("sh", "-c", "echo ready; read line", terminal="")
+            other.read_until(b"ready")
+        last = stack.enter_context(connect(port))
+        last.greet("echo", "hi", terminal="")
+        last.read_errors_until(b"waits for the end of another")
+        others[0].send(END)
+        last.read_to_the_end()
+        assert last.shown == b"hi\n"
 
 
 @pytest.mark.parametrize("kind", ["", "dumb"])

@@ -51,13 +51,19 @@ def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
         steps_completed=30,
         damaged_checkpoint={"uuid": "u-2", "steps_completed": 70, "cause": "no weights"},
     )
-    trials = (first, again, resumed, fallen_back)
+    # A trial that was promoted, or failed, before it had stored a checkpoint.
+    started_over = make_trial(
+        tmp_path / "started_over", entrypoint="true", trial_id=4, epoch=5, validated_steps=100
+    )
+    trials = (first, again, resumed, fallen_back, started_over)
     assert [launch(trial, tmp_path).stdout for trial in trials] == [
         "",
         "[detcloud] run 2 of trial 4, from the beginning\n",
         "[detcloud] run 3 of trial 4, from checkpoint u-1\n",
         "[detcloud] run 4 of trial 4, from checkpoint u-1 at batch 30, since checkpoint u-2"
         " at batch 70 is damaged; batches to train again: 40; no weights\n",
+        "[detcloud] run 5 of trial 4, from the beginning; no checkpoint was stored, so 100 trained"
+        " batches are trained again\n",
     ]
 
 

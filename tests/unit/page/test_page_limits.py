@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from control_plane.api.routes.model_code import SENT_BYTES_MAX
-from detcloud.client.upload_filter import ALWAYS_IGNORED
+from detcloud.client.upload_filter import NOTED_IGNORED, QUIETLY_IGNORED
 from detcloud.shared.archive_limits import FILE_BYTES_MAX, FILES_MAX
 
 CREATE = Path(__file__).parents[3] / "web" / "src" / "views" / "create"
@@ -25,8 +25,8 @@ def number(file: str, name: str) -> int:
 
 
 def test_the_page_leaves_out_what_the_command_line_does() -> None:
-    listed = re.findall(r'"(.*?)"', constant("chosen_files.ts", "ALWAYS_IGNORED"))
-    assert tuple(listed) == ALWAYS_IGNORED
+    for name, patterns in (("QUIETLY_IGNORED", QUIETLY_IGNORED), ("NOTED_IGNORED", NOTED_IGNORED)):
+        assert tuple(re.findall(r'"(.*?)"', constant("chosen_files.ts", name))) == patterns
 
 
 def test_the_page_tells_the_limits_of_archives() -> None:

@@ -1,4 +1,4 @@
-"""The accounts at simulated clouds that the tests of their providers share."""
+"""Fixtures with accounts at simulated clouds, shared by the tests of the providers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# A cloud's packages may not be here.
+# A cloud's packages may not be installed.
 if TYPE_CHECKING:
     from tests.unit.provisioner import ec2_account, gce_account
 

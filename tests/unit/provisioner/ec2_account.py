@@ -1,4 +1,4 @@
-"""An account at the simulated EC2 under a virtual clock, and what a test asks of it."""
+"""An account at the simulated EC2 under a virtual clock, and launch requests for it."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ ON_DEMAND = Offering("g5/on_demand", G5, "", Market.ON_DEMAND, 4)
 
 
 class Account:
-    """An account that lasts for many tests; each resets it."""
+    """An account that a module's tests share. Each test resets the account."""
 
     def __init__(self, server: Ec2Server, api: Any) -> None:
         self._server = server
@@ -47,7 +47,7 @@ class Account:
         return self.region.machines[name]
 
     def call_count(self, action: str) -> int:
-        """The number of calls of an action."""
+        """Return the number of calls of an action."""
         return self.region.calls.count(action)
 
 
@@ -62,7 +62,7 @@ def open_account() -> Iterator[Account]:
 def request(
     name: str = "one", offering: Offering = ON_DEMAND, count: int = 1, **section: Any
 ) -> IntentRow:
-    """A launch whose token comes of its name."""
+    """Return a launch request with a token that is derived from `name`."""
     token = name.encode().hex().rjust(40, "0")
     text = json.dumps(section, sort_keys=True)
     return IntentRow(name, "c1", "blue", offering, count, token, BEGAN_MS, text)

@@ -1,4 +1,4 @@
-"""Fleet snapshots for the scale decider; whatever a test does not mention has a quiet default."""
+"""Fleet snapshots for the scale decider. Defaults cause neither launches nor drains."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -39,12 +39,12 @@ DRAINED = ConnectedAgent(idle=True, takes_work=False)
 
 
 def job_demand(*sizes: int, room: int | None = None) -> JobDemand:
-    """A job with one request of each size."""
+    """Return a job with a request of each size and a limit of `room` further slots."""
     return JobDemand({size: sizes.count(size) for size in sizes}, room)
 
 
 def instance(name: str, **fields: Any) -> InstanceRow:
-    """An instance whose agent is connected, launched an hour ago."""
+    """Return a running 4-slot instance that was launched an hour ago; `fields` replace values."""
     given: dict[str, Any] = {
         "id": name,
         "pool": "p",
@@ -58,26 +58,26 @@ def instance(name: str, **fields: Any) -> InstanceRow:
 
 
 def starting_instance(name: str, minutes: float = 1, **fields: Any) -> InstanceRow:
-    """An instance launched so long ago, whose agent is not connected yet."""
+    """Return an instance that was launched `minutes` ago and has not connected."""
     launched_ms = NOW_MS - int(minutes * MINUTE_MS)
     given = {"state": InstanceState.STARTING, "launched_ms": launched_ms, "connected_ms": None}
     return instance(name, **(given | fields))
 
 
 def idle_instance(name: str, minutes: float, **fields: Any) -> InstanceRow:
-    """An instance that was first seen idle so long ago."""
+    """Return an instance that has been idle for `minutes`."""
     return instance(name, idle_ms=NOW_MS - int(minutes * MINUTE_MS), **fields)
 
 
 def running_with(agent: ConnectedAgent | None = BUSY, **fields: Any) -> ObservedInstance:
-    """An observed instance that runs, with the state of its agent."""
+    """Return the observation of a RUNNING instance with this agent."""
     return ObservedInstance(InstanceStatus.RUNNING, agent, **fields)
 
 
 def cloud_lists(
     status: InstanceStatus | None, agent: ConnectedAgent | None = None
 ) -> ObservedInstance:
-    """An observed instance that the cloud lists with a status."""
+    """Return the observation of an instance with this status in the cloud's list."""
     return ObservedInstance(status, agent)
 
 
@@ -93,6 +93,7 @@ def fleet_snapshot(
     api_down: bool = False,
     **settings: Any,
 ) -> FleetSnapshot:
+    """Return a snapshot of instances with their observations, jobs and pool settings."""
     pairs = tuple(instances)
     given: dict[str, Any] = {"kind": "fake", "max_instances": 10} | settings
     row = fleet or FleetRow("p", passed_ms=NOW_MS - 5_000)
@@ -113,12 +114,12 @@ def fleet_snapshot(
 
 
 def scale_plan(*arguments: Any, **settings: Any) -> ScalePlan:
-    """The plan for a fleet as `fleet_snapshot` makes it."""
+    """Return the plan for the fleet that `fleet_snapshot` returns for these arguments."""
     return plan_scaling(fleet_snapshot(*arguments, **settings))
 
 
 def launch_counts(plan: ScalePlan) -> dict[str, int]:
-    """The number of instances that are launched, by offering."""
+    """Return the number of launched instances by offering name."""
     counts: Counter[str] = Counter()
     for launch in plan.launches:
         counts[launch.offering.name] += launch.count
@@ -126,6 +127,6 @@ def launch_counts(plan: ScalePlan) -> dict[str, int]:
 
 
 def state_changes(plan: ScalePlan) -> dict[str, str]:
-    """The new states of instances; those whose marks alone change are left out."""
-    calm = (InstanceState.STARTING, InstanceState.RUNNING)
-    return {row.id: str(row.state) for row in plan.changed_rows if row.state not in calm}
+    """Return the new states of instances that drain, terminate or have ended."""
+    live = (InstanceState.STARTING, InstanceState.RUNNING)
+    return {row.id: str(row.state) for row in plan.changed_rows if row.state not in live}

@@ -1,4 +1,4 @@
-"""A project at the simulated Compute Engine under a virtual clock, and what a test asks of it."""
+"""A project at the simulated Compute Engine under a virtual clock, and launch requests for it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ PLACE: Mapping[str, Any] = {"project": "p1", "region": "us-central1"}
 
 
 class Account:
-    """A project that lasts for many tests; each resets it."""
+    """A project that a module's tests share. Each test resets the project."""
 
     def __init__(self, server: GceServer, api: GoogleApi) -> None:
         self._server = server
@@ -56,7 +56,7 @@ class Account:
         return GceCloud(settings, script, lambda: self.now_ms, self.api, complete_settings)
 
     def launch(self, cloud: GceCloud, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch, and look again every five seconds until it is known what became of it."""
+        """Launch instances, repeating the request every 5 s of virtual time until the end."""
         while True:
             try:
                 return cloud.launch(request)
@@ -71,12 +71,12 @@ class Account:
         return machine
 
     def call_count(self, action: str) -> int:
-        """The number of calls of an action."""
+        """Return the number of calls of an action."""
         return self.project.calls.count(action)
 
 
 def compute_api(url: str) -> GoogleApi:
-    """An API at an address, without credentials."""
+    """Return an API at an address, without credentials."""
     pool = urllib3.PoolManager(maxsize=8, retries=False, timeout=ANSWER_SECONDS_MAX)
     return GoogleApi(pool, lambda method, url: {}, f"{url}{COMPUTE_PATH}")
 
@@ -92,7 +92,7 @@ def open_account() -> Iterator[Account]:
 def request(
     name: str = "one", offering: Offering = ON_DEMAND, count: int = 1, **section: Any
 ) -> IntentRow:
-    """A launch whose token comes of its name."""
+    """Return a launch request with a token that is derived from `name`."""
     token = name.encode().hex().rjust(40, "0")
     text = json.dumps({**PLACE, **section}, sort_keys=True)
     return IntentRow(name, "c1", "blue", offering, count, token, BEGAN_MS, text)

@@ -1,4 +1,4 @@
-"""Instances of EC2, on the simulated one; what all clouds share is in tests/conformance."""
+"""The EC2 provider on the simulated EC2; tests/conformance has the tests for all clouds."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def _only_template(ec2: Account) -> Any:
     return template
 
 
-def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
+def test_template_contains_the_instance_settings(ec2: Account) -> None:
     section: dict[str, Any] = {
         "image_id": AMI,
         "root_volume_size": 300,
@@ -65,7 +65,7 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
         "HttpPutResponseHopLimit": 1,
         "InstanceMetadataTags": "enabled",
     }
-    # The simulated image calls its root disk so: a disk of another name would be a second one.
+    # This is the root disk's name in the simulated image; another name would add a second disk.
     (disk,) = data["BlockDeviceMappings"]
     assert disk["DeviceName"] == "/dev/xvda"
     assert disk["Ebs"] == {
@@ -80,13 +80,13 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
     assert (interface["AssociatePublicIpAddress"], interface["Groups"]) == (False, ["sg-1"])
 
 
-def test_without_an_image_the_default_one_is_looked_up_by_ec2(ec2: Account) -> None:
+def test_default_image_is_resolved_by_ec2(ec2: Account) -> None:
     ec2.cloud().launch(request())
     assert _only_template(ec2).data["ImageId"] == IMAGE_DEFAULT
     assert ec2.call_count("DescribeImages") == 0
 
 
-def test_instances_and_disks_are_tagged_from_their_first_moment(ec2: Account) -> None:
+def test_launch_tags_instances_and_disks(ec2: Account) -> None:
     tags = [{"key": "team", "value": "vision"}, {"key": "Name", "value": "mine"}]
     (found,) = ec2.cloud().launch(request(custom_tags=tags))
     machine = ec2.machine(found.id)
@@ -102,23 +102,23 @@ def test_instances_and_disks_are_tagged_from_their_first_moment(ec2: Account) ->
     assert found.tags == machine.tags
 
 
-def test_a_pool_has_one_template_for_all_its_launches(ec2: Account) -> None:
+def test_pool_has_one_template_for_all_launches(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request("one"))
     cloud.launch(request("two", SPOT))
-    # Another process does not know of it, and finds it there.
+    # A second process has no cache, and finds the existing template.
     ec2.cloud().launch(request("three"))
     assert len(ec2.region.templates) == 1
     assert ec2.call_count("CreateLaunchTemplate") == 2
 
 
-def test_another_boot_script_is_another_template(ec2: Account) -> None:
+def test_new_boot_script_creates_a_new_template(ec2: Account) -> None:
     ec2.cloud().launch(request("one"))
     ec2.cloud(user_data=lambda item: b"new").launch(request("two"))
     assert len({template.name for template in ec2.region.templates.values()}) == 2
 
 
-def test_former_templates_of_the_pool_go_a_day_later(ec2: Account) -> None:
+def test_former_templates_are_deleted_after_a_day(ec2: Account) -> None:
     ec2.cloud().launch(request("one"))
     ec2.cloud().launch(replace(request("other"), pool="green"))
     ec2.now_ms += 24 * HOUR_MS + 1
@@ -132,12 +132,12 @@ def test_former_templates_of_the_pool_go_a_day_later(ec2: Account) -> None:
     assert len(ec2.region.templates) == 2
 
 
-def test_a_template_that_cannot_be_removed_holds_up_no_launch(ec2: Account) -> None:
+def test_failed_template_cleanup_does_not_stop_a_launch(ec2: Account) -> None:
     ec2.region.fail("DescribeLaunchTemplates", "UnauthorizedOperation")
     assert len(ec2.cloud().launch(request())) == 1
 
 
-def test_a_template_that_somebody_removed_is_made_again(ec2: Account) -> None:
+def test_deleted_template_is_created_again(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request("one"))
     ec2.region.templates.clear()
@@ -146,26 +146,26 @@ def test_a_template_that_somebody_removed_is_made_again(ec2: Account) -> None:
     assert len(cloud.launch(request("two"))) == 1
 
 
-def test_a_boot_script_that_is_too_long_says_so(ec2: Account) -> None:
+def test_rejects_a_long_boot_script(ec2: Account) -> None:
     long = b"x" * (USER_DATA_BYTES_MAX + 1)
     with pytest.raises(ConfigurationError, match="has 16385 bytes; EC2 takes 16384: shorten"):
         ec2.cloud(user_data=lambda item: long).launch(request())
 
 
-def test_an_offering_without_a_zone_is_tried_in_all(ec2: Account) -> None:
+def test_offering_without_zone_uses_all_zones(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "on-demand"): 1, (G5, B, "on-demand"): 0}
     found = ec2.cloud().launch(request(count=3))
     assert sorted(ec2.machine(instance.id).zone for instance in found) == [A, C, C]
 
 
-def test_an_offering_with_a_zone_stays_there(ec2: Account) -> None:
+def test_offering_with_zone_uses_only_that_zone(ec2: Account) -> None:
     ec2.region.capacity = {(G5, B, "on-demand"): 1}
     found = ec2.cloud().launch(request(count=3, offering=replace(ON_DEMAND, zone=B)))
     assert [ec2.machine(instance.id).zone for instance in found] == [B]
     assert not ec2.machine(found[0].id).is_spot
 
 
-def test_spot_machines_come_from_where_most_are_left(ec2: Account) -> None:
+def test_spot_launch_prefers_the_zone_with_most_capacity(ec2: Account) -> None:
     ec2.region.capacity = {(G5, A, "spot"): 2, (G5, B, "spot"): 9, (G5, C, "spot"): 5}
     found = ec2.cloud().launch(request(offering=SPOT, count=2))
     assert {
@@ -173,7 +173,7 @@ def test_spot_machines_come_from_where_most_are_left(ec2: Account) -> None:
     } == {(B, True)}
 
 
-def test_named_subnets_are_the_only_ones(ec2: Account) -> None:
+def test_named_subnets_exclude_others(ec2: Account) -> None:
     first, second, _ = ec2.region.subnets
     network = {"subnet_id": second, "subnet_ids": [second]}
     (found,) = ec2.cloud().launch(request(network_interface=network))
@@ -196,7 +196,7 @@ REFUSALS: list[tuple[str, type[CloudError], str]] = [
 
 
 @pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
-def test_a_fleet_without_instances_says_why(
+def test_empty_fleet_raises_its_error(
     ec2: Account, why: str, cls: type[CloudError], text: str
 ) -> None:
     offering, section = SPOT, dict[str, Any]()
@@ -230,7 +230,7 @@ FAULTS: list[tuple[str, type[CloudError]]] = [
 
 
 @pytest.mark.parametrize(("code", "cls"), FAULTS)
-def test_each_method_raises_the_narrowest_error_and_tries_once(
+def test_methods_raise_specific_errors_without_retry(
     ec2: Account, code: str, cls: type[CloudError]
 ) -> None:
     cloud = ec2.cloud()
@@ -250,7 +250,7 @@ def test_each_method_raises_the_narrowest_error_and_tries_once(
     assert len(ec2.region.machines) == 1
 
 
-def test_nothing_of_the_sdk_is_passed_on(ec2: Account) -> None:
+def test_error_hides_the_sdks_cause_and_blob(ec2: Account) -> None:
     ec2.region.fail(
         "CreateFleet", "UnauthorizedOperation", "No. Encoded authorization failure message: x"
     )
@@ -260,7 +260,7 @@ def test_nothing_of_the_sdk_is_passed_on(ec2: Account) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_a_launch_whose_answer_was_lost_is_found_by_its_token(ec2: Account) -> None:
+def test_lost_response_is_repeated_by_token(ec2: Account) -> None:
     cloud = ec2.cloud()
     ec2.region.lose("CreateFleet")
     with pytest.raises(OutcomeUnknown, match="did not answer"):
@@ -270,14 +270,14 @@ def test_a_launch_whose_answer_was_lost_is_found_by_its_token(ec2: Account) -> N
     assert len(found) == 2
 
 
-def test_a_launch_that_never_arrived_is_made_by_the_next(ec2: Account) -> None:
+def test_lost_request_is_executed_on_repetition(ec2: Account) -> None:
     ec2.region.lose("CreateFleet", carried_out=False)
     with pytest.raises(OutcomeUnknown):
         ec2.cloud().launch(request())
     assert len(ec2.cloud().launch(request())) == 1
 
 
-def test_an_answer_that_names_nothing_is_looked_up_by_the_tag(ec2: Account) -> None:
+def test_empty_response_is_looked_up_by_tag(ec2: Account) -> None:
     cloud = ec2.cloud()
     (one,) = cloud.launch(request())
     (key,) = [key for key in ec2.region.answers if key[0] == "CreateFleet"]
@@ -289,7 +289,7 @@ def test_an_answer_that_names_nothing_is_looked_up_by_the_tag(ec2: Account) -> N
         cloud.launch(request())
 
 
-def test_a_token_is_of_one_request_whatever_of_it_changes(ec2: Account) -> None:
+def test_token_with_a_changed_request_is_refused(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request())
     others = [
@@ -303,13 +303,13 @@ def test_a_token_is_of_one_request_whatever_of_it_changes(ec2: Account) -> None:
     for other in others:
         with pytest.raises(TokenReused):
             cloud.launch(other)
-    # What it costs is nothing that is asked for: prices change between two tries.
+    # The price is not part of the request, because prices change between attempts.
     dearer = replace(ON_DEMAND, price_per_hour=9.9)
     assert len(cloud.launch(request(offering=dearer))) == 1
     assert len(ec2.region.machines) == 1
 
 
-def test_a_list_is_read_to_its_last_page(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_reads_all_pages(ec2: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws, "PAGE_SIZE", 2)
     found = ec2.cloud().launch(request(count=5))
     listed = ec2.cloud().list_instances("c1")
@@ -318,7 +318,7 @@ def test_a_list_is_read_to_its_last_page(ec2: Account, monkeypatch: pytest.Monke
     assert ec2.call_count("DescribeInstances") == 3
 
 
-def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
+def test_lists_an_instance_in_each_state(ec2: Account) -> None:
     ec2.region.visible_ms, ec2.region.running_ms, ec2.region.ending_ms = 5_000, 10_000, 20_000
     cloud = ec2.cloud()
     (one,) = cloud.launch(request())
@@ -329,13 +329,13 @@ def test_an_instance_is_listed_in_each_state_of_its_life(ec2: Account) -> None:
             cloud.terminate([one.id])
         seen += [instance.status for instance in cloud.list_instances("c1", "blue")]
     S = InstanceStatus
-    # Not shown at 0 s; it starts at 5, runs from 10 to 15, ends from 20 to 35, is gone from 40 on.
+    # Hidden at 0 s, starting at 5, running from 10 to 15, terminating from 20 to 35, gone from 40.
     expected = [S.STARTING] + [S.RUNNING] * 2 + [S.TERMINATING] * 4 + [S.TERMINATED] * 4
     assert seen == expected
     assert cloud.list_instances("c1")[0].launched_ms == BEGAN_MS
 
 
-def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
+def test_lists_notices_with_their_time(ec2: Account) -> None:
     cloud = ec2.cloud()
     one, two = cloud.launch(request(offering=SPOT, count=2))
     ec2.now_ms += 60_000
@@ -347,27 +347,27 @@ def test_a_notice_is_listed_with_its_time(ec2: Account) -> None:
     assert statuses[one.id] is InstanceStatus.TERMINATED
 
 
-def test_notices_are_asked_for_only_where_there_can_be_some(ec2: Account) -> None:
+def test_reads_notices_only_for_spot_instances(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request())
     cloud.list_instances("c1")
     assert ec2.call_count("DescribeSpotInstanceRequests") == 0
 
 
-def test_what_is_unknown_does_not_keep_others_from_ending(ec2: Account) -> None:
+def test_terminates_despite_unknown_ids(ec2: Account) -> None:
     cloud = ec2.cloud()
     (one,) = cloud.launch(request())
     unknown = ["i-0123456789abcdef0", "i-0123456789abcdef1"]
     cloud.terminate([unknown[0], one.id, "local-12ab", unknown[1], one.id])
     assert not ec2.region.billed_machines()
-    # Refused for what it does not know, then asked for what it knows.
+    # EC2 refuses the call with unknown ids; the second call has the known id only.
     assert ec2.call_count("TerminateInstances") == 2
     cloud.terminate([*unknown, "local-12ab"])
     cloud.terminate([])
     assert ec2.call_count("TerminateInstances") == 3
 
 
-def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Account) -> None:
+def test_terminates_others_despite_a_protected_instance(ec2: Account) -> None:
     cloud = ec2.cloud()
     first, kept, last = (instance.id for instance in cloud.launch(request(count=3)))
     ec2.machine(kept).protected = True
@@ -376,7 +376,7 @@ def test_an_instance_that_ec2_keeps_does_not_keep_others_from_ending(ec2: Accoun
     assert [billed_machine.id for billed_machine in ec2.region.billed_machines()] == [kept]
 
 
-def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
+def test_terminate_raises_the_last_refusal(ec2: Account) -> None:
     cloud = ec2.cloud()
     one, two = (instance.id for instance in cloud.launch(request(count=2)))
     ec2.region.fail("TerminateInstances", "UnsupportedOperation", times=2)
@@ -394,7 +394,7 @@ def test_of_several_refusals_the_last_is_told(ec2: Account) -> None:
         ("ExpiredToken", NotAllowed),
     ],
 )
-def test_who_is_refused_whatever_they_ask_asks_no_more(
+def test_terminate_stops_if_the_caller_is_refused(
     ec2: Account, code: str, cls: type[CloudError]
 ) -> None:
     cloud = ec2.cloud()
@@ -403,7 +403,7 @@ def test_who_is_refused_whatever_they_ask_asks_no_more(
     with pytest.raises(cls):
         cloud.terminate(ids)
     assert ec2.call_count("TerminateInstances") == 1
-    # The same in the midst of those that are asked for alone.
+    # The same happens while instances are terminated separately.
     ec2.region.fail("TerminateInstances", "UnsupportedOperation")
     ec2.region.fail("TerminateInstances", code)
     with pytest.raises(cls):
@@ -411,14 +411,14 @@ def test_who_is_refused_whatever_they_ask_asks_no_more(
     assert ec2.call_count("TerminateInstances") == 3
 
 
-def test_a_section_that_makes_no_sense_is_refused_by_its_place(ec2: Account) -> None:
+def test_invalid_settings_name_the_field(ec2: Account) -> None:
     with pytest.raises(ConfigurationError, match=r"provider\.root_volume_size: Input should be"):
         ec2.cloud().launch(request(root_volume_size="big"))
     with pytest.raises(ConfigurationError, match="provider"):
         ec2.cloud().launch(replace(request(), section="{"))
 
 
-def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
+def test_protocol_lists_every_call(ec2: Account) -> None:
     cloud = ec2.cloud(SPOT)
     cloud.offerings()
     (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
@@ -435,7 +435,7 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     assert set(ec2.region.calls) == named
 
 
-def test_pools_of_the_same_settings_share_what_was_learned(ec2: Account) -> None:
+def test_equal_settings_share_a_provider(ec2: Account) -> None:
     opened = list[str]()
 
     def api(region: str) -> Ec2Api:
@@ -452,7 +452,7 @@ def test_pools_of_the_same_settings_share_what_was_learned(ec2: Account) -> None
     assert opened == ["eu-central-1", "us-west-2"]
 
 
-def test_a_client_goes_where_the_environment_says_and_repeats_nothing(
+def test_client_uses_the_environments_endpoint_without_retries(
     ec2: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", ec2.url)
@@ -471,7 +471,7 @@ def test_a_client_goes_where_the_environment_says_and_repeats_nothing(
     assert len(cloud.launch(request())) == 1
 
 
-def test_a_client_without_a_region_or_credentials_says_so(
+def test_client_without_region_or_credentials_raises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"):
@@ -491,7 +491,7 @@ def test_a_client_without_a_region_or_credentials_says_so(
         cloud.list_instances("c1")
 
 
-def test_a_boot_script_may_be_of_its_launch(ec2: Account) -> None:
+def test_boot_script_can_depend_on_the_launch(ec2: Account) -> None:
     def script(intent: IntentRow) -> bytes:
         return json.dumps({"pool": intent.pool, "slots": intent.offering.slots}).encode()
 

@@ -1,4 +1,4 @@
-"""Capacity blocks on EC2: nothing is launched into one that has not begun, or is about to end."""
+"""Launches into EC2's capacity blocks before, near and after the blocks' ends."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ BLOCK: dict[str, Any] = {"capacity_reservation": NAME, "capacity_block": True}
 
 
 def block_of(state: str = "active", ends_ms: int = BEGAN_MS + 86_400_000) -> dict[str, Any]:
-    """A block of a day as EC2 describes it."""
+    """Return EC2's description of a block that lasts a day."""
     ends = datetime.fromtimestamp(ends_ms / 1000, UTC)
     return {
         "State": state,
@@ -34,22 +34,20 @@ def launch_of(offering: Offering = P5, **section: Any) -> IntentRow:
 
 
 @pytest.mark.parametrize(("minutes", "is_launched"), [(41, True), (40, True), (39, False)])
-def test_nothing_is_launched_into_a_block_that_is_about_to_end(
-    ec2: Account, minutes: int, is_launched: bool
-) -> None:
-    # EC2 begins to end what is in it 30 minutes before the end, and a machine takes 10 to get to
-    # work: 40 together.
+def test_no_launch_into_a_block_near_its_end(ec2: Account, minutes: int, is_launched: bool) -> None:
+    # EC2 begins to end instances 30 minutes before the block's end, and a machine needs 10 minutes
+    # until it works: 30 + 10 = 40.
     ec2.region.reservations[NAME] = block_of(ends_ms=BEGAN_MS + minutes * MINUTE_MS)
     if is_launched:
         assert len(ec2.cloud().launch(launch_of())) == 1
         return
-    # 1,700,000,000 s is 22:13:20 on that day; 39 minutes later it is 22:52.
+    # 1,700,000,000 s is 22:13:20 on 2023-11-14; 39 minutes later is 22:52.
     with pytest.raises(NoCapacity, match=rf"{NAME} ends at 2023-11-14 22:52 UTC"):
         ec2.cloud().launch(launch_of())
     assert ec2.call_count("CreateFleet") == ec2.call_count("CreateLaunchTemplate") == 0
 
 
-def test_a_block_whose_end_was_moved_is_launched_into_again(ec2: Account) -> None:
+def test_launches_after_the_end_of_a_block_was_moved(ec2: Account) -> None:
     cloud = ec2.cloud()
     ec2.region.reservations[NAME] = block_of(ends_ms=BEGAN_MS + MINUTE_MS)
     with pytest.raises(NoCapacity):
@@ -59,8 +57,8 @@ def test_a_block_whose_end_was_moved_is_launched_into_again(ec2: Account) -> Non
 
 
 @pytest.mark.parametrize("state", ["scheduled", "payment-pending"])
-def test_a_block_that_has_not_begun_is_waited_for(ec2: Account, state: str) -> None:
-    # It begins two days after 22:13 on 14 November, and ends a day later.
+def test_block_before_its_start_is_no_capacity(ec2: Account, state: str) -> None:
+    # The block begins two days after 22:13 on 14 November, and ends a day later.
     ec2.region.reservations[NAME] = block_of(state, BEGAN_MS + 3 * 86_400_000)
     with pytest.raises(NoCapacity, match=f"is {state} and begins at 2023-11-16 22:13 UTC"):
         ec2.cloud().launch(launch_of())
@@ -68,28 +66,28 @@ def test_a_block_that_has_not_begun_is_waited_for(ec2: Account, state: str) -> N
 
 
 @pytest.mark.parametrize("state", ["expired", "payment-failed", "cancelled"])
-def test_a_block_that_is_over_is_a_mistake_of_the_pool(ec2: Account, state: str) -> None:
+def test_ended_block_is_a_configuration_error(ec2: Account, state: str) -> None:
     ec2.region.reservations[NAME] = block_of(state)
     with pytest.raises(ConfigurationError, match=f"is {state}: name another"):
         ec2.cloud().launch(launch_of())
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "RequestLimitExceeded", "InternalError"])
-def test_a_launch_goes_on_where_ec2_does_not_tell(ec2: Account, code: str) -> None:
+def test_launches_without_a_block_description(ec2: Account, code: str) -> None:
     ec2.region.reservations[NAME] = block_of("expired")
     ec2.region.fail("DescribeCapacityReservations", code)
     assert len(ec2.cloud().launch(launch_of())) == 1
 
 
-def test_only_what_is_launched_into_a_block_looks_at_it(ec2: Account) -> None:
+def test_reads_the_block_only_for_launches_into_it(ec2: Account) -> None:
     ec2.region.reservations[NAME] = block_of("expired")
-    # Spot instances are not in it, and a reservation that is no block may be exceeded.
+    # Spot instances do not use the block, and a plain reservation may be exceeded.
     ec2.cloud().launch(launch_of(SPOT))
     ec2.cloud().launch(replace(launch_of(capacity_block=False), id="two", token="2" * 40))
     assert ec2.call_count("DescribeCapacityReservations") == 0
 
 
-def test_a_gang_in_a_block_is_in_no_placement_group() -> None:
+def test_gang_in_a_block_needs_no_placement_group() -> None:
     # Instances of a block are close to each other by themselves.
     for is_block, is_placed in ((True, False), (False, True)):
         launch = replace(launch_of(capacity_block=is_block), together=True)

@@ -1,4 +1,4 @@
-"""Every code of the table means what it should, and no message says too much."""
+"""The classification of EC2's error codes, and the masking of messages."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from provisioner.clouds.provider import (
     TokenReused,
 )
 
-# As EC2 documents them: code, HTTP status, what it means.
+# From EC2's documentation: code, HTTP status, expected class.
 ROWS: list[tuple[str, int, type[CloudError]]] = [
     ("InsufficientInstanceCapacity", 500, NoCapacity),
     ("InsufficientHostCapacity", 500, NoCapacity),
@@ -56,7 +56,7 @@ ROWS: list[tuple[str, int, type[CloudError]]] = [
     ("InternalError", 500, OutcomeUnknown),
     ("Unavailable", 503, OutcomeUnknown),
     ("Server.InternalError", 500, OutcomeUnknown),
-    # Nobody knows these: who has the server's fault in the status may have done it.
+    # Unlisted codes: with a server error as the status, EC2 may have executed the request.
     ("SomethingNew", 500, OutcomeUnknown),
     ("SomethingNew", 400, CloudError),
     ("", 400, CloudError),
@@ -64,13 +64,11 @@ ROWS: list[tuple[str, int, type[CloudError]]] = [
 
 
 @pytest.mark.parametrize(("code", "status", "cls"), ROWS)
-def test_a_code_has_its_meaning_whatever_the_status(
-    code: str, status: int, cls: type[CloudError]
-) -> None:
+def test_code_takes_precedence_over_status(code: str, status: int, cls: type[CloudError]) -> None:
     assert type(cloud_error(code, "why", status)) is cls
 
 
-def test_each_code_stands_once_and_is_one_word() -> None:
+def test_codes_are_single_words() -> None:
     assert len(CODES) > 100
     assert all(code.isalnum() for code in CODES)
 
@@ -86,22 +84,20 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("codes", "kind"), KINDS)
-def test_of_several_zones_the_one_with_the_most_hope_counts(
-    codes: list[str], kind: ErrorKind
-) -> None:
+def test_best_error_to_retry_counts(codes: list[str], kind: ErrorKind) -> None:
     for order in (codes, codes[::-1]):
         assert (
             fleet_error([{"ErrorCode": name, "ErrorMessage": "m"} for name in order]).kind is kind
         )
 
 
-def test_an_error_in_an_answer_leaves_no_doubt_about_the_outcome() -> None:
+def test_fleet_error_is_never_outcome_unknown() -> None:
     error = fleet_error([{"ErrorCode": "InternalError", "ErrorMessage": "An error occurred"}])
     assert type(error) is CloudError
     assert str(error) == "InternalError: An error occurred"
 
 
-def test_the_blob_for_administrators_is_cut_off() -> None:
+def test_removes_the_encoded_blob() -> None:
     message = (
         "You are not authorized to perform: ec2:CreateFleet. Encoded authorization failure "
         "message: " + "x9Y_" * 200
@@ -111,12 +107,12 @@ def test_the_blob_for_administrators_is_cut_off() -> None:
     )
 
 
-def test_no_message_holds_an_access_key() -> None:
+def test_masks_access_keys() -> None:
     text = error_text("AuthFailure", "key AKIAIOSFODNN7EXAMPLE or ASIAIOSFODNN7EXAMPLE is unknown")
     assert text == "AuthFailure: key ******** or ******** is unknown"
 
 
-def test_a_message_without_end_is_shortened() -> None:
+def test_shortens_long_messages() -> None:
     text = error_text("InvalidParameterValue", "a" * 10_000)
     assert len(text) == len("InvalidParameterValue: ...") + MESSAGE_CHARACTERS_MAX
 
@@ -134,5 +130,5 @@ def test_a_message_without_end_is_shortened() -> None:
         ("InternalError", False),
     ],
 )
-def test_a_refusal_is_of_the_caller_or_of_what_is_asked_for(code: str, is_so: bool) -> None:
+def test_recognizes_refusals_of_the_caller(code: str, is_so: bool) -> None:
     assert is_caller_refused(code) is is_so

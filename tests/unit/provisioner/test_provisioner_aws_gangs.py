@@ -1,4 +1,4 @@
-"""Gangs on EC2: one zone, all or nothing, close to each other; and capacity that is reserved."""
+"""Launches of gangs on EC2: zone, placement and network adapters; and reserved capacity."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,7 +42,7 @@ def fleet(launch: IntentRow) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("offering", [SPOT, ON_DEMAND])
-def test_a_gang_is_in_the_zone_that_has_room_for_all(ec2: Account, offering: Offering) -> None:
+def test_gang_uses_the_zone_with_room_for_all(ec2: Account, offering: Offering) -> None:
     market = "spot" if offering is SPOT else "on-demand"
     ec2.region.capacity = {(G5, A, market): 3, (G5, B, market): 4, (G5, C, market): 2}
     found = ec2.cloud().launch(gang(offering))
@@ -52,23 +52,23 @@ def test_a_gang_is_in_the_zone_that_has_room_for_all(ec2: Account, offering: Off
 
 
 @pytest.mark.parametrize("offering", [SPOT, ON_DEMAND])
-def test_a_gang_that_no_zone_has_room_for_gets_nothing(ec2: Account, offering: Offering) -> None:
+def test_gang_without_a_zone_with_room_launches_nothing(ec2: Account, offering: Offering) -> None:
     market = "spot" if offering is SPOT else "on-demand"
     ec2.region.capacity = {(G5, zone, market): 3 for zone in (A, B, C)}
     with pytest.raises(NoCapacity):
         ec2.cloud().launch(gang(offering))
     assert not ec2.region.machines
-    # Without a gang nine of them are there.
+    # Separate instances may use all three zones: 3 * 3 = 9.
     assert len(ec2.cloud().launch(request("nine", offering, count=9))) == 9
 
 
-def test_what_joins_a_gang_comes_to_its_zone(ec2: Account) -> None:
+def test_launch_for_a_gang_goes_to_its_zone(ec2: Account) -> None:
     (one,) = ec2.cloud().launch(gang(count=1, zone=C))
     assert ec2.machine(one.id).zone == C
 
 
-def test_a_least_capacity_comes_with_one_zone_and_one_type() -> None:
-    # EC2 takes MinTargetCapacity of instant fleets only, and only with one of the other two.
+def test_gang_requires_one_zone_and_one_type() -> None:
+    # EC2 accepts MinTargetCapacity only for instant fleets with a single zone or type.
     asked = fleet(gang())
     assert asked["Type"] == "instant"
     least = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": 4}
@@ -80,7 +80,7 @@ def test_a_least_capacity_comes_with_one_zone_and_one_type() -> None:
     assert "OnDemandOptions" not in fleet(request())
 
 
-def test_gangs_on_types_with_adapters_are_placed_together() -> None:
+def test_gangs_with_adapters_use_placement_groups() -> None:
     (config,) = fleet(gang())["LaunchTemplateConfigs"]
     places = {
         override["SubnetId"]: override["Placement"]["GroupName"] for override in config["Overrides"]
@@ -91,7 +91,7 @@ def test_gangs_on_types_with_adapters_are_placed_together() -> None:
         assert not [override for override in config["Overrides"] if "Placement" in override]
 
 
-def test_a_placement_group_that_is_gone_is_told_of(ec2: Account) -> None:
+def test_missing_placement_group_is_reported(ec2: Account) -> None:
     ec2.region.placement_groups = set()
     cloud = ec2.cloud(
         complete_settings=lambda ec2_settings: replace(ec2_settings, placement_groups=GROUPS)
@@ -100,8 +100,8 @@ def test_a_placement_group_that_is_gone_is_told_of(ec2: Account) -> None:
         cloud.launch(gang())
 
 
-def test_with_public_addresses_a_gang_has_one_adapter(ec2: Account) -> None:
-    # EC2 gives such an address to instances with a single interface alone.
+def test_public_addresses_allow_one_adapter(ec2: Account) -> None:
+    # EC2 gives public addresses only to instances with a single interface.
     for offering in (ON_DEMAND, P5):
         (one,) = interfaces(gang(offering))
         assert (one["InterfaceType"], one["AssociatePublicIpAddress"]) == ("efa", True)
@@ -109,7 +109,7 @@ def test_with_public_addresses_a_gang_has_one_adapter(ec2: Account) -> None:
         ec2.reset()
 
 
-def test_without_public_addresses_each_card_has_an_adapter(ec2: Account) -> None:
+def test_private_gang_has_an_adapter_on_each_card(ec2: Account) -> None:
     first, *others = interfaces(gang(P5, **PRIVATE))
     # 32 cards, of which the first has the address.
     assert len(others) == 31
@@ -124,7 +124,7 @@ def test_without_public_addresses_each_card_has_an_adapter(ec2: Account) -> None
     assert len(ec2.cloud().launch(gang(P5, 2, **PRIVATE))) == 2
 
 
-def test_the_first_card_of_some_types_has_no_adapter(ec2: Account) -> None:
+def test_first_card_may_lack_an_adapter(ec2: Account) -> None:
     # 17 cards and 16 adapters.
     first, *others = interfaces(gang(B300, **PRIVATE))
     assert "InterfaceType" not in first
@@ -132,13 +132,13 @@ def test_the_first_card_of_some_types_has_no_adapter(ec2: Account) -> None:
     assert len(ec2.cloud().launch(gang(B300, 2, **PRIVATE))) == 2
 
 
-def test_only_gangs_have_adapters_and_a_pool_may_go_without() -> None:
+def test_only_gangs_have_adapters_unless_disabled() -> None:
     plain = interfaces(request())
     assert interfaces(gang(SMALL)) == interfaces(gang(efa=False)) == plain
     assert "InterfaceType" not in plain[0]
 
 
-def test_a_reservation_is_for_on_demand_instances() -> None:
+def test_reservation_applies_to_on_demand_instances() -> None:
     group = "arn:aws:resource-groups:us-east-1:123456789012:group/ours"
     for name, target in (
         ("cr-0123456789abcdef0", {"CapacityReservationId": "cr-0123456789abcdef0"}),
@@ -155,7 +155,7 @@ def test_a_reservation_is_for_on_demand_instances() -> None:
         assert "CapacityReservationSpecification" not in data
 
 
-def test_a_capacity_block_is_a_market_of_its_own_without_options(ec2: Account) -> None:
+def test_capacity_block_is_a_market_without_options(ec2: Account) -> None:
     launch = gang(P5, capacity_reservation="cr-0123456789abcdef0", capacity_block=True)
     data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")
     assert data["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
@@ -164,6 +164,6 @@ def test_a_capacity_block_is_a_market_of_its_own_without_options(ec2: Account) -
     assert asked["TargetCapacitySpecification"] == capacity
     assert not {"OnDemandOptions", "SpotOptions"} & set(asked)
     assert len(ec2.cloud().launch(launch)) == 4
-    # What is told of the block is told of them.
+    # Notices about the block apply to these instances.
     listed = ec2.cloud().list_instances("c1")
     assert {instance.reservation for instance in listed} == {"cr-0123456789abcdef0"}

@@ -38,7 +38,7 @@ def cloud(api: Any) -> Ec2Cloud:
     return Ec2Cloud(settings, lambda setting: b"boot", lambda: BEGAN_MS, api)
 
 
-def test_a_launch_is_listed_with_its_tags_and_ends(cloud: Ec2Cloud) -> None:
+def test_lists_and_terminates_a_launch(cloud: Ec2Cloud) -> None:
     found = cloud.launch(request(count=2, offering=ON_DEMAND))
     assert len(found) == 2
     listed = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
@@ -52,14 +52,14 @@ def test_a_launch_is_listed_with_its_tags_and_ends(cloud: Ec2Cloud) -> None:
     }
 
 
-def test_spot_machines_are_bought_as_such(cloud: Ec2Cloud, api: Any) -> None:
+def test_spot_launch_creates_spot_instances(cloud: Ec2Cloud, api: Any) -> None:
     (found,) = cloud.launch(request(offering=SPOT_A))
     (group,) = api.describe_instances(InstanceIds=[found.id])["Reservations"]
     assert group["Instances"][0]["InstanceLifecycle"] == "spot"
     assert group["Instances"][0]["Placement"]["AvailabilityZone"] == "us-east-1a"
 
 
-def test_the_template_is_one_that_ec2_can_show(cloud: Ec2Cloud, api: Any) -> None:
+def test_template_can_be_described(cloud: Ec2Cloud, api: Any) -> None:
     cloud.launch(request())
     (template,) = api.describe_launch_templates()["LaunchTemplates"]
     versions = api.describe_launch_template_versions(LaunchTemplateId=template["LaunchTemplateId"])
@@ -69,14 +69,14 @@ def test_the_template_is_one_that_ec2_can_show(cloud: Ec2Cloud, api: Any) -> Non
     assert data["BlockDeviceMappings"][0]["Ebs"]["VolumeType"] == "gp3"
 
 
-def test_another_process_finds_the_template(cloud: Ec2Cloud, api: Any) -> None:
+def test_second_process_reuses_the_template(cloud: Ec2Cloud, api: Any) -> None:
     cloud.launch(request("one"))
     settings = ProvisionerSettings("aws")
     Ec2Cloud(settings, lambda setting: b"boot", lambda: BEGAN_MS, api).launch(request("two"))
     assert len(api.describe_launch_templates()["LaunchTemplates"]) == 1
 
 
-def test_prices_and_images_are_asked_for_as_ec2_has_them(cloud: Ec2Cloud) -> None:
+def test_reads_prices_and_rejects_an_unknown_image(cloud: Ec2Cloud) -> None:
     spot, on_demand = cloud.offerings()
     assert 0 < spot.price_per_hour < on_demand.price_per_hour
     with pytest.raises(ConfigurationError, match="InvalidAMIID"):

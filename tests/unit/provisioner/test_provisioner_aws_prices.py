@@ -1,4 +1,4 @@
-"""Offerings and prices of EC2, from the simulated one."""
+"""Offerings and prices of the EC2 provider."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 BESIDE = 0.021918 + 0.005
 
 
-def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
+def test_instance_type_is_the_default_offering(ec2: Account) -> None:
     (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
     # 0.8048 is the list price.
     price = round(0.8048 + BESIDE, 6)
@@ -33,7 +33,7 @@ def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
     assert (given.slots, given.market) == (3, Market.SPOT)
 
 
-def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
+def test_spot_prices_are_per_zone(ec2: Account) -> None:
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 2.5, (G5, C): 2.0}
     at_a, anywhere = replace(SPOT, name="a", zone=A), replace(SPOT, name="any")
     said = replace(SPOT, name="said", price_per_hour=0.7)
@@ -42,32 +42,32 @@ def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
     assert prices == {
         "a": pytest.approx(1.5 + BESIDE),
         "any": pytest.approx(2.5 + BESIDE),
-        # What the configuration says is all of it.
+        # A configured price is the total price.
         "said": 0.7,
         "g5/on_demand": pytest.approx(5.672 + BESIDE),
     }
 
 
-def test_the_spot_prices_of_zones_that_are_not_used_do_not_count(ec2: Account) -> None:
+def test_ignores_spot_prices_of_unused_zones(ec2: Account) -> None:
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 9.5, (G5, C): 2.0}
     first, _, last = ec2.region.subnets
     network = {"subnet_ids": [first, last]}
     (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
     assert found.price_per_hour == pytest.approx(2.0 + BESIDE)
-    # Where EC2 does not say which zones those are, all count.
+    # All zones count if EC2 does not describe the subnets.
     ec2.region.fail("DescribeSubnets", "RequestLimitExceeded")
     (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
     assert found.price_per_hour == pytest.approx(9.5 + BESIDE)
 
 
-def test_a_larger_disk_and_no_address_are_in_the_price(ec2: Account) -> None:
+def test_price_includes_disk_size_and_address(ec2: Account) -> None:
     section: dict[str, Any] = {"root_volume_size": 730, "network_interface": {"public_ip": False}}
     (found,) = ec2.cloud(ON_DEMAND, **section).offerings()
     # 730 GiB for 0.08 $ in 730 hours.
     assert found.price_per_hour == pytest.approx(5.672 + 0.08)
 
 
-def test_a_faster_disk_is_in_the_price(ec2: Account) -> None:
+def test_price_includes_disk_performance(ec2: Account) -> None:
     faster: dict[str, Any] = {"root_volume_iops": 4_000, "root_volume_throughput": 225}
     (found,) = ec2.cloud(ON_DEMAND, **faster).offerings()
     # 1,000 operations for 0.005 $ each and 100 MiB/s for 0.04 $ each, in 730 hours.
@@ -75,14 +75,14 @@ def test_a_faster_disk_is_in_the_price(ec2: Account) -> None:
 
 
 def product(dollars: str, unit: str) -> str:
-    """A product as the Price List API writes it."""
+    """Return a product in the form of the Price List API."""
     dimension = {"unit": unit, "pricePerUnit": {"USD": dollars}}
     terms = {"OnDemand": {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": dimension}}}}
     return json.dumps({"product": {"sku": "SKU"}, "terms": terms})
 
 
 class PriceApi:
-    """The Price List API with the prices of one region."""
+    """A Price List API with the prices of eu-central-1."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, str]] = []
@@ -102,7 +102,7 @@ class PriceApi:
         return {"PriceList": found}
 
 
-def test_list_prices_are_those_of_the_region_and_read_once_a_day(ec2: Account) -> None:
+def test_list_prices_are_per_region_and_cached_for_a_day(ec2: Account) -> None:
     api = PriceApi()
     prices = PriceList(lambda: api, lambda: ec2.now_ms)
     assert prices.instance_hour(G5, "eu-central-1") == 7.094
@@ -116,24 +116,24 @@ def test_list_prices_are_those_of_the_region_and_read_once_a_day(ec2: Account) -
     assert len(api.calls) == 3
 
 
-def test_without_the_price_list_the_table_is_an_estimate(ec2: Account) -> None:
+def test_falls_back_to_the_price_table(ec2: Account) -> None:
     api = PriceApi()
     prices = PriceList(lambda: api, lambda: ec2.now_ms)
     api.error = EndpointConnectionError(endpoint_url="https://api.pricing.us-east-1.amazonaws.com")
     assert prices.instance_hour(G5, "eu-central-1") == 5.672
     assert prices.disk_gib_month("eu-central-1") == 0.08
-    # An hour later it is asked again.
+    # An hour later, the API is asked again.
     api.error = None
     assert prices.instance_hour(G5, "eu-central-1") == 5.672
     ec2.now_ms += HOUR_MS
     assert prices.instance_hour(G5, "eu-central-1") == 7.094
-    # What it does not know is the table's, too.
+    # The table also has prices that the API lacks.
     assert prices.instance_hour("g6.xlarge", "eu-central-1") == 0.8048
     assert prices.instance_hour(G5, "") == 5.672
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])
-def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, code: str) -> None:
+def test_missing_spot_prices_are_retried_after_a_minute(ec2: Account, code: str) -> None:
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 1.5, (G5, C): 1.5}
     ec2.region.fail("DescribeSpotPriceHistory", code)
     cloud = ec2.cloud(SPOT)
@@ -153,7 +153,7 @@ def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, co
     assert ec2.call_count("DescribeSpotPriceHistory") == 2
 
 
-def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
+def test_spot_prices_are_read_once_an_hour(ec2: Account) -> None:
     cloud = ec2.cloud(SPOT)
     cloud.offerings()
     ec2.now_ms += HOUR_MS - 1
@@ -164,7 +164,7 @@ def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
     assert ec2.call_count("DescribeSpotPriceHistory") == 2
 
 
-def test_who_may_not_see_prices_takes_those_on_demand(ec2: Account) -> None:
+def test_refused_spot_prices_fall_back_to_on_demand(ec2: Account) -> None:
     ec2.region.fail("DescribeSpotPriceHistory", "UnauthorizedOperation")
     (found,) = ec2.cloud(SPOT).offerings()
     assert found.price_per_hour == pytest.approx(5.672 + BESIDE)

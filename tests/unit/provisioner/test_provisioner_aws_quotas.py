@@ -1,4 +1,4 @@
-"""Launches on EC2 that a quota of vCPUs bounds, on the simulated one."""
+"""Launches on the simulated EC2 that a vCPU quota limits."""
 
 import pytest
 
@@ -8,9 +8,7 @@ from tests.unit.provisioner.ec2_account import ON_DEMAND, SPOT, Account, request
 
 
 @pytest.mark.parametrize(("offering", "code"), [(SPOT, "L-3819A6DF"), (ON_DEMAND, "L-DB2E81BA")])
-def test_a_used_up_quota_says_which_and_where_to_raise_it(
-    ec2: Account, offering: Offering, code: str
-) -> None:
+def test_vcpu_quota_error_names_the_quota(ec2: Account, offering: Offering, code: str) -> None:
     ec2.region.quota = {"spot": 0, "on-demand": 0}
     with pytest.raises(QuotaExceeded) as caught:
         ec2.cloud().launch(request(offering=offering, region="us-east-1"))
@@ -35,15 +33,13 @@ def test_a_used_up_quota_says_which_and_where_to_raise_it(
         ("MaxFleetCountExceeded", "/servicequotas/home/services/ec2/quotas"),
     ],
 )
-def test_a_call_that_is_refused_whole_for_a_quota_says_where_it_is(
-    ec2: Account, code: str, said: str
-) -> None:
+def test_quota_error_of_a_call_names_the_console_page(ec2: Account, code: str, said: str) -> None:
     ec2.region.fail("CreateFleet", code)
     with pytest.raises(QuotaExceeded, match=rf"^{code}: .*{said}"):
         ec2.cloud().launch(request(offering=SPOT, region="us-east-1"))
 
 
-def test_a_quota_of_vcpus_gives_what_fits(ec2: Account) -> None:
+def test_vcpu_quota_allows_a_partial_launch(ec2: Account) -> None:
     # 48 vCPUs each: three would be 144.
     ec2.region.quota = {"on-demand": 100}
     assert len(ec2.cloud().launch(request(count=3))) == 2

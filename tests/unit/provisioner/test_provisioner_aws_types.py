@@ -1,4 +1,4 @@
-"""Launches of instance types that the catalogue does not know."""
+"""Launches of instance types that the catalogue lacks."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -16,7 +16,7 @@ OWN: dict[str, Any] = {"image_id": "ami-0123456789abcdef0"}
 
 @pytest.fixture(autouse=True)
 def new_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Types that were announced after the catalogue was written, as large as a g5.12xlarge."""
+    """Add two types to EC2 that the catalogue lacks, each as large as a g5.12xlarge."""
     gpus = types()[G5]["GpuInfo"]["Gpus"]
     for name, maker in (("g9.12xlarge", "NVIDIA"), ("g9ad.12xlarge", "AMD")):
         info = {"Gpus": [{**item, "Manufacturer": maker} for item in gpus]}
@@ -33,10 +33,10 @@ def offering_of(kind: str, slots: int) -> Offering:
     [
         ("g9.12xlarge", 4, {}, ""),
         ("g9.12xlarge", 2, {}, "has 4 GPUs, each a slot: its agent would offer 4 slots"),
-        # Of an eighth of a GPU EC2 says that there are 0.
+        # EC2 describes an eighth of a GPU as 0 GPUs.
         ("g6f.large", 1, {}, ""),
         ("a1.large", 0, {}, "has a processor of arm64, and AWS's image is for x86_64"),
-        # An image of one's own may be for it.
+        # The pool's own image may support the type.
         ("a1.large", 0, OWN, ""),
         ("a1.large", 2, OWN, "would offer 0 slots, and the pool counts 2"),
         ("a1.large", 1, {**OWN, "cpu_slots_allowed": True}, ""),
@@ -44,7 +44,7 @@ def offering_of(kind: str, slots: int) -> Offering:
         ("g99.large", 1, {}, "the region has no instance type g99.large"),
     ],
 )
-def test_a_type_is_launched_where_it_boots_with_the_slots_that_the_pool_counts(
+def test_unknown_type_must_boot_and_match_the_slots(
     ec2: Account, kind: str, slots: int, section: dict[str, Any], problem: str
 ) -> None:
     launch = request(offering=offering_of(kind, slots), **section)
@@ -57,7 +57,7 @@ def test_a_type_is_launched_where_it_boots_with_the_slots_that_the_pool_counts(
 
 
 def interfaces_of_gang(ec2: Account, kind: str, slots: int, **section: Any) -> list[dict[str, Any]]:
-    """The interfaces that a gang of two of the type is launched with."""
+    """Launch a gang of two instances of the type; return the template's network interfaces."""
     launch = replace(request("gang", offering_of(kind, slots), 2, **section), together=True)
     assert len(ec2.cloud().launch(launch)) == 2
     [template] = ec2.region.templates.values()
@@ -66,7 +66,7 @@ def interfaces_of_gang(ec2: Account, kind: str, slots: int, **section: Any) -> l
 
 
 @pytest.mark.parametrize(("cards", "adapters"), [(1, 1), (4, 4), (4, 8), (17, 16)])
-def test_a_gang_has_the_adapters_that_ec2_says_a_type_has(
+def test_gang_has_the_adapters_that_ec2_describes(
     ec2: Account, monkeypatch: pytest.MonkeyPatch, cards: int, adapters: int
 ) -> None:
     efa = {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": adapters}}
@@ -75,7 +75,7 @@ def test_a_gang_has_the_adapters_that_ec2_says_a_type_has(
     monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
     private = {"public_ip": False}
     found = interfaces_of_gang(ec2, "g9.12xlarge", 4, network_interface=private)
-    # One on each card; where a card has none, it is the first, which has the address.
+    # Each card has an adapter, except that the first card may lack one.
     assert len(found) == cards
     kinds = [item.get("InterfaceType", "interface") for item in found]
     first = "efa" if adapters >= cards else "interface"
@@ -90,7 +90,7 @@ def test_a_gang_has_the_adapters_that_ec2_says_a_type_has(
         {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": 1}, "MaximumNetworkCards": 4},
     ],
 )
-def test_a_gang_goes_without_adapters_where_ec2_tells_of_none(
+def test_gang_without_described_adapters_has_none(
     ec2: Account, monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]
 ) -> None:
     described = {**types()["g9.12xlarge"], "NetworkInfo": network}
@@ -99,7 +99,7 @@ def test_a_gang_goes_without_adapters_where_ec2_tells_of_none(
     assert "InterfaceType" not in one
 
 
-def test_ec2_is_asked_once_a_day_and_never_about_types_that_are_known(ec2: Account) -> None:
+def test_describes_unknown_types_once_a_day(ec2: Account) -> None:
     cloud = ec2.cloud()
     cloud.launch(request("known", offering_of(G5, 4)))
     assert ec2.call_count("DescribeInstanceTypes") == 0
@@ -112,7 +112,7 @@ def test_ec2_is_asked_once_a_day_and_never_about_types_that_are_known(ec2: Accou
 
 
 @pytest.mark.parametrize("code", ["UnauthorizedOperation", "RequestLimitExceeded"])
-def test_a_launch_goes_on_where_ec2_does_not_tell(ec2: Account, code: str) -> None:
+def test_launches_without_a_type_description(ec2: Account, code: str) -> None:
     cloud = ec2.cloud()
     ec2.region.fail("DescribeInstanceTypes", code)
     for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""Instances whose agent never came: what is held against their offering, and what they wrote."""
+"""Failed boots: the errors that count for the offering, and the stored boot logs."""
 
 from dataclasses import replace
 from random import Random
@@ -29,7 +29,7 @@ TERMINATED = InstanceStatus.TERMINATED
 SETTINGS = ProvisionerSettings("fake", max_instances=3, starting_ms_max=60_000)
 
 
-def test_a_launch_of_ten_that_does_not_boot_is_one_error() -> None:
+def test_batch_without_agents_counts_as_one_error() -> None:
     silent_ms = NOW_MS - 10 * MINUTE_MS
     rows = [starting_instance(f"i{n}", 31, silent_ms=silent_ms) for n in range(5)]
     plan = scale_plan([(row, running_with(None)) for row in rows])
@@ -37,14 +37,14 @@ def test_a_launch_of_ten_that_does_not_boot_is_one_error() -> None:
     assert (health.kind, health.faults, health.given_up) == (ErrorKind.BOOT, 1, False)
 
 
-def test_what_is_taken_back_with_notice_while_it_boots_is_no_error() -> None:
+def test_interruption_with_notice_during_boot_is_no_error() -> None:
     row = starting_instance("a", 2, offering=SPOT, notice_ms=NOW_MS - MINUTE_MS)
     plan = scale_plan([(row, cloud_lists(TERMINATED))], offerings=(SPOT,))
     health = plan.fleet.health[SPOT.name]
     assert (health.faults, health.interrupted_ms) == (0, NOW_MS)
 
 
-def test_what_is_taken_back_before_a_notice_was_seen_is_no_error() -> None:
+def test_interruption_without_notice_during_boot_is_no_error() -> None:
     end = EndReason("Server.SpotInstanceTermination", taken_back=True)
     row = starting_instance("a", 2, offering=SPOT)
     plan = scale_plan([(row, ObservedInstance(TERMINATED, end=end))], offerings=(SPOT,))
@@ -52,7 +52,7 @@ def test_what_is_taken_back_before_a_notice_was_seen_is_no_error() -> None:
     assert (health.faults, health.interrupted_ms) == (0, NOW_MS)
 
 
-def test_a_batch_that_the_cloud_has_no_room_for_is_one_error_of_capacity() -> None:
+def test_batch_ended_for_capacity_counts_as_one_capacity_error() -> None:
     end = EndReason("Server.InsufficientInstanceCapacity: none", ErrorKind.CAPACITY)
     rows = [starting_instance(f"i{n}", 2) for n in range(5)]
     plan = scale_plan([(row, ObservedInstance(TERMINATED, end=end)) for row in rows])
@@ -63,7 +63,7 @@ def test_a_batch_that_the_cloud_has_no_room_for_is_one_error_of_capacity() -> No
     ]
 
 
-def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
+def test_boot_report_terminates_the_instance() -> None:
     report = "E: no route to host\ndetcloud: the boot failed with 100 at line 9: apt-get"
     row = starting_instance("a", 1)
     plan = scale_plan([(row, running_with(None, boot_report=report))])
@@ -74,22 +74,22 @@ def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
         f"its boot failed: {text}",
     )
     assert plan.fleet.health[SMALL.name].message == f"instance a failed to boot: {text}"
-    # One that has ended itself meanwhile, too.
+    # The instance has shut itself down in the meantime.
     plan = scale_plan([(row, ObservedInstance(TERMINATED, boot_report=report))])
     (changed,) = plan.changed_rows
     assert changed.reason == f"the cloud terminated it when its boot failed: {text}"
-    # A late one of an instance whose agent came after all says nothing.
+    # A late report is ignored if the agent has enrolled.
     plan = scale_plan([(instance("a"), running_with(BUSY, boot_report=report))])
     assert not plan.changed_rows
 
 
-def test_of_a_batch_that_fails_the_first_logs_are_kept() -> None:
+def test_fetches_the_first_boot_logs_of_a_batch_once() -> None:
     simulation = SimulatedFleet(SETTINGS, FakeRules(never_boots_share=1.0))
     simulation.pool.work = [Work(4, 10_000) for _ in range(3)]
     simulation.step()
     names = sorted(simulation.cloud.machines)
     simulation.cloud.boot_logs = {name: f"{name}: kernel panic" for name in names}
-    # Seen each five seconds until the minute is over, and asked once for what it wrote.
+    # A pass runs every 5 s until the starting period ends; each log is fetched once.
     simulation.run(65)
     assert simulation.cloud.boot_log_calls == names[:FETCHES_MAX]
     simulation.run(30)
@@ -101,7 +101,7 @@ def test_of_a_batch_that_fails_the_first_logs_are_kept() -> None:
     ]
 
 
-def test_what_an_instance_reports_itself_is_asked_of_nobody() -> None:
+def test_own_boot_report_needs_no_cloud_request() -> None:
     cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
     row = starting_instance("a", state=InstanceState.TERMINATING)
     listed = {"a": CloudInstance("a", InstanceStatus.RUNNING, NOW_MS, {}, boot_report="no disk")}
@@ -109,7 +109,7 @@ def test_what_an_instance_reports_itself_is_asked_of_nobody() -> None:
     assert (found.boot_log, cloud.boot_log_calls) == ("no disk", [])
 
 
-def test_a_log_that_the_cloud_keeps_to_itself_holds_up_nothing(
+def test_refused_boot_log_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
@@ -122,7 +122,7 @@ def test_a_log_that_the_cloud_keeps_to_itself_holds_up_nothing(
     assert BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, {}) == (row,)
 
 
-def test_nothing_is_asked_of_those_that_booted_or_were_taken_back() -> None:
+def test_no_boot_log_for_booted_or_interrupted_instances() -> None:
     cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
     ended = instance("a", state=InstanceState.ENDED)
     taken = starting_instance("b", state=InstanceState.ENDED, notice_ms=NOW_MS)

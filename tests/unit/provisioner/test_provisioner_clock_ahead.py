@@ -1,4 +1,4 @@
-"""A fleet after a pass with a clock a day ahead: what that wrote holds nothing up for a day."""
+"""A fleet after a pass with a clock a day ahead: future times in rows delay nothing."""
 
 import pytest
 
@@ -20,13 +20,13 @@ from tests.unit.provisioner.fleet_table import (
 AHEAD_MS = NOW_MS + 24 * 60 * MINUTE_MS
 
 
-def test_an_empty_bucket_of_terminations_fills_from_now_on() -> None:
+def test_empty_token_bucket_refills_from_now() -> None:
     fleet = FleetRow("p", tokens=0.0, tokens_ms=AHEAD_MS, passed_ms=NOW_MS - 5_000)
     plan = scale_plan([(idle_instance("a", 30), running_with(IDLE))], fleet=fleet)
     assert (plan.fleet.tokens, plan.fleet.tokens_ms) == (0.0, NOW_MS)
 
 
-def test_a_back_off_lasts_as_long_as_it_was_to_last() -> None:
+def test_back_off_keeps_its_length() -> None:
     health = OfferingHealth(
         errors=1, kind=ErrorKind.CAPACITY, failed_ms=AHEAD_MS, retry_ms=AHEAD_MS + 7_000
     )
@@ -34,13 +34,13 @@ def test_a_back_off_lasts_as_long_as_it_was_to_last() -> None:
     assert (kept.failed_ms, kept.retry_ms) == (NOW_MS, NOW_MS + 7_000)
 
 
-def test_an_interruption_is_of_now() -> None:
+def test_future_interruption_becomes_the_present_time() -> None:
     health = OfferingHealth(interrupted_ms=AHEAD_MS)
     kept = scale_plan(health={SMALL.name: health}).fleet.health[SMALL.name]
     assert kept.interrupted_ms == NOW_MS
 
 
-def test_a_pass_that_breaks_off_leaves_no_time_without_passes_that_ends_tomorrow() -> None:
+def test_crashed_pass_leaves_no_future_resume_time() -> None:
     settings = ProvisionerSettings("fake", max_instances=1, idle_ms_max=MINUTE_MS)
     simulation = SimulatedFleet(settings, FakeRules())
     simulation.pool.work = [Work(4, 10_000_000)]
@@ -51,12 +51,12 @@ def test_a_pass_that_breaks_off_leaves_no_time_without_passes_that_ends_tomorrow
         simulation.reconciler.reconcile(POOL)
     simulation.now_ms -= 24 * 60 * MINUTE_MS
     simulation.pool.work.clear()
-    # It is idle for a minute, then drained, ended and gone.
+    # The instance is idle for a minute, then drained, terminated and gone.
     simulation.run_until(simulation.is_empty, 120)
 
 
-def test_an_offering_that_is_given_up_is_tried_again_within_an_hour() -> None:
-    """A launch by a pass whose clock was ahead sets the time of the next one alone."""
+def test_given_up_offering_is_retried_within_an_hour() -> None:
+    # A launch by a pass with a clock ahead moves only the time of the next attempt.
     health = OfferingHealth(
         errors=9,
         kind=ErrorKind.CONFIGURATION,

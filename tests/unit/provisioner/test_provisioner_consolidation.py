@@ -1,5 +1,6 @@
-"""Decisions on instances that the pool could do without; slots are 4 and idle agents are kept for
-20 minutes unless said otherwise.
+"""Decisions on spare instances.
+
+Instances have 4 slots and idle agents stay for 20 minutes unless a test says otherwise.
 """
 
 from dataclasses import replace
@@ -27,18 +28,18 @@ Pair = tuple[InstanceRow, ObservedInstance]
 
 
 def agent(*work: int, slots: int = 4, closed: int = 0) -> ConnectedAgent:
-    """An agent with allocations of these slots, on an instance of `slots`."""
+    """Return an agent on an instance of `slots`, with allocations `work` and disabled slots."""
     return ConnectedAgent(not work, True, work, slots - sum(work) - closed)
 
 
 def spare_since(*minutes: float) -> FleetRow:
-    """A fleet that had one spare instance so many minutes ago, a second one so many, and so on."""
+    """Return a fleet with a spare mark for each of `minutes` ago."""
     marks = tuple(NOW_MS - int(minute * MINUTE_MS) for minute in minutes)
     return FleetRow("p", passed_ms=NOW_MS - 5_000, spare_ms={SMALL.slots: marks})
 
 
 def idle_and_busy(minutes: float = 1) -> list[Pair]:
-    """Instance a has been idle for so long, b has two free slots of 4."""
+    """Return instance a, idle for `minutes`, and b with 2 of 4 slots free."""
     return [
         (idle_instance("a", minutes), running_with(agent())),
         (instance("b"), running_with(agent(2))),
@@ -48,73 +49,73 @@ def idle_and_busy(minutes: float = 1) -> list[Pair]:
 @pytest.mark.parametrize(
     ("agents", "spare"),
     [
-        # One without work is spare, and no place for the work of others.
+        # An idle instance is spare, and does not receive the work of others.
         ([agent(), agent(4)], 1),
-        # The 2 of one fit into the 2 free slots of the other.
+        # The work of 2 slots fits into the other instance's 2 free slots.
         ([agent(2), agent(2)], 1),
-        # Of three that are half full one fits into another, whose place is then taken: 1.
+        # Of three half-full instances, one fits into another, which is full then: 1 spare.
         ([agent(2), agent(2), agent(2)], 1),
         # 2 + 2 and 2 + 2: two.
         ([agent(2)] * 4, 2),
         # 1 + 1 + 2: the first goes to the third (2 free of 4), then 1 are free: the second as well.
         ([agent(1), agent(1), agent(2)], 2),
-        # 3 fit into no 2, and what fills an instance, such as a gang's part, into nothing.
+        # 3 slots do not fit into 2, and the work of a full instance does not fit anywhere.
         ([agent(3), agent(2)], 0),
         ([agent(4), agent(4)], 0),
-        # A slot that people have closed takes nothing.
+        # A disabled slot takes no work.
         ([agent(2), agent(2, closed=1)], 1),
         ([agent(3), agent(1, closed=1)], 1),
         ([agent(2, 1), agent(2, closed=1)], 0),
         # Work without slots stays where it is.
         ([agent(0), agent(2)], 1),
         ([agent(0), agent(0, 2)], 0),
-        # None is spare alone, but for one without work.
+        # A single instance is spare only without work.
         ([agent(1)], 0),
         ([agent()], 1),
     ],
 )
-def test_an_instance_is_spare_if_its_work_fits_into_another(
+def test_instance_is_spare_if_its_work_fits_into_another(
     agents: list[ConnectedAgent], spare: int
 ) -> None:
     assert count_spare((4, connected_agent) for connected_agent in agents)[4] == spare
 
 
-def test_work_moves_to_instances_of_the_same_size_only() -> None:
-    # 2 of 4 would fit into the 6 free of 8, and what comes next might not fit into 4.
+def test_work_fits_only_into_instances_of_the_same_size() -> None:
+    # 2 slots would fit into the 6 free slots of 8, but later work might not fit into 4.
     assert not +count_spare([(4, agent(2)), (8, agent(2, slots=8))])
 
 
 class TestEnds:
-    def test_one_without_work_goes_once_there_was_a_spare_one_for_as_long(self) -> None:
-        # Idle for a minute only; the work of 20 minutes would have fitted on one.
+    def test_idle_instance_drains_after_a_spare_idle_period(self) -> None:
+        # Idle for a minute only, but for 20 minutes one instance would have sufficed.
         plan = scale_plan(idle_and_busy(), fleet=spare_since(20))
         assert state_changes(plan) == {"a": "DRAINING"}
         assert plan.changed_rows[0].reason == (
             "fewer instances were enough for 1200 s, and it has no work"
         )
-        # There is no other spare one then.
+        # No other instance is spare then.
         assert plan.fleet.spare_ms.get(SMALL.slots, ()) == ()
 
-    def test_a_moment_too_early_it_stays(self) -> None:
+    def test_instance_stays_before_the_spare_idle_period_ends(self) -> None:
         plan = scale_plan(idle_and_busy(), fleet=spare_since(19.9))
         assert not state_changes(plan)
         assert plan.fleet.spare_ms == spare_since(19.9).spare_ms
 
-    def test_nothing_that_runs_is_drained(self) -> None:
+    def test_busy_instances_are_not_drained(self) -> None:
         pairs = [(instance(name), running_with(agent(2))) for name in "ab"]
         plan = scale_plan(pairs, fleet=spare_since(60))
         assert not plan.changed_rows
         assert plan.fleet.spare_ms == spare_since(60).spare_ms
 
-    def test_as_many_go_as_were_spare_for_as_long(self) -> None:
-        # Three are idle, two could be done without for 20 minutes, the third for 5.
+    def test_drains_as_many_as_were_spare_for_the_idle_period(self) -> None:
+        # Three are idle: two have been spare for 20 minutes, the third for 5.
         pairs = [(idle_instance(name, 1), running_with(agent())) for name in "abc"]
         plan = scale_plan(pairs, fleet=spare_since(30, 20, 5))
         assert len(state_changes(plan)) == 2
         assert plan.fleet.spare_ms == spare_since(5).spare_ms
 
-    def test_one_that_was_idle_for_too_long_is_one_of_them(self) -> None:
-        # One is spare, for 20 minutes: the one that was idle for as long goes, and no other.
+    def test_idle_timeout_uses_up_a_spare_mark(self) -> None:
+        # One spare mark of 20 minutes: only the instance that was idle as long drains.
         pairs = [
             (idle_instance("a", 20), running_with(agent())),
             (instance("b"), running_with(agent(2))),
@@ -123,13 +124,13 @@ class TestEnds:
         assert list(state_changes(plan)) == ["a"]
         assert plan.fleet.spare_ms.get(SMALL.slots, ()) == ()
 
-    def test_the_minimum_stays(self) -> None:
+    def test_minimum_stays(self) -> None:
         assert not state_changes(
             scale_plan(idle_and_busy(), fleet=spare_since(20), min_instances=2)
         )
 
-    def test_the_share_on_demand_stays(self) -> None:
-        # Half of what is left, one, is to be on demand: the one on demand stays, a spot one goes.
+    def test_on_demand_share_stays(self) -> None:
+        # Half of the remaining instances must be on demand: `a` stays, and the spot `c` drains.
         pairs = [
             (idle_instance("a", 1), running_with(agent())),
             (instance("b", offering=SPOT), running_with(agent(2))),
@@ -142,7 +143,7 @@ class TestEnds:
 
 
 class TestMarks:
-    def test_a_spare_one_is_marked_and_the_mark_goes_with_it(self) -> None:
+    def test_mark_follows_the_spare_count(self) -> None:
         plan = scale_plan(idle_and_busy())
         assert plan.fleet.spare_ms == {SMALL.slots: (NOW_MS,)}
         full = [(instance(name), running_with(agent(4))) for name in "ab"]
@@ -157,22 +158,22 @@ class TestMarks:
         ],
         ids=["starts", "is away", "has to go"],
     )
-    def test_none_is_spare_while_another_one(self, more: list[Pair]) -> None:
+    def test_no_instance_is_spare_while_another(self, more: list[Pair]) -> None:
         plan = scale_plan([*idle_and_busy(), *more], fleet=spare_since(20))
         assert not state_changes(plan)
         assert plan.fleet.spare_ms == {}
 
-    def test_none_is_spare_while_anything_waits_that_an_instance_could_serve(self) -> None:
+    def test_no_instance_is_spare_while_a_servable_request_waits(self) -> None:
         fleet = spare_since(20)
         assert not state_changes(scale_plan(idle_and_busy(), job_demand(3), fleet=fleet))
-        # What may have no more slots, or fits nowhere, waits for something else.
+        # Requests beyond the job's limit, or without a fitting offering, do not count.
         for demand in (job_demand(3, room=0), job_demand(7)):
             assert state_changes(scale_plan(idle_and_busy(), demand, fleet=fleet))
 
-    def test_one_of_a_clock_that_was_ahead_is_of_now(self) -> None:
+    def test_future_spare_mark_becomes_the_present_time(self) -> None:
         plan = scale_plan(idle_and_busy(), fleet=spare_since(-600))
         assert plan.fleet.spare_ms == {SMALL.slots: (NOW_MS,)}
 
-    def test_a_time_without_passes_does_not_count(self) -> None:
+    def test_gap_without_passes_restarts_spare_marks(self) -> None:
         fleet = replace(spare_since(30), resumed_ms=NOW_MS - 5 * MINUTE_MS)
         assert not state_changes(scale_plan(idle_and_busy(), fleet=fleet))

@@ -1,4 +1,4 @@
-"""The provisioner's view of real pools, and its effects on them."""
+"""The provisioner's reads from an engine's pools, and reports to them."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ LOCAL = json.dumps({"type": "local", "max_instances": 2})
 
 
 class Cluster:
-    """One pool named blue."""
+    """An engine with a pool named blue."""
 
     def __init__(self, **settings: Any) -> None:
         self.engine = Engine(SqliteTable(Path(":memory:")), lambda: NOW_MS, UNHURRIED)
@@ -74,18 +74,18 @@ class Cluster:
         return self.pools.pool_snapshot("blue").demand
 
 
-def test_jobs_that_wait_are_demand_up_to_what_they_may_have() -> None:
+def test_pending_requests_are_demand_up_to_the_job_limit() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.job(1, max_slots=5)
     cluster.job(2, single_agent=True)
     cluster.enrol("a", 2)
     for trial_id, slots, group in ((1, 2, 1), (2, 2, 1), (3, 2, 1), (4, 4, 2), (5, 0, 2)):
         cluster.ask(trial_id, slots, group)
-    # The first has started on the agent: 5 - 2 are left; so has what needs no slot.
+    # Trials 1 and 5 (zero-slot) have started on the agent, so job 1 may get 5 - 2 slots.
     assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
 
 
-def test_what_has_waited_too_long_for_several_slots_is_named_in_its_order() -> None:
+def test_overdue_requests_are_listed_in_order() -> None:
     cluster = Cluster(provider=LOCAL, reserve_after_ms=60_000)
     cluster.job(1)
     cluster.job(2, single_agent=True)
@@ -98,14 +98,14 @@ def test_what_has_waited_too_long_for_several_slots_is_named_in_its_order() -> N
     assert cluster.demand.overdue == (OverdueSize(8), OverdueSize(6, single_agent=True))
 
 
-def test_work_without_slots_is_counted_where_no_agent_is() -> None:
+def test_zero_slot_requests_are_counted() -> None:
     cluster = Cluster(provider=LOCAL, aux_per_agent=7)
     cluster.ask(1, 0, 1)
     cluster.ask(2, 0, 2)
     assert cluster.demand == Demand(zero_slot_requests=2, aux_per_agent=7)
 
 
-def test_labelled_work_waits_for_other_agents() -> None:
+def test_labelled_requests_are_no_demand() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.job(1, label="lab")
     cluster.ask(1, 2, 1)
@@ -120,13 +120,13 @@ def test_labelled_work_waits_for_other_agents() -> None:
         ("over_budget", "the pool's budget is used up"),
     ],
 )
-def test_a_pool_that_starts_nothing_says_why(field: str, why: str) -> None:
+def test_draining_and_over_budget_set_the_hold_reason(field: str, why: str) -> None:
     cluster = Cluster(provider=LOCAL, **{field: True})
     cluster.ask(1, 2, 1)
     assert cluster.demand == Demand((JobDemand({2: 1}),), hold_reason=why)
 
 
-def test_agents_are_idle_busy_or_closed() -> None:
+def test_snapshot_has_idle_busy_and_drained_agents() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 4)
     cluster.enrol("b", 2)
@@ -140,7 +140,7 @@ def test_agents_are_idle_busy_or_closed() -> None:
     assert snapshot.leases.keys() == {"a", "b"}
 
 
-def test_an_agent_is_joining_until_the_pool_has_processed_the_message_of_its_session() -> None:
+def test_agent_is_joining_until_the_pool_processes_its_message() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol_without_pool("a")
     snapshot = cluster.pools.pool_snapshot("blue")
@@ -153,7 +153,7 @@ def test_an_agent_is_joining_until_the_pool_has_processed_the_message_of_its_ses
     assert (list(snapshot.agents), list(snapshot.joining)) == ([], [])
 
 
-def test_what_an_agent_that_is_joining_will_run_is_launched_no_second_instance() -> None:
+def test_joining_agent_prevents_a_second_launch() -> None:
     cluster = Cluster(provider=json.dumps({"type": "local", "max_instances": 2, "slots": 1}))
     offering = Offering("small", "small", "a", Market.ON_DEMAND, 1)
     now_ms = NOW_MS
@@ -172,21 +172,21 @@ def test_what_an_agent_that_is_joining_will_run_is_launched_no_second_instance()
     assert cluster.pools.pool_snapshot("blue").agents[machine].work == (1,)
 
 
-def test_what_runs_without_slots_is_work() -> None:
+def test_zero_slot_allocation_is_work() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 4)
     cluster.ask(1, 0, 1)
     assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(False, True, (0,), 4)}
 
 
-def test_one_slot_that_people_closed_closes_no_agent() -> None:
+def test_disabled_slot_does_not_close_its_agent() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 2)
     cluster.engine.execute_command(addresses.agent("a"), AgentDisableRequested(slot=0))
     assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(True, True, (), 1)}
 
 
-def test_only_pools_with_a_provider_are_provisioned() -> None:
+def test_lists_only_pools_with_a_provider() -> None:
     cluster = Cluster()
     assert cluster.pools.pool_names() == []
     assert cluster.pools.pool_snapshot("blue").settings is None
@@ -197,7 +197,7 @@ def test_only_pools_with_a_provider_are_provisioned() -> None:
     )
 
 
-def test_a_removed_pool_has_empty_books() -> None:
+def test_removed_pool_has_an_empty_snapshot() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.engine.execute_command(addresses.pool("blue"), PoolRemoved())
     assert cluster.pools.pool_names() == []
@@ -205,13 +205,13 @@ def test_a_removed_pool_has_empty_books() -> None:
     assert (snapshot.settings, snapshot.demand, dict(snapshot.agents)) == (None, Demand(), {})
 
 
-def test_a_provider_that_cannot_be_read_is_told() -> None:
+def test_invalid_provider_raises_settings_invalid() -> None:
     cluster = Cluster(provider="{}")
     with pytest.raises(SettingsInvalid):
         cluster.pools.pool_snapshot("blue")
 
 
-def test_the_end_of_a_machine_is_the_end_of_its_agent() -> None:
+def test_end_agent_marks_the_lease_as_lost() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 2)
     cluster.pools.end_agent("blue", "a")
@@ -219,7 +219,7 @@ def test_the_end_of_a_machine_is_the_end_of_its_agent() -> None:
     assert read_leases(cluster.engine.table, "blue")["a"].lost
 
 
-def test_nobody_is_told_twice_or_for_nothing() -> None:
+def test_repeated_calls_and_unknown_agents_are_harmless() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 2)
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_nobody_is_told_twice_or_for_nothing() -> None:
     assert cluster.pools.pool_snapshot("blue").agents == {}
 
 
-def test_a_pool_hears_once_that_it_gets_no_instances_and_once_that_it_may() -> None:
+def test_supply_report_is_posted_once_per_change() -> None:
     cluster = Cluster(provider=LOCAL)
 
     def report(closed: str, until_ms: int) -> tuple[int, str, int]:
@@ -248,6 +248,6 @@ def test_a_pool_hears_once_that_it_gets_no_instances_and_once_that_it_may() -> N
     assert report("none", 9) == (first + 2, "none", 9)
     assert report("", 0) == (first + 3, "", 0)
     assert report("", 0) == (first + 3, "", 0)
-    # Of a pool that is gone nobody hears.
+    # Reports to an unknown pool are ignored.
     cluster.pools.report_supply("green", "none", 5)
     assert cluster.engine.read_state(addresses.pool("green")) is None

@@ -1,4 +1,4 @@
-"""How the fake cloud misbehaves, and that it does so only as its rules say."""
+"""The faults of the fake cloud, which follow the rules."""
 
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -23,7 +23,7 @@ BEGAN_MS = 1_000
 
 @dataclass
 class Sky:
-    """The cloud under a clock."""
+    """A fake cloud with a virtual clock."""
 
     rules: FakeRules = field(default_factory=FakeRules)
     seed: int = 1
@@ -42,7 +42,7 @@ class Sky:
         return {instance.id: instance for instance in self.cloud.list_instances("c")}
 
 
-def test_capacity_is_per_type_zone_and_market() -> None:
+def test_capacity_is_per_offering() -> None:
     sky = Sky()
     sky.cloud.capacity = {SPOT.name: 1}
     assert len(sky.launch("one", 3, spot=True)) == 1
@@ -51,7 +51,7 @@ def test_capacity_is_per_type_zone_and_market() -> None:
     assert len(sky.launch("three", 3)) == 3
 
 
-def test_capacity_comes_back_with_what_ends() -> None:
+def test_ended_machine_returns_its_capacity() -> None:
     sky = Sky()
     sky.cloud.capacity = {SMALL.name: 1}
     (name,) = sky.launch()
@@ -59,21 +59,21 @@ def test_capacity_comes_back_with_what_ends() -> None:
     assert sky.launch("two")
 
 
-def test_a_quota_is_of_slots_in_a_market() -> None:
+def test_quota_counts_slots_in_a_market() -> None:
     sky = Sky()
-    # 10 slots hold two instances of 4.
+    # 10 slots allow two instances with 4.
     sky.cloud.quota = {Market.ON_DEMAND: 10}
     assert len(sky.launch("one", 5)) == 2
     with pytest.raises(QuotaExceeded, match="the quota of 10 on_demand slots is used up"):
         sky.launch("two")
 
 
-def test_what_is_not_sold_cannot_be_had() -> None:
+def test_unknown_offering_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError):
         Sky().cloud.launch(IntentRow("one", "c", "p", BIG, 1, "one", 0))
 
 
-def test_a_failed_launch_is_not_remembered() -> None:
+def test_failed_launch_is_not_stored() -> None:
     sky = Sky()
     sky.cloud.capacity = {SMALL.name: 0}
     with pytest.raises(NoCapacity):
@@ -82,7 +82,7 @@ def test_a_failed_launch_is_not_remembered() -> None:
     assert sky.launch()
 
 
-def test_a_launch_may_happen_without_an_answer() -> None:
+def test_timeout_executes_the_launch() -> None:
     sky = Sky(FakeRules(timeout_share=1.0))
     with pytest.raises(OutcomeUnknown):
         sky.launch()
@@ -90,14 +90,14 @@ def test_a_launch_may_happen_without_an_answer() -> None:
     assert sky.launch() == list(sky.cloud.machines)
 
 
-def test_a_request_may_be_lost() -> None:
+def test_lost_request_is_not_executed() -> None:
     sky = Sky(FakeRules(lost_request_share=1.0))
     with pytest.raises(OutcomeUnknown):
         sky.launch()
     assert not sky.cloud.machines
 
 
-def test_a_throttled_call_does_nothing() -> None:
+def test_throttled_call_does_nothing() -> None:
     sky = Sky()
     (name,) = sky.launch()
     sky.cloud.rules = FakeRules(throttled_share=1.0)
@@ -107,13 +107,13 @@ def test_a_throttled_call_does_nothing() -> None:
     assert sky.cloud.machines[name].is_billed(sky.now_ms)
 
 
-def test_a_launch_may_come_in_part() -> None:
+def test_partial_launch_returns_fewer_machines() -> None:
     sky = Sky(FakeRules(partial_share=1.0))
     assert 1 <= len(sky.launch("one", 4)) < 4
     assert len(sky.launch("two", 1)) == 1
 
 
-def test_a_fresh_instance_is_neither_seen_nor_ended() -> None:
+def test_invisible_machine_is_not_listed_or_terminated() -> None:
     sky = Sky(FakeRules(visible_ms=(40_000, 40_000)))
     (name,) = sky.launch()
     sky.now_ms += 39_999
@@ -124,7 +124,7 @@ def test_a_fresh_instance_is_neither_seen_nor_ended() -> None:
     assert list(sky.listed_instances()) == [name]
 
 
-def test_a_list_may_show_what_was() -> None:
+def test_stale_list_shows_older_statuses() -> None:
     sky = Sky(FakeRules(stale_ms=30_000))
     (name,) = sky.launch()
     sky.now_ms += 60_000
@@ -151,14 +151,14 @@ def test_machines_boot_late_or_never() -> None:
         assert not machine.is_agent_up(BEGAN_MS + 29_999)
 
 
-def test_a_machine_may_vanish() -> None:
+def test_machine_vanishes() -> None:
     sky = Sky(FakeRules(vanishes_share=1.0, vanish_ms=(5_000, 5_000)))
     (name,) = sky.launch()
     sky.now_ms += 5_000
     assert sky.listed_instances()[name].status is InstanceStatus.TERMINATED
 
 
-def test_spot_is_taken_away_after_advice_and_notice() -> None:
+def test_spot_machine_ends_after_recommendation_and_notice() -> None:
     sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), rebalance_ms=60_000))
     (name,) = sky.launch(spot=True)
     (kept,) = sky.launch("two")
@@ -182,7 +182,7 @@ def test_spot_is_taken_away_after_advice_and_notice() -> None:
     assert sky.listed_instances()[kept].status is InstanceStatus.RUNNING
 
 
-def test_spot_is_taken_away_without_a_word() -> None:
+def test_spot_machine_ends_without_notice() -> None:
     sky = Sky(FakeRules(interrupted_ms=(600_000, 600_000), unannounced_share=1.0))
     (name,) = sky.launch(spot=True)
     sky.now_ms += 599_999
@@ -191,7 +191,7 @@ def test_spot_is_taken_away_without_a_word() -> None:
     assert sky.listed_instances()[name].status is InstanceStatus.TERMINATED
 
 
-def test_a_tester_interrupts_and_advises() -> None:
+def test_interrupts_and_recommends_on_request() -> None:
     sky = Sky()
     first, second = sky.launch("one", 2)
     sky.cloud.interrupt(first, 30_000)
@@ -202,19 +202,19 @@ def test_a_tester_interrupts_and_advises() -> None:
     assert sky.listed_instances()[second].status is InstanceStatus.TERMINATED
 
 
-def test_all_that_lives_is_billed() -> None:
+def test_live_machines_are_billed() -> None:
     sky = Sky(FakeRules(ending_ms=(60_000, 60_000)))
     (name,) = sky.launch()
     sky.launch("two", spot=True)
     sky.now_ms += 29 * 60_000
     sky.cloud.terminate([name])
-    # 4 dollars for 30 minutes, the end of it included, and 1 dollar an hour goes on.
+    # $4 an hour for 30 minutes, including the end, and $1 for an hour.
     sky.now_ms += 31 * 60_000
     assert sky.cloud.total_cost() == pytest.approx(4 * 0.5 + 1)
     assert [machine.offering for machine in sky.cloud.live_machines()] == [SPOT]
 
 
-def test_chance_is_the_seeds() -> None:
+def test_seed_determines_the_machines() -> None:
     rules = FakeRules(visible_ms=(0, 40_000), boot_ms=(0, 90_000), vanishes_share=0.5)
     fates = []
     for seed in (1, 1, 2):

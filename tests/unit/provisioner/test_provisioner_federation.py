@@ -1,4 +1,4 @@
-"""Access to one cloud from the other, without keys, at token services of the tests' own."""
+"""Keyless access between AWS and Google Cloud, with token services of the tests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ ROLE = "arn:aws:iam::123456789012:role/detcloud-vision-other"
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """The key that signed a request, which AWS knows a caller by."""
+    """Return the access key that signed a request."""
     return headers["authorization"].partition("Credential=")[2]
 
 
@@ -42,7 +42,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServices]:
 
 @pytest.fixture(autouse=True)
 def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that AWS gives a function."""
+    """Set the environment of an AWS function."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIAFUNCTION")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
@@ -50,22 +50,22 @@ def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def send_headers(credentials: Any) -> dict[str, str]:
-    """The headers that a request to Compute Engine would have."""
+    """Return the headers of a request to Compute Engine with these credentials."""
     headers: dict[str, str] = {}
     request = Request(urllib3.PoolManager(retries=False))
     credentials.before_request(request, "GET", "https://compute.googleapis.com/", headers)
     return headers
 
 
-def test_a_function_of_aws_acts_as_the_service_account(services: TokenServices) -> None:
+def test_aws_function_acts_as_the_service_account(services: TokenServices) -> None:
     credentials = federated_credentials(POOL, ACCOUNT)
     for _ in range(3):
         assert send_headers(credentials)["authorization"] == "Bearer account-1"
-    # Both are asked for once, while what they gave is good.
+    # Each token is requested once while the former token is valid.
     assert services.given == ["exchange", "account"]
 
 
-def test_another_role_than_the_trusted_one_gets_nothing(
+def test_untrusted_role_is_refused(
     services: TokenServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIASTRANGER")
@@ -74,7 +74,7 @@ def test_another_role_than_the_trusted_one_gets_nothing(
     assert services.given == []
 
 
-def test_a_signature_for_another_provider_gets_nothing(services: TokenServices) -> None:
+def test_signature_for_another_provider_is_refused(services: TokenServices) -> None:
     with pytest.raises(GoogleAuthError, match="not trusted"):
         send_headers(federated_credentials(POOL.replace("/p/", "/q/"), ACCOUNT))
 
@@ -88,7 +88,7 @@ def session_of(services: TokenServices, asked: list[str], role: str = ROLE) -> A
     return federated_session(role, "vision", "us-east-1", load_token)
 
 
-def test_a_service_of_google_cloud_assumes_the_role_once(services: TokenServices) -> None:
+def test_google_service_assumes_the_role_once(services: TokenServices) -> None:
     asked: list[str] = []
     session = session_of(services, asked)
     assert asked == []
@@ -97,7 +97,7 @@ def test_a_service_of_google_cloud_assumes_the_role_once(services: TokenServices
     assert (services.given, asked) == (["role"], ["detcloud-aws:vision"])
 
 
-def test_keys_near_their_end_are_replaced(services: TokenServices) -> None:
+def test_expiring_credentials_are_replaced(services: TokenServices) -> None:
     asked: list[str] = []
     services.lifetime_seconds = 60
     session = session_of(services, asked)
@@ -108,7 +108,7 @@ def test_keys_near_their_end_are_replaced(services: TokenServices) -> None:
     assert len(asked) == 2
 
 
-def test_a_token_that_was_made_for_another_cluster_gets_nothing(services: TokenServices) -> None:
+def test_token_of_another_cluster_is_refused(services: TokenServices) -> None:
     session = session_of(services, [])
     services.tokens = {"signed for detcloud-aws:audio"}
     with pytest.raises(ClientError, match="not trusted"):

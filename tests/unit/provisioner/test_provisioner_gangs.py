@@ -1,4 +1,4 @@
-"""Launches for requests over several instances: one for each, all of it, and where its rest is."""
+"""Launches for gangs: a separate and complete launch for each gang, in the gang's zone."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from tests.unit.provisioner.fleet_table import (
 ANYWHERE = replace(SPOT, name="small/spot", zone="")
 
 
-def test_each_gang_is_a_launch_of_its_own() -> None:
+def test_each_gang_is_a_separate_launch() -> None:
     # 8 and 12 slots are gangs of 2 and 3 instances with 4 each; 4 and 3 need one each.
     plan = scale_plan([], job_demand(12, 8, 4, 3))
     assert sorted(plan.launches, key=lambda launch: (launch.together, launch.count)) == [
@@ -36,7 +36,7 @@ def test_each_gang_is_a_launch_of_its_own() -> None:
     ]
 
 
-def test_what_joins_the_rest_of_a_gang_goes_where_that_is() -> None:
+def test_launch_for_a_gang_goes_to_its_zone() -> None:
     there = [
         (instance("a", offering=ANYWHERE, zone="z-b"), running_with(IDLE)),
         (starting_instance("b", offering=ANYWHERE, zone="z-b"), running_with(None)),
@@ -45,36 +45,36 @@ def test_what_joins_the_rest_of_a_gang_goes_where_that_is() -> None:
     assert plan.launches == (Launch(ANYWHERE, 1, together=True, zone="z-b"),)
 
 
-def test_a_gang_for_which_there_is_no_room_is_left_out_whole() -> None:
+def test_gang_without_room_is_left_out() -> None:
     # Of 5 that may be, the gang of 2 and the gang of 3 are launched, that of 4 is not.
     plan = scale_plan([], job_demand(8, 12, 16), max_instances=5)
     assert sorted(launch.count for launch in plan.launches) == [2, 3]
-    assert plan.fleet.waits == "the pool has its 5 instances"
+    assert plan.fleet.waits == "the pool has 5 instances, its maximum"
 
 
-def test_a_gang_that_lacks_room_with_one_size_is_completed_with_another() -> None:
+def test_gang_without_room_uses_another_size() -> None:
     three = replace(SMALL, name="three/on-demand", slots=3)
     two = replace(SMALL, name="two/on-demand", slots=2)
     there = [(instance(name, offering=two), running_with(IDLE)) for name in ("a", "b")]
-    # Two of three slots would be four instances with the idle ones, one more of two slots is three.
+    # Two 3-slot instances and the idle ones would be 4; a third 2-slot instance makes 3.
     plan = scale_plan(there, job_demand(6), offerings=(three, two), max_instances=3)
     assert [(launch.offering, launch.count, launch.together) for launch in plan.launches] == [
         (two, 1, True)
     ]
     assert plan.fleet.waits == ""
-    # With room for both, what is best is taken, and of two gangs one for each.
+    # With enough room, the first gang uses the best offering, and the second the idle instances.
     plan = scale_plan(there, job_demand(6, 6), offerings=(three, two), max_instances=5)
     assert [(launch.offering, launch.count) for launch in plan.launches] == [(three, 2), (two, 1)]
 
 
-def test_a_gang_is_on_one_market() -> None:
+def test_gang_is_on_one_market() -> None:
     offered = (SMALL, SPOT)
     plan = scale_plan([], job_demand(16), offerings=offered, on_demand_base=0.25)
-    # One of the four would be on demand: so all of them are.
+    # The base requires one on-demand instance, so the whole gang is on demand.
     assert plan.launches == (Launch(SMALL, 4, together=True),)
 
 
-def test_an_offering_that_is_given_up_is_tried_with_one_instance_that_is_no_gang() -> None:
+def test_given_up_offering_is_probed_without_a_gang() -> None:
     given_up = OfferingHealth(10, 10, ErrorKind.BOOT, "no", NOW_MS - 1, NOW_MS - 1, True)
     plan = scale_plan([], job_demand(16), health={SMALL.name: given_up})
     assert plan.launches == (Launch(SMALL, 1),)
@@ -83,23 +83,23 @@ def test_an_offering_that_is_given_up_is_tried_with_one_instance_that_is_no_gang
 OVERDUE = Demand((job_demand(8, 8), job_demand(12)), overdue=(OverdueSize(12),))
 
 
-def test_what_has_waited_too_long_is_served_before_smaller_requests() -> None:
-    # Both idle ones would serve a request for 8 slots, which the pool starts after that for 12.
+def test_overdue_gang_is_served_before_smaller_requests() -> None:
+    # Both idle instances would serve 8 slots, but the overdue request for 12 comes first.
     fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
     assert launch_counts(scale_plan(fleet, demand=OVERDUE, max_instances=3)) == {SMALL.name: 1}
 
 
-def test_what_has_waited_too_long_counts_on_instances_that_have_work() -> None:
+def test_overdue_gang_counts_busy_instances() -> None:
     fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
     in_time = replace(OVERDUE, overdue=())
     assert scale_plan(fleet, demand=in_time, max_instances=3).launches == ()
     assert launch_counts(scale_plan(fleet, demand=OVERDUE, max_instances=3)) == {SMALL.name: 1}
-    # The other requests count on none of them.
+    # Gangs that are not overdue do not count on busy instances.
     fleet.append((instance("c"), running_with(BUSY)))
     assert scale_plan(fleet, demand=OVERDUE, max_instances=4).launches == ()
 
 
-def test_an_idle_one_stays_until_the_rest_has_no_work_for_what_has_waited_too_long() -> None:
+def test_idle_instance_stays_for_an_overdue_gang() -> None:
     fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
     fleet.append((idle_instance("c", 60), running_with(IDLE)))
     in_time = replace(OVERDUE, overdue=())
@@ -108,13 +108,13 @@ def test_an_idle_one_stays_until_the_rest_has_no_work_for_what_has_waited_too_lo
     assert (state_changes(plan), plan.launches) == ({}, ())
 
 
-def test_what_no_number_of_instances_can_serve_is_not_waited_for() -> None:
+def test_unservable_overdue_request_is_skipped() -> None:
     fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
     demand = replace(OVERDUE, overdue=(OverdueSize(20), OverdueSize(12)))
     assert launch_counts(scale_plan(fleet, demand=demand, max_instances=3)) == {SMALL.name: 1}
 
 
-def test_a_larger_instance_that_starts_serves_what_several_small_ones_would() -> None:
+def test_starting_large_instance_serves_a_gang() -> None:
     fleet = [(starting_instance("a", offering=BIG), cloud_lists(InstanceStatus.RUNNING))]
     plan = scale_plan(fleet, job_demand(8), offerings=(SMALL, BIG))
     assert plan.launches == ()
@@ -122,11 +122,11 @@ def test_a_larger_instance_that_starts_serves_what_several_small_ones_would() ->
     assert launch_counts(plan) == {SMALL.name: 2}
 
 
-def test_idle_ones_of_another_size_make_room_for_what_has_waited_too_long() -> None:
+def test_idle_instances_of_another_size_drain_for_an_overdue_gang() -> None:
     small = replace(SMALL, name="tiny/a/on_demand", instance_type="tiny", slots=1)
     fleet = [(idle_instance(name, 60, offering=small), running_with(IDLE)) for name in "abc"]
     fleet.append((idle_instance("d", 60), running_with(IDLE)))
-    # Requests for 3 slots would have the small ones, but come after that for 12.
+    # A request for 3 slots would use the small instances, but the overdue one comes first.
     jobs = (job_demand(12), job_demand(3))
     settings = {"offerings": (small, SMALL), "max_instances": 4}
     assert state_changes(scale_plan(fleet, *jobs, **settings)) == {}

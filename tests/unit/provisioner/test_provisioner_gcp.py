@@ -1,6 +1,4 @@
-"""Instances of Compute Engine, on the simulated one; what all clouds share is in
-tests/conformance.
-"""
+"""The Compute Engine provider on the simulated one; tests/conformance has tests for all clouds."""
 
 import re
 from collections.abc import Callable
@@ -40,20 +38,18 @@ HOUR_MS = 3_600_000
 NAME = re.compile(r"detcloud-[0-9a-f]{12}-[0-9a-f]{6}-\d+")
 
 
-def test_a_launch_is_one_call_and_a_look_at_its_operation(gce: Account) -> None:
+def test_launch_is_one_call_and_one_operation_read(gce: Account) -> None:
     found = gce.cloud().launch(request(count=3))
     assert all(NAME.fullmatch(instance.id) for instance in found)
     assert sorted(instance.id for instance in found) == sorted(gce.project.machines)
     assert {(instance.status, instance.launched_ms) for instance in found} == {
         (InstanceStatus.STARTING, BEGAN_MS)
     }
-    # Over at once here, so that the group's operations are all there is to read.
+    # The simulated operation is over at once, so only its group's operations are read.
     assert gce.project.calls == ["bulkInsert", "listOperations"]
 
 
-def test_the_environment_names_another_compute_engine(
-    gce: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_replaces_the_endpoint(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DETCLOUD_COMPUTE_ENDPOINT", gce.url)
     clouds = GceClouds(
         lambda intent_row: intent_row.id.encode(),
@@ -68,12 +64,12 @@ def test_the_environment_names_another_compute_engine(
     assert [instance.id for instance in cloud.list_instances("c1", "blue")] == [found.id]
 
 
-def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
+def test_launch_does_not_wait_for_the_operation(gce: Account) -> None:
     gce.project.operation_ms = 20_000
     cloud = gce.cloud()
     with pytest.raises(LaunchUnderWay, match=r"operation-\d+ makes 2 of a2-highgpu-4g"):
         cloud.launch(request(count=2))
-    # Its instances are listed meanwhile.
+    # The instances are listed before the operation is over.
     assert len(cloud.list_instances("c1")) == 2
     gce.now_ms += 19_999
     with pytest.raises(LaunchUnderWay):
@@ -83,33 +79,33 @@ def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
     assert len(gce.project.machines) == 2
 
 
-def test_an_operation_is_over_when_all_of_its_instances_are_told(gce: Account) -> None:
+def test_launch_is_open_until_all_instances_are_listed(gce: Account) -> None:
     gce.cloud().launch(request(count=2))
     hidden = gce.project.operations.pop()
     assert hidden.kind == "insert"
-    # The launch itself says that there are two.
+    # The bulk insert reports two created instances.
     with pytest.raises(LaunchUnderWay):
         gce.cloud().launch(request(count=2))
     gce.project.operations.append(hidden)
     assert len(gce.cloud().launch(request(count=2))) == 2
 
 
-def test_a_launch_is_of_no_more_instances_than_a_bulk_insert_takes(gce: Account) -> None:
-    # The next pass asks for the others; of a gang it has to be all.
+def test_bulk_insert_limits_the_launch(gce: Account) -> None:
+    # The next pass launches the rest. A gang must fit into a single bulk insert.
     assert len(gce.launch(gce.cloud(), request(count=1_200))) == 1_000
     gang = replace(request("gang", count=1_200), together=True)
     with pytest.raises(ConfigurationError, match="1200 instances together"):
         gce.cloud().launch(gang)
 
 
-def test_an_offering_without_a_zone_is_tried_in_all(gce: Account) -> None:
+def test_offering_without_zone_uses_all_zones(gce: Account) -> None:
     gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
     found = gce.cloud().launch(request(count=3))
     assert sorted(instance.zone for instance in found) == [A, C, C]
     assert sorted(gce.machine(instance.id).zone for instance in found) == [A, C, C]
 
 
-def test_what_there_is_is_taken(gce: Account) -> None:
+def test_partial_capacity_is_launched(gce: Account) -> None:
     gce.project.capacity = {(A2, zone, "on-demand"): 0 for zone in (B, C)} | {
         (A2, A, "on-demand"): 2
     }
@@ -118,7 +114,7 @@ def test_what_there_is_is_taken(gce: Account) -> None:
     assert [instance.zone for instance in found] == [A, A]
 
 
-def test_an_offering_with_a_zone_stays_there(gce: Account) -> None:
+def test_offering_with_zone_uses_only_that_zone(gce: Account) -> None:
     gce.project.capacity = {(A2, B, "spot"): 1}
     found = gce.cloud().launch(request(count=3, offering=replace(SPOT, zone=B)))
     assert [gce.machine(instance.id).zone for instance in found] == [B]
@@ -129,7 +125,7 @@ def test_an_offering_with_a_zone_stays_there(gce: Account) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_gang_is_all_or_none_and_in_one_zone(gce: Account, late: bool) -> None:
+def test_gang_is_launched_whole_in_one_zone(gce: Account, late: bool) -> None:
     gce.project.late = late
     gce.project.capacity = {(A2, zone, "on-demand"): 2 for zone in (A, B, C)}
     gang = replace(request(count=3), together=True)
@@ -139,7 +135,7 @@ def test_a_gang_is_all_or_none_and_in_one_zone(gce: Account, late: bool) -> None
     gce.project.capacity[A2, B, "on-demand"] = 3
     found = gce.cloud().launch(replace(gang, token="another", id="two"))
     assert [instance.zone for instance in found] == [B, B, B]
-    # What joins the rest of a gang is in its zone.
+    # A further launch for the gang is in the given zone.
     gce.project.capacity.clear()
     more = replace(request("three"), together=True, zone=C)
     assert [instance.zone for instance in gce.cloud().launch(more)] == [C]
@@ -162,7 +158,7 @@ REFUSALS: list[tuple[str, type[CloudError], str]] = [
 
 
 @pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
-def test_a_launch_without_instances_says_why(
+def test_failed_launch_raises_its_error(
     gce: Account, why: str, cls: type[CloudError], text: str
 ) -> None:
     offering, section = SPOT, dict[str, Any]()
@@ -195,7 +191,7 @@ FAULTS: list[tuple[int, str, type[CloudError]]] = [
 
 
 @pytest.mark.parametrize(("status", "reason", "cls"), FAULTS)
-def test_each_method_raises_the_narrowest_error_and_tries_once(
+def test_methods_raise_specific_errors_without_retry(
     gce: Account, status: int, reason: str, cls: type[CloudError]
 ) -> None:
     cloud = gce.cloud()
@@ -217,7 +213,7 @@ def test_each_method_raises_the_narrowest_error_and_tries_once(
     assert len(gce.project.machines) == 1
 
 
-def test_a_launch_whose_answer_was_lost_is_found_by_its_token(gce: Account) -> None:
+def test_lost_response_is_repeated_by_token(gce: Account) -> None:
     cloud = gce.cloud()
     gce.project.lose("bulkInsert")
     with pytest.raises(OutcomeUnknown, match="did not answer"):
@@ -227,26 +223,26 @@ def test_a_launch_whose_answer_was_lost_is_found_by_its_token(gce: Account) -> N
     assert len(found) == 2
 
 
-def test_a_launch_that_never_arrived_is_made_by_the_next(gce: Account) -> None:
+def test_lost_request_is_executed_on_repetition(gce: Account) -> None:
     gce.project.lose("bulkInsert", carried_out=False)
     with pytest.raises(OutcomeUnknown):
         gce.cloud().launch(request())
     assert len(gce.cloud().launch(request())) == 1
 
 
-def test_an_operation_that_cannot_be_read_is_no_answer(gce: Account) -> None:
+def test_unreadable_operation_is_outcome_unknown(gce: Account) -> None:
     gce.project.fail("listOperations", 403, "rateLimitExceeded")
-    # Whatever the refusal is of: the launch has been asked for.
+    # Any error leaves the outcome open, because the launch was requested.
     with pytest.raises(OutcomeUnknown, match="rateLimitExceeded"):
         gce.cloud().launch(request())
     assert len(gce.cloud().launch(request())) == 1
     assert len(gce.project.machines) == 1
 
 
-def test_a_token_is_of_one_request_whatever_of_it_changes(gce: Account) -> None:
+def test_token_with_a_changed_request_is_refused(gce: Account) -> None:
     cloud = gce.cloud()
     cloud.launch(request())
-    # The id of a request counts for its place; an older one is looked for in all.
+    # A request id is specific to a zone or region; old requests are searched everywhere.
     gce.now_ms += HOUR_MS
     others = [
         request(count=2),
@@ -261,13 +257,13 @@ def test_a_token_is_of_one_request_whatever_of_it_changes(gce: Account) -> None:
     for other in others:
         with pytest.raises(TokenReused, match="already used, for detcloud-"):
             cloud.launch(other)
-    # What it costs is nothing that is asked for: prices change between two tries.
+    # The price is not part of the request, because prices change between attempts.
     dearer = replace(ON_DEMAND, price_per_hour=9.9)
     assert len(cloud.launch(request(offering=dearer))) == 1
     assert len(gce.project.machines) == 1
 
 
-def test_a_token_is_good_when_compute_engine_has_forgotten_the_request(gce: Account) -> None:
+def test_forgotten_request_is_found_by_its_operation(gce: Account) -> None:
     (first,) = gce.cloud().launch(request())
     gce.cloud().terminate([first.id])
     gce.project.forget_requests()
@@ -276,10 +272,10 @@ def test_a_token_is_good_when_compute_engine_has_forgotten_the_request(gce: Acco
     assert gce.call_count("bulkInsert") == 1
 
 
-def test_a_request_forgotten_early_is_found_when_it_is_a_minute_old(gce: Account) -> None:
+def test_request_forgotten_early_is_found_after_a_minute(gce: Account) -> None:
     (first,) = gce.cloud().launch(request())
     gce.project.forget_requests()
-    # Its instance lives, so that this is no error of the pool's.
+    # The instance exists, so this is no configuration error.
     gce.now_ms += 59_999
     with pytest.raises(OutcomeUnknown, match="already exists"):
         gce.cloud().launch(request())
@@ -288,14 +284,14 @@ def test_a_request_forgotten_early_is_found_when_it_is_a_minute_old(gce: Account
     assert list(gce.project.machines) == [first.id]
 
 
-def test_the_id_of_a_request_is_a_uuid_of_its_token() -> None:
+def test_request_id_is_a_uuid_of_the_token() -> None:
     assert re.fullmatch(
         r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", (request_id("a"))
     )
     assert request_id("a") != request_id("b")
 
 
-def test_a_list_is_read_to_its_last_page(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_reads_all_pages(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gcp, "PAGE_SIZE", 2)
     found = gce.cloud().launch(request(count=5))
     listed = gce.cloud().list_instances("c1")
@@ -304,7 +300,7 @@ def test_a_list_is_read_to_its_last_page(gce: Account, monkeypatch: pytest.Monke
     assert gce.call_count("listInstances") == 3
 
 
-def test_a_list_is_of_the_pools_region(gce: Account) -> None:
+def test_list_is_limited_to_the_pools_region(gce: Account) -> None:
     gce.cloud().launch(request("one"))
     other = gce.cloud(region="europe-west4")
     (there,) = other.launch(request("two", region="europe-west4"))
@@ -312,7 +308,7 @@ def test_a_list_is_of_the_pools_region(gce: Account) -> None:
     assert [instance.id for instance in other.list_instances("c1")] == [there.id]
 
 
-def test_a_list_without_a_zone_of_the_region_is_no_answer(gce: Account) -> None:
+def test_list_with_an_unreachable_zone_raises(gce: Account) -> None:
     cloud = gce.cloud()
     (found,) = cloud.launch(request())
     gce.project.unreachable = {found.zone}
@@ -324,12 +320,12 @@ def test_a_list_without_a_zone_of_the_region_is_no_answer(gce: Account) -> None:
 
 
 @pytest.mark.parametrize("name", ["zones/us-central1-a", "projects/p1/zones/us-central1-a"])
-def test_zones_that_a_list_names_as_out_of_reach_are_missing(name: str) -> None:
+def test_unreachable_zone_of_a_page_raises(name: str) -> None:
     with pytest.raises(OutcomeUnknown, match="does not reach us-central1-a"):
         gcp._check_reachable({"unreachables": [name]}, "us-central1")
 
 
-def test_an_instance_is_listed_in_each_state_of_its_life(gce: Account) -> None:
+def test_lists_an_instance_in_each_state(gce: Account) -> None:
     gce.reset(visible_ms=5_000, staging_ms=7_000, running_ms=10_000, ending_ms=20_000)
     cloud = gce.cloud()
     (one,) = cloud.launch(request())
@@ -343,7 +339,7 @@ def test_an_instance_is_listed_in_each_state_of_its_life(gce: Account) -> None:
     assert seen == [[], ["starting"], ["running"], *[["stopping"]] * 4, [], []]
 
 
-def test_a_preempted_machine_has_half_a_minute_and_then_is_gone(gce: Account) -> None:
+def test_preempted_instance_has_a_notice_then_is_terminated(gce: Account) -> None:
     cloud = gce.cloud()
     spot, other = cloud.launch(request(offering=SPOT, count=2))
     assert len(cloud.list_instances("c1", "blue")) == 2
@@ -359,11 +355,11 @@ def test_a_preempted_machine_has_half_a_minute_and_then_is_gone(gce: Account) ->
     found = {instance.id: instance for instance in cloud.list_instances("c1", "blue")}
     assert found[spot.id].status is InstanceStatus.TERMINATED
     assert found[spot.id].end == end
-    # Who never saw it learns nothing of it.
+    # A new provider object has never listed the preempted instance.
     assert [instance.id for instance in gce.cloud().list_instances("c1", "blue")] == [other.id]
 
 
-def test_an_instance_that_shut_itself_down_is_stopped_and_says_so(gce: Account) -> None:
+def test_own_shutdown_is_listed_as_stopped(gce: Account) -> None:
     cloud = gce.cloud()
     (one,) = cloud.launch(request())
     gce.project.shut_down(one.id)
@@ -372,12 +368,12 @@ def test_an_instance_that_shut_itself_down_is_stopped_and_says_so(gce: Account) 
     assert listed.end is not None
     assert (listed.end.text, listed.end.kind) == ("it shut itself down", ErrorKind.BOOT)
     assert listed.notice_ms is None
-    # Its disk is paid for until it is deleted.
+    # The disk costs money until the instance is deleted.
     cloud.terminate([one.id])
     assert not gce.cloud().list_instances("c1")
 
 
-def test_one_that_cannot_be_ended_holds_up_no_other(gce: Account) -> None:
+def test_terminates_others_despite_a_refusal(gce: Account) -> None:
     cloud = gce.cloud()
     found = cloud.launch(request(count=3))
     kept = found[1].id
@@ -387,7 +383,7 @@ def test_one_that_cannot_be_ended_holds_up_no_other(gce: Account) -> None:
     assert [instance.id for instance in cloud.list_instances("c1")] == [kept]
 
 
-def test_who_is_refused_for_now_asks_for_no_more_ends_whatever_else_was_refused(
+def test_terminate_stops_if_the_caller_is_refused(
     gce: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud, asked = gce.cloud(), list[str]()
@@ -400,14 +396,14 @@ def test_who_is_refused_for_now_asks_for_no_more_ends_whatever_else_was_refused(
     monkeypatch.setattr(cloud._api, "delete", refuse)
     with pytest.raises(ThrottlingError):
         cloud.terminate(found)
-    # Eight at once, and then no more.
+    # The first batch of eight is sent, then no more.
     assert len(asked) == 8
 
 
-def test_where_compute_engine_is_silent_nobody_waits_for_each_end(gce: Account) -> None:
+def test_terminate_stops_after_an_unanswered_batch(gce: Account) -> None:
     cloud = gce.cloud()
     found = [instance.id for instance in cloud.launch(request(count=20))]
-    # One of the first eight is answered, and none of the next.
+    # One request of the first batch is answered, so the batches continue.
     gce.project.lose("deleteInstance", carried_out=False, times=7)
     with pytest.raises(OutcomeUnknown):
         cloud.terminate(found)
@@ -423,7 +419,7 @@ def test_where_compute_engine_is_silent_nobody_waits_for_each_end(gce: Account) 
     "content",
     [{}, {"name": "o-1"}, {"status": "DONE"}, {"name": "o-1", "status": "RUNNING"}],
 )
-def test_an_answer_that_is_no_operation_leaves_the_launch_open(
+def test_response_without_operation_is_outcome_unknown(
     gce: Account, monkeypatch: pytest.MonkeyPatch, content: dict[str, str]
 ) -> None:
     cloud = gce.cloud()
@@ -432,9 +428,7 @@ def test_an_answer_that_is_no_operation_leaves_the_launch_open(
         cloud.launch(request())
 
 
-def test_an_operation_that_says_nothing_of_itself_is_under_way(
-    gce: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_operation_is_launch_under_way(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     gce.project.operation_ms = 60_000
     cloud = gce.cloud()
     monkeypatch.setattr(cloud._api, "get", lambda *_, **__: {})
@@ -442,7 +436,7 @@ def test_an_operation_that_says_nothing_of_itself_is_under_way(
         cloud.launch(request())
 
 
-def test_who_ends_instances_looks_their_zones_up_where_they_are_not_known(gce: Account) -> None:
+def test_terminate_reads_unknown_zones(gce: Account) -> None:
     found = gce.cloud().launch(request(count=25))
     gce.cloud().terminate([instance.id for instance in found])
     # 25 names in filters of 20.
@@ -451,7 +445,7 @@ def test_who_ends_instances_looks_their_zones_up_where_they_are_not_known(gce: A
     assert not gce.cloud().list_instances("c1")
 
 
-def test_the_end_of_the_serial_port_is_the_boot_log(gce: Account) -> None:
+def test_boot_log_is_the_end_of_the_serial_port(gce: Account) -> None:
     cloud = gce.cloud()
     (one,) = cloud.launch(request())
     assert cloud.boot_log(one.id) == ""

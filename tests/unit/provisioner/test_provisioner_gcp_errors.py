@@ -1,4 +1,4 @@
-"""The meaning of Compute Engine's refusals: one table."""
+"""The classification of Compute Engine's errors."""
 
 import json
 import threading
@@ -46,7 +46,7 @@ def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]
         (403, "unheardOf", NotAllowed),
         (401, "authError", NotAllowed),
         (429, "unheardOf", ThrottlingError),
-        # And these with 503: one is an answer, the other is none.
+        # Both have status 503: a definite refusal, and an unknown outcome.
         (503, "insufficientCapacity", NoCapacity),
         (503, "backendError", OutcomeUnknown),
         (500, "unheardOf", OutcomeUnknown),
@@ -54,14 +54,14 @@ def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]
         (404, "notFound", ConfigurationError),
         (412, "conditionNotMet", ConfigurationError),
         (409, "unheardOf", CloudError),
-        # What it names is being made or ended: the same request may succeed in a moment.
+        # The named resource is being created or deleted; a repeated request may succeed.
         (400, "resourceNotReady", CloudError),
-        # Nobody knows what came of a call that was given up half way.
+        # The outcome of an abandoned call is unknown.
         (408, "unheardOf", OutcomeUnknown),
         (499, "cancelled", OutcomeUnknown),
     ],
 )
-def test_the_reason_decides_before_the_status(
+def test_reason_takes_precedence_over_status(
     status: int, reason: str, cls: type[CloudError]
 ) -> None:
     found = answer_error(status, answer(reason))
@@ -73,24 +73,24 @@ def test_the_reason_decides_before_the_status(
     "content",
     [None, [], {"error": "x"}, {}, {"error": {"errors": 7}}, {"error": {"errors": {"a": "b"}}}],
 )
-def test_an_answer_of_any_content_is_an_error_of_its_status(content: object) -> None:
+def test_malformed_response_is_classified_by_status(content: object) -> None:
     assert type(answer_error(502, content)) is OutcomeUnknown
     assert type(answer_error(403, content)) is NotAllowed
 
 
-def test_an_answer_without_reasons_goes_by_its_status_name() -> None:
+def test_response_without_reasons_is_classified_by_status_name() -> None:
     found = answer_error(403, {"error": {"status": "PERMISSION_DENIED", "message": "No."}})
     assert (type(found), str(found)) == (NotAllowed, "PERMISSION_DENIED: No.")
 
 
-def test_of_several_errors_the_most_hopeful_counts() -> None:
+def test_best_error_to_retry_counts() -> None:
     codes = ["INVALID_FIELD_VALUE", "QUOTA_EXCEEDED", "ZONE_RESOURCE_POOL_EXHAUSTED"]
     found = operation_error([{"code": code, "message": code.lower()} for code in codes])
     assert type(found) is NoCapacity
     assert str(found) == "ZONE_RESOURCE_POOL_EXHAUSTED: zone_resource_pool_exhausted"
 
 
-def test_that_too_few_came_is_no_cause() -> None:
+def test_min_count_error_yields_to_its_causes() -> None:
     summary = {"code": "VM_MIN_COUNT_NOT_REACHED", "message": "Requested minimum count of 4 VMs"}
     assert type(operation_error([summary])) is NoCapacity
     quota = {"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded."}
@@ -98,7 +98,7 @@ def test_that_too_few_came_is_no_cause() -> None:
     assert type(operation_error([])) is NoCapacity
 
 
-def test_the_outcome_of_an_operation_that_is_over_is_known() -> None:
+def test_operation_error_is_never_outcome_unknown() -> None:
     for code in ("INTERNAL_ERROR", "UNHEARD_OF"):
         assert type(operation_error([{"code": code}])) is CloudError
 
@@ -108,7 +108,7 @@ def test_every_code_is_in_one_class() -> None:
         assert type(cloud_error(code, "", 418)) is cls
 
 
-def test_an_error_is_one_short_line_without_a_token() -> None:
+def test_error_text_is_short_and_masked() -> None:
     text = error_text("invalid", "a\n b ya29.a0Af_by-x.y " + "z" * 500)
     assert text.startswith("invalid: a b ******** zzz")
     assert len(text) == len("invalid: ") + 400 + len("...")
@@ -121,9 +121,7 @@ def test_an_error_is_one_short_line_without_a_token() -> None:
         (TransportError("at 10.0.0.1", retryable=True), OutcomeUnknown),
     ],
 )
-def test_missing_credentials_are_told_by_their_kind_alone(
-    error: Exception, cls: type[CloudError]
-) -> None:
+def test_credential_errors_name_only_their_kind(error: Exception, cls: type[CloudError]) -> None:
     def refuse(method: str, url: str) -> dict[str, str]:
         raise error
 
@@ -133,7 +131,7 @@ def test_missing_credentials_are_told_by_their_kind_alone(
     assert caught.value.__cause__ is None
 
 
-def test_a_request_carries_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_has_the_environments_token(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def find(scopes: object) -> tuple[Credentials, str]:
@@ -143,7 +141,7 @@ def test_a_request_carries_the_token_of_the_environment(monkeypatch: pytest.Monk
     monkeypatch.delenv("DETCLOUD_COMPUTE_ENDPOINT", raising=False)
     monkeypatch.setattr(google_api, "default_credentials", find)
     api = google_api.create_compute_api()
-    # They are looked for at the first call, and once.
+    # Credentials are loaded once, at the first call.
     assert asked == []
     for _ in range(2):
         headers = api._authorize("GET", "https://compute.googleapis.com/x")
@@ -152,13 +150,13 @@ def test_a_request_carries_the_token_of_the_environment(monkeypatch: pytest.Monk
     api.close()
 
 
-def test_nobody_there_is_no_answer() -> None:
+def test_refused_connection_is_outcome_unknown() -> None:
     with pytest.raises(OutcomeUnknown, match="did not answer: NewConnectionError"):
         # Nothing listens at the port of discards.
         compute_api("http://127.0.0.1:9").get("p1/aggregated/instances")
 
 
-def test_another_address_gets_no_credentials_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_endpoint_gets_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):

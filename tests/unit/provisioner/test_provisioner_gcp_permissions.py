@@ -1,4 +1,4 @@
-"""The permissions that the provider's calls need, beside those that a stack grants it."""
+"""A comparison of the permissions that the provider needs with the stack's grants."""
 
 from dataclasses import replace
 
@@ -29,8 +29,9 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def uses(gce: Account) -> set[Use]:
-    """The permissions that were needed for every call that the provider has, of a launch anywhere
-    in the region and of one in a zone.
+    """Make every call of the provider; return the permissions that the calls used.
+
+    The calls include a launch in the region and a launch in a zone.
     """
     record = PermissionRecord("", {})
     project = gce.project
@@ -42,19 +43,19 @@ def uses(gce: Account) -> set[Use]:
             cloud.launch(launch)
         gce.now_ms += 5_000
         assert cloud.launch(launch)
-    # A request that is old is looked for among the operations, and one that is taken back, too.
+    # Operations are read for an old request and for a preempted instance.
     gce.now_ms += HOUR_MS
     (kept,) = cloud.launch(request("one"))
     (spot,) = (machine.name for machine in project.machines.values() if machine.is_spot)
     project.preempt(spot)
     assert any(instance.notice_ms for instance in cloud.list_instances("c1"))
     cloud.boot_log(kept.id)
-    # Whoever has not launched an instance looks for its zone.
+    # A new provider object must read the instance's zone.
     gce.cloud().terminate([kept.id])
     return record.uses
 
 
-def test_the_calls_need_what_is_granted_and_all_of_it(uses: set[Use]) -> None:
+def test_calls_need_exactly_the_granted_permissions(uses: set[Use]) -> None:
     needed = {(use.kind, use.place, use.permission) for use in uses}
     granted = {
         (grant.place.kind, grant.place.name, permission)
@@ -64,7 +65,7 @@ def test_the_calls_need_what_is_granted_and_all_of_it(uses: set[Use]) -> None:
     assert needed == granted
 
 
-def test_what_is_about_an_instance_or_a_disk_is_about_one_of_the_clusters(uses: set[Use]) -> None:
+def test_named_resources_belong_to_the_cluster(uses: set[Use]) -> None:
     named = {use.resource for use in uses if use.resource}
     assert {name.partition("/")[0] for name in named} == {"instances", "disks"}
     assert all(name.partition("/")[2].startswith(f"{NAMES.instance_prefix}-") for name in named)

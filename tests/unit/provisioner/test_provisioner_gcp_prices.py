@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 DISK = 8 / 730
 
 
-def test_an_offering_costs_its_machine_its_disk_and_its_address(gce: Account) -> None:
+def test_price_includes_disk_and_address(gce: Account) -> None:
     prices = [offering.price_per_hour for offering in gce.cloud(ON_DEMAND, SPOT).offerings()]
     assert prices == pytest.approx([14.69354 + DISK, 4.408062 + DISK], abs=1e-6)
     public = {"network": "n", "external_ip": True}
@@ -33,7 +33,7 @@ def test_an_offering_costs_its_machine_its_disk_and_its_address(gce: Account) ->
     assert ssd.offerings()[0].price_per_hour == pytest.approx(14.69354 + 0.17, abs=1e-6)
 
 
-def test_accelerators_are_paid_for_beside_the_machine(gce: Account) -> None:
+def test_price_includes_accelerators(gce: Account) -> None:
     name = "n1-standard-8+nvidia-tesla-t4:2"
     table = PriceTable()
     # 8 vCPUs and 30 GB; 2 T4.
@@ -43,7 +43,7 @@ def test_accelerators_are_paid_for_beside_the_machine(gce: Account) -> None:
     assert table.instance_hour(name, Market.SPOT, "us-central1") == pytest.approx(spot)
 
 
-def test_what_is_not_known_has_no_price_and_spot_is_at_most_that_on_demand(gce: Account) -> None:
+def test_unknown_price_is_0_and_spot_falls_back_to_on_demand(gce: Account) -> None:
     table = PriceTable()
     for name in ("a4-highgpu-8g", "q9-standard-4", "n1-standard-8+nvidia-x:1", "?"):
         assert table.instance_hour(name, Market.ON_DEMAND, "us-central1") == 0
@@ -54,7 +54,7 @@ def test_what_is_not_known_has_no_price_and_spot_is_at_most_that_on_demand(gce: 
     assert gce.cloud(dear).offerings() == (dear,)
 
 
-def test_a_pool_without_offerings_has_the_one_of_its_machine(gce: Account) -> None:
+def test_machine_type_is_the_default_offering(gce: Account) -> None:
     (found,) = gce.cloud(instance_type={"machine_type": A2, "preemptible": True}).offerings()
     assert found == Offering(f"{A2}/spot", A2, "", Market.SPOT, 4, round(4.408062 + DISK, 6))
     (found,) = gce.cloud().offerings()
@@ -63,7 +63,7 @@ def test_a_pool_without_offerings_has_the_one_of_its_machine(gce: Account) -> No
 
 
 def sku(description: str, dollars: float, usage: str = "OnDemand", unit: str = "h") -> Any:
-    """A SKU as the catalogue writes it, of us-east1 and us-central1."""
+    """Return a SKU of us-east1 and us-central1 in the catalog's form."""
     units, rest = divmod(round(dollars * 10**9), 10**9)
     price = {"currencyCode": "USD", "units": str(units), "nanos": rest}
     expression = {"usageUnit": unit, "tieredRates": [{"unitPrice": price}]}
@@ -80,7 +80,7 @@ CATALOGUE = [
         sku("A2 Instance Core running in Americas", 0.04),
         sku("A2 Instance Ram running in Americas", 0.005, unit="GiBy.h"),
         sku("Nvidia Tesla A100 GPU running in Americas", 3.0),
-        # A card whose name begins alike, one that is paid for already, and other ways to pay.
+        # A GPU with a similar name, a reserved GPU, and SKUs with other ways of payment.
         sku("Nvidia Tesla A100 80GB GPU running in Americas", 4.5),
         sku("Reserved Nvidia Tesla A100 GPU in Americas", 0.0),
         sku("Commitment v1: Nvidia Tesla A100 GPU running in Americas for 1 Year", 9.0),
@@ -103,7 +103,7 @@ CATALOGUE = [
 
 
 class Catalogue(GoogleApi):
-    """The catalogue in pages."""
+    """A catalog API that serves CATALOGUE page by page."""
 
     def __init__(self) -> None:
         self.calls: list[Mapping[str, Any]] = []
@@ -119,7 +119,7 @@ class Catalogue(GoogleApi):
         return {"skus": CATALOGUE[place], **more}
 
 
-def test_a_machine_of_the_catalogue_costs_the_sum_of_its_parts(gce: Account) -> None:
+def test_catalog_price_is_the_sum_of_parts(gce: Account) -> None:
     catalogue = Catalogue()
     prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
     # 48 vCPUs, 340 GB, 4 GPUs.
@@ -139,7 +139,7 @@ def test_a_machine_of_the_catalogue_costs_the_sum_of_its_parts(gce: Account) -> 
     assert len(catalogue.calls) == 4
 
 
-def test_a_machine_with_a_part_of_no_price_costs_what_the_table_says(gce: Account) -> None:
+def test_unknown_part_falls_back_to_the_table(gce: Account) -> None:
     catalogue = Catalogue()
     prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
     # No T4, no other region, no G2.
@@ -152,7 +152,7 @@ def test_a_machine_with_a_part_of_no_price_costs_what_the_table_says(gce: Accoun
     assert prices.instance_hour("e2-standard-4", Market.SPOT, "us-east1") == 0
 
 
-def test_a_machine_that_was_described_costs_its_parts_and_a_custom_one_has_other_prices(
+def test_described_machine_has_a_price_and_a_custom_one_none(
     gce: Account,
 ) -> None:
     catalogue = Catalogue()
@@ -167,19 +167,19 @@ def test_a_machine_that_was_described_costs_its_parts_and_a_custom_one_has_other
     assert prices.disk_gib_month("pd-ssd", "us-east1") == 0.17
 
 
-def test_without_the_catalogue_the_table_is_an_estimate(gce: Account) -> None:
+def test_falls_back_to_the_price_table(gce: Account) -> None:
     catalogue = Catalogue()
     prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
     catalogue.error = NotAllowed("accessNotConfigured")
     assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
-    # An hour later it is asked again.
+    # An hour later, the catalog is read again.
     catalogue.error = None
     assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
     gce.now_ms += HOUR_MS
     assert prices.instance_hour(A2, Market.SPOT, "us-east1") == pytest.approx(7.64)
 
 
-def test_a_catalogue_that_takes_longer_than_a_tick_can_wait_is_read_no_further(
+def test_slow_catalog_is_abandoned(
     gce: Account,
 ) -> None:
     catalogue = Catalogue()

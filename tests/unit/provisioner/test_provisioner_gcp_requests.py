@@ -1,4 +1,4 @@
-"""Requests of launches to Compute Engine: properties of instances, their labels, their names."""
+"""Launch requests to Compute Engine: properties, labels and names of instances."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.unit.provisioner.gce_account import A2, ON_DEMAND, SPOT, Account, req
 def properties(
     *, script: bytes = b"boot", spot: bool = False, instance_type: str = A2, **section: Any
 ) -> dict[str, Any]:
-    """The properties of the instances of a launch with such a section."""
+    """Return the instance properties of a launch with these settings."""
     offering = replace(SPOT if spot else ON_DEMAND, instance_type=instance_type)
     one = request(offering=offering, **section)
     body = bulk_request(one, parse_section(one.section), script).body
@@ -33,7 +33,7 @@ def properties(
     return found
 
 
-def test_an_instance_is_what_its_section_says() -> None:
+def test_properties_contain_the_settings() -> None:
     found = properties(
         boot_disk_size=300,
         boot_disk_type="pd-ssd",
@@ -67,17 +67,17 @@ def test_an_instance_is_what_its_section_says() -> None:
     }
 
 
-def test_without_settings_an_instance_has_no_address_and_no_account() -> None:
+def test_default_properties_lack_address_and_account() -> None:
     found = properties()
     assert found["networkInterfaces"] == [{"network": "global/networks/default"}]
     assert found["disks"][0]["initializeParams"]["sourceImage"] == IMAGE_DEFAULT
-    # An A2 takes the cheapest kind.
+    # An A2 accepts the cheapest disk type.
     assert found["disks"][0]["initializeParams"]["diskType"] == "pd-standard"
     assert "serviceAccounts" not in found
     assert "guestAccelerators" not in found
 
 
-def test_a_spot_instance_is_deleted_when_it_is_taken_back_and_none_is_restarted() -> None:
+def test_spot_instance_is_deleted_and_none_restarts() -> None:
     assert properties(spot=True)["scheduling"] == {
         "provisioningModel": "SPOT",
         "instanceTerminationAction": "DELETE",
@@ -93,7 +93,7 @@ def test_a_spot_instance_is_deleted_when_it_is_taken_back_and_none_is_restarted(
     }
 
 
-def test_accelerators_are_attached_to_n1_and_such_a_machine_is_not_moved(gce: Account) -> None:
+def test_n1_with_accelerators_does_not_migrate(gce: Account) -> None:
     t4 = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-t4:2")
     plain = replace(ON_DEMAND, instance_type="n1-standard-8")
     gce.cloud().launch(request("one", t4))
@@ -114,30 +114,28 @@ def test_accelerators_are_attached_to_n1_and_such_a_machine_is_not_moved(gce: Ac
     [
         ("e2-standard-4", "MIGRATE"),
         ("c3-standard-8", "MIGRATE"),
-        # Compute Engine moves neither, and refuses to make them if it is asked to.
+        # Compute Engine cannot migrate these types, and refuses a launch with MIGRATE.
         ("h4d-standard-192", "TERMINATE"),
         ("c3-highcpu-192-metal", "TERMINATE"),
-        # Nobody knows whether it has GPUs.
+        # An unknown type may have GPUs.
         ("q9-standard-4", "TERMINATE"),
     ],
 )
-def test_a_machine_is_moved_for_maintenance_if_its_type_can_be(
-    instance_type: str, maintenance: str
-) -> None:
+def test_maintenance_follows_the_machine_type(instance_type: str, maintenance: str) -> None:
     assert properties(instance_type=instance_type)["scheduling"]["onHostMaintenance"] == maintenance
 
 
-def test_a_pool_may_choose_to_have_no_machine_moved() -> None:
-    # As a Z3 with much local storage cannot be, of which its name does not tell.
+def test_base_config_can_disable_migration() -> None:
+    # A Z3 with much local storage cannot migrate, which the type's name does not show.
     chosen: dict[str, Any] = {"scheduling": {"onHostMaintenance": "TERMINATE"}}
     found = properties(instance_type="z3-highmem-88", base_config=chosen)
     assert found["scheduling"]["onHostMaintenance"] == "TERMINATE"
-    # One with GPUs is not moved whatever is chosen.
+    # A machine with GPUs never migrates.
     moved: dict[str, Any] = {"scheduling": {"onHostMaintenance": "MIGRATE"}}
     assert properties(base_config=moved)["scheduling"]["onHostMaintenance"] == "TERMINATE"
 
 
-def test_properties_of_the_api_lie_below_the_sections_own() -> None:
+def test_settings_take_precedence_over_base_config() -> None:
     found = properties(
         network_tags=["ssh"],
         network_interface={"network": "n"},
@@ -166,12 +164,12 @@ def test_properties_of_the_api_lie_below_the_sections_own() -> None:
     assert items == {"block-project-ssh-keys": "FALSE", "startup-script": "boot"}
 
 
-def test_a_boot_script_that_is_too_long_says_so() -> None:
+def test_rejects_a_long_boot_script() -> None:
     with pytest.raises(ConfigurationError, match="has 262145 bytes; Compute Engine takes 262144"):
         properties(script=b"x" * (STARTUP_SCRIPT_BYTES_MAX + 1))
 
 
-def test_a_bulk_insert_goes_to_the_region_or_to_the_one_zone() -> None:
+def test_bulk_insert_path_is_the_region_or_zone() -> None:
     def path(**section: Any) -> tuple[str, object]:
         one = request(**section)
         found = bulk_request(one, parse_section(one.section), b"")
@@ -189,23 +187,23 @@ def test_a_bulk_insert_goes_to_the_region_or_to_the_one_zone() -> None:
     assert body["locationPolicy"] == {"targetShape": "ANY_SINGLE_ZONE"}
 
 
-def test_names_are_of_the_token_and_of_what_is_asked_for() -> None:
+def test_names_contain_digests_of_token_and_request() -> None:
     settings = GceSettings(name_prefix="gpu-")
     one, other = request(count=2), request(count=2, boot_disk_size=400)
     first, second = instance_names(one, settings)
     assert (first[:4], first[-2:], second[-2:]) == ("gpu-", "-0", "-1")
     assert is_named_by(first, one)
     assert not is_named_by(first, other)
-    # The same token, and another digest of the request.
+    # Equal tokens, different digests of the request.
     assert instance_names(other, settings)[0].split("-")[1] == first.split("-")[1]
-    # At most 30 characters, two digests with their dashes and a number of four digits.
+    # A prefix of 30 characters, two digests with dashes, and a number of four digits.
     assert len(f"{'p' * 30}{first.removeprefix('gpu')}") + 3 <= 63
 
 
 @pytest.mark.parametrize(
     "text", ["c1", "", "A Pool_1.x", "pöol", "x" * 63, "A" * 63, "_", "detcloud/ü"]
 )
-def test_a_tag_is_read_from_labels_as_it_was(text: str) -> None:
+def test_tags_survive_the_label_encoding(text: str) -> None:
     tags = {"detcloud-cluster": "c1", "detcloud-pool": text, "detcloud-intent": "a-1"}
     labels = to_labels(tags)
     assert from_labels(labels) == tags
@@ -215,7 +213,7 @@ def test_a_tag_is_read_from_labels_as_it_was(text: str) -> None:
         assert set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
-def test_tags_that_differ_have_labels_that_differ() -> None:
+def test_different_tags_have_different_labels() -> None:
     texts = ["a_b", "a-b", "A-b", "a_5fb", "a.b", "ab"]
     assert len({tuple(to_labels({"detcloud-pool": text}).items()) for text in texts}) == len(texts)
     # Three bytes for each of 63 capitals: 189 characters, in labels of 63.
@@ -226,7 +224,7 @@ def test_tags_that_differ_have_labels_that_differ() -> None:
     ]
 
 
-def test_a_pool_whose_name_is_no_label_is_found_by_it(gce: Account) -> None:
+def test_lists_a_pool_with_an_escaped_name(gce: Account) -> None:
     long = "A" * 63
     gce.cloud().launch(replace(request("one"), pool=long))
     gce.cloud().launch(replace(request("two"), pool=long[:-1]))
@@ -235,8 +233,8 @@ def test_a_pool_whose_name_is_no_label_is_found_by_it(gce: Account) -> None:
     assert label_filter({"a": "b", "c": "d"}) == '(labels.a = "b") (labels.c = "d")'
 
 
-def test_a_pool_has_not_the_instances_of_one_whose_labels_begin_with_its_own(gce: Account) -> None:
-    # 21 capitals are 63 characters, a whole label; of 22 they are the first of two.
+def test_list_excludes_pools_with_longer_labels(gce: Account) -> None:
+    # 21 capitals are 63 characters, a whole label; 22 capitals need a second label.
     short, longer = "A" * 21, "A" * 22
     gce.cloud().launch(replace(request("one"), pool=short))
     gce.cloud().launch(replace(request("two"), pool=longer))
@@ -248,7 +246,7 @@ def test_a_pool_has_not_the_instances_of_one_whose_labels_begin_with_its_own(gce
     assert len(cloud.list_instances("c1")) == 2
 
 
-def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
+def test_deployment_completes_the_settings() -> None:
     deployed = {
         "network": "projects/p1/global/networks/detcloud",
         "subnetworks": {"us-central1": "projects/p1/regions/us-central1/subnetworks/detcloud"},
@@ -272,14 +270,14 @@ def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
     body = bulk_request(request(), found, b"").body["instanceProperties"]
     assert body["labels"]["team"] == "vision"
     assert body["disks"][0]["diskEncryptionKey"] == {"kmsKeyName": deployed["kms_key"]}
-    # A pool in a network of its own has none of the deployment's rules, and a zone says its region.
+    # A pool with its own network gets no tags of the deployment; a zone implies the region.
     own = GceSettings(project="p2", zone="us-east1-b", network_interface=NetworkSettings("n"))
     found = add_deployment(own, deployed, "p1", "us-central1")
     assert (found.project, found.place, found.network_tags) == ("p2", "us-east1", ())
     assert found.network_interface == NetworkSettings("n")
 
 
-def test_a_section_that_cannot_be_read_says_where() -> None:
+def test_invalid_settings_name_the_field() -> None:
     with pytest.raises(ConfigurationError, match=r"provider\.network_interface\.external_ip: "):
         parse_section(json.dumps({"network_interface": {"external_ip": "maybe"}}))
     with pytest.raises(ConfigurationError, match=r"provider\.region: is needed"):

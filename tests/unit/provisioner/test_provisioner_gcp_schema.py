@@ -34,14 +34,14 @@ SECTIONS: list[dict[str, Any]] = [
 
 
 def parse(kind: Any, document: object) -> Any:
-    """The message that a document is; it has no field that the message does not have."""
+    """Parse a JSON document as a message of Google's. Raises ParseError for an unknown field."""
     return kind.from_json(json.dumps(document), ignore_unknown_fields=False)
 
 
 @pytest.mark.parametrize("offering", [SPOT, ON_DEMAND], ids=["spot", "on demand"])
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda item: ",".join(item) or "none")
 @pytest.mark.parametrize("together", [False, True])
-def test_a_launch_has_only_fields_that_google_knows(
+def test_launch_has_only_documented_fields(
     section: dict[str, Any], offering: Any, together: bool
 ) -> None:
     one = replace(request(count=3, offering=offering, **section), together=together)
@@ -55,12 +55,12 @@ def test_a_launch_has_only_fields_that_google_knows(
     assert all(disk.auto_delete for disk in properties.disks)
 
 
-def test_google_would_refuse_another_field() -> None:
+def test_google_types_reject_unknown_fields() -> None:
     with pytest.raises(ParseError, match="instanceSlots"):
         parse(types.BulkInsertInstanceResource, {"count": "1", "instanceSlots": 4})
 
 
-def test_the_simulator_answers_in_googles_types() -> None:
+def test_simulator_responds_in_googles_types() -> None:
     with open_account() as account:
         account.reset()
         cloud = account.cloud(SPOT)

@@ -1,4 +1,4 @@
-"""Expiry of instances that have ended."""
+"""Deletion of old rows of ended instances."""
 
 from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_past_instances
@@ -23,7 +23,7 @@ def past_instance_ids(table: MemoryTable) -> set[str]:
     return {row.id for row in read_past_instances(table, POOL)[0]}
 
 
-def test_instances_that_ended_long_ago_are_forgotten_as_others_end() -> None:
+def test_old_past_instances_are_deleted_as_others_end() -> None:
     table = MemoryTable()
     end(table, NOW_MS, "a", "b", "c")
     end(table, NOW_MS + PAST_INSTANCE_TTL_MS, "d")
@@ -34,7 +34,7 @@ def test_instances_that_ended_long_ago_are_forgotten_as_others_end() -> None:
     assert past_instance_ids(table) == {"d", "e", "f"}
 
 
-def test_a_commit_forgets_no_more_than_fits_into_it() -> None:
+def test_commit_deletes_a_limited_number_of_rows() -> None:
     table = MemoryTable()
     many = [f"i-{number:02d}" for number in range(30)]
     end(table, NOW_MS, *many)

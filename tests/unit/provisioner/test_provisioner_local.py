@@ -1,4 +1,4 @@
-"""Agent processes as instances: what a crash, a stubborn agent and a moved server leave."""
+"""Agent processes as instances: crashes, stubborn agents and a changed server address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STUBBORN = (
     "open(sys.argv[2] + '/begun', 'w').close()\n"
     "while True: signal.pause()"
 )
-# It starts another process, as an agent starts trials, and lives on.
+# An agent that starts another process, like a trial, and continues.
 PARENT = (
     "import os, signal, subprocess, sys\n"
     "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'],"
@@ -44,7 +44,7 @@ PARENT = (
 
 @dataclass
 class Machine:
-    """The test's machine, under a virtual clock."""
+    """The test's machine with a virtual clock."""
 
     folder: Path
     script: str = POLITE
@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def cloud(self) -> LocalProcesses:
-        """Opened anew, as by another process."""
+        """Return a new provider object on the same folder, as in another process."""
 
         def command(name: str, request: IntentRow, work: Path) -> list[str]:
             return [sys.executable, "-c", self.script, "detcloud", str(work)]
@@ -78,7 +78,7 @@ class Machine:
         return self.find_instance(name).status
 
     def agents(self) -> list[int]:
-        """The agents that still run, a fresh one too, whose command cannot be read yet."""
+        """Return the ids of running agent processes, including processes without a command yet."""
         records = [json.loads(path.read_text()) for path in self.folder.glob("*/instance.json")]
         started = {
             record["pid"]: record["started_ticks"] for record in records if record.get("pid")
@@ -109,7 +109,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
             os.waitpid(pid, 0)
 
 
-def test_a_slot_count_comes_of_the_settings(machine: Machine) -> None:
+def test_offering_has_the_slots_of_the_settings(machine: Machine) -> None:
     machine.section = '{"instance_slots": 3}'
     assert [offering.slots for offering in machine.cloud.offerings()] == [3]
     machine.section = '{"instance_slots": 0}'
@@ -117,7 +117,7 @@ def test_a_slot_count_comes_of_the_settings(machine: Machine) -> None:
         machine.cloud.offerings()
 
 
-def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine: Machine) -> None:
+def test_crash_before_the_pid_is_stored_starts_no_second_agent(machine: Machine) -> None:
     name = machine.launch_one()
     path = machine.folder / name / "instance.json"
     record = json.loads(path.read_text())
@@ -128,7 +128,7 @@ def test_a_crash_before_the_process_is_written_down_starts_no_second_one(machine
     assert machine.processes() == [record["pid"]]
 
 
-def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
+def test_crash_before_the_start_starts_the_agent_later(machine: Machine) -> None:
     request = machine.request()
     folder = machine.folder / "local-one000000000-0"
     (folder / "work").mkdir(parents=True)
@@ -136,11 +136,11 @@ def test_a_crash_before_the_process_started_starts_it(machine: Machine) -> None:
     (folder / "instance.json").write_text(json.dumps(record))
     (found,) = machine.cloud.launch(request)
     assert found.status is InstanceStatus.RUNNING
-    # For a moment after its start a process has no command yet.
+    # Immediately after the start, a process has no command yet.
     wait_until(lambda: len(machine.processes()) == 1)
 
 
-def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
+def test_stubborn_agent_is_killed(machine: Machine) -> None:
     machine.script = STUBBORN
     name = machine.launch_one()
     wait_until((machine.folder / name / "work" / "begun").exists)
@@ -152,7 +152,7 @@ def test_an_agent_that_does_not_stop_is_killed(machine: Machine) -> None:
     assert machine.processes() == []
 
 
-def test_what_a_killed_agent_left_ends_before_the_instance_has(machine: Machine) -> None:
+def test_children_of_a_killed_agent_are_killed(machine: Machine) -> None:
     machine.script = PARENT
     name = machine.launch_one()
     wait_until(lambda: (machine.folder / name / "work" / "begun").exists())
@@ -166,7 +166,7 @@ def test_what_a_killed_agent_left_ends_before_the_instance_has(machine: Machine)
     assert not is_alive(process)
 
 
-def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> None:
+def test_agent_of_another_server_address_is_stopped(machine: Machine) -> None:
     name = machine.launch_one()
     machine.place = "http://there"
     assert machine.status(name) is InstanceStatus.STOPPED
@@ -174,7 +174,7 @@ def test_an_agent_of_a_server_that_has_moved_is_of_no_use(machine: Machine) -> N
     wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
 
 
-def test_a_notice_is_told(machine: Machine) -> None:
+def test_notice_file_is_listed(machine: Machine) -> None:
     name = machine.launch_one()
     assert machine.find_instance(name).notice_ms is None
     notice = {"deadline_ms": 5_000_000, "reason": "tried out"}
@@ -182,7 +182,7 @@ def test_a_notice_is_told(machine: Machine) -> None:
     assert machine.find_instance(name).notice_ms == 5_000_000
 
 
-def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
+def test_ended_instance_is_listed_for_an_hour(machine: Machine) -> None:
     name = machine.launch_one()
     machine.cloud.terminate([name])
     wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)
@@ -193,14 +193,14 @@ def test_an_end_is_remembered_for_an_hour(machine: Machine) -> None:
     assert not (machine.folder / name).exists()
 
 
-def test_no_name_leads_out_of_the_folder(machine: Machine) -> None:
+def test_ignores_names_outside_the_folder(machine: Machine) -> None:
     machine.launch_one()
     wait_until(lambda: len(machine.processes()) == 1)
     machine.cloud.terminate(["../one", ".", "/etc"])
     assert len(machine.processes()) == 1
 
 
-def test_a_machine_without_the_program_says_so(machine: Machine, tmp_path: Path) -> None:
+def test_missing_program_raises_cloud_error(machine: Machine, tmp_path: Path) -> None:
     cloud = LocalProcesses(
         tmp_path / "instances", lambda *_: [str(tmp_path / "none")], "http://here", lambda: 1
     )
@@ -208,7 +208,7 @@ def test_a_machine_without_the_program_says_so(machine: Machine, tmp_path: Path)
         cloud.launch(machine.request())
 
 
-def test_a_stop_that_a_clock_ahead_began_ends_as_well(machine: Machine) -> None:
+def test_stop_with_a_clock_ahead_completes(machine: Machine) -> None:
     machine.script = STUBBORN
     name = machine.launch_one()
     wait_until((machine.folder / name / "work" / "begun").exists)

@@ -1,4 +1,4 @@
-"""Which market work with a deadline gets; times are minutes after the submission at 0."""
+"""The market of work with a deadline. Times are minutes after the submission."""
 
 import pytest
 
@@ -39,25 +39,25 @@ def _due(deadline: int, worked: int = 0, progress: float | None = None) -> Deadl
         (60, _due(140, 60, 0.5), SPOT_SOLD, Market.SPOT),
         (60, _due(139, 60, 0.5), SPOT_SOLD, Market.ON_DEMAND),
         (60, _due(139, 60, 0.5), SPOT_GONE, Market.ON_DEMAND),
-        # It is late already: as fast as it can be.
+        # The deadline has passed: on demand is the fastest.
         (200, _due(139, 60, 0.5), SPOT_SOLD, Market.ON_DEMAND),
-        # Spot machines at more than the others' price are not waited for once time is short.
+        # Expensive spot machines are not used once time is short.
         (60, _due(139, 60, 0.5), SPOT_DEAR, Market.ON_DEMAND),
-        # Nothing is known of its speed: 120 of 240 min are kept for it.
+        # Without progress, half of the time, 120 of 240 min, is assumed as work.
         (0, _due(240), SPOT_SOLD, Market.SPOT),
         (0, _due(240), SPOT_GONE, None),
         (110, _due(240), SPOT_GONE, Market.ON_DEMAND),
         (110, _due(240, 30, 0.0), SPOT_SOLD, Market.ON_DEMAND),
     ],
 )
-def test_the_market_follows_from_the_slack(
+def test_market_follows_from_the_slack(
     now: int, work: DeadlineProgress, markets: MarketConditions, market: Market | None
 ) -> None:
     assert choose_market(work, markets, now * MINUTE_MS) is market
 
 
 class DuePool(ScriptedPool):
-    """A pool whose work is half done after an hour and due 4 hours after the beginning."""
+    """A pool with work that is half done after an hour and due 4 hours after the beginning."""
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         snapshot = super().pool_snapshot(pool)
@@ -68,24 +68,24 @@ class DuePool(ScriptedPool):
         return PoolSnapshot(snapshot.settings, Demand(jobs), snapshot.agents, snapshot.leases)
 
 
-def test_work_waits_for_spot_machines_until_its_deadline_is_near() -> None:
+def test_waits_for_spot_until_the_deadline_is_near() -> None:
     settings = ProvisionerSettings("fake", max_instances=2)
     simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.__class__ = DuePool
     simulation.pool.work = [Work(4, 10_000_000)]
     simulation.cloud.capacity = {SPOT.name: 0}
     simulation.run(90 * 60)
-    # 150 min are left for the 60 min of work: nothing is bought.
+    # 150 min are left for 60 min of work: nothing is launched.
     assert read_instances(simulation.table, POOL) == []
-    # What is reserved: 10 min for this change, 20 min and a quarter of that (one loss in 4 h of
-    # computing), so at 240 - 60 - 10 - 25 = 145 min, or a minute before, on demand it is.
+    # The reserve is 10 min for this changeover, and 20 min plus a quarter of that (one loss in 4 h
+    # of work). So on demand is chosen at 240 - 60 - 10 - 25 = 145 min, or a minute before.
     simulation.run_until(lambda: bool(read_instances(simulation.table, POOL)), 60 * 60)
     (row,) = read_instances(simulation.table, POOL)
     assert row.offering == ON_DEMAND
     assert 143 <= (row.launched_ms - BEGAN_MS) / MINUTE_MS <= 145
 
 
-def test_work_that_must_gets_on_demand_machines_where_others_do_not_fall_back() -> None:
+def test_urgent_work_uses_on_demand_without_fallback() -> None:
     settings = ProvisionerSettings("fake", max_instances=2, on_demand_fallback=False)
     simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
     simulation.pool.work = [Work(4, 10_000_000)]

@@ -1,4 +1,4 @@
-"""Passes over a pool whose instances have notices that the cloud's list does not show."""
+"""Passes over a pool with notices that the cloud's list lacks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -24,7 +24,7 @@ def spot_fleet() -> SimulatedFleet:
 
 
 def reconcile(simulation: SimulatedFleet, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
-    """Run one pass that knows of notices."""
+    """Run a pass with these notices."""
     clock, random = lambda: simulation.now_ms, Random(1)
     Reconciler(
         simulation.table,
@@ -37,7 +37,7 @@ def reconcile(simulation: SimulatedFleet, notices: Callable[[], Iterable[Instanc
     ).reconcile(POOL)
 
 
-def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None:
+def test_adds_notices_to_listed_instances() -> None:
     listed = [instance("i-1"), instance("i-2"), instance("i-3", 7_000)]
     told = [InstanceNotice("i-1", 9_000), InstanceNotice("i-2"), InstanceNotice("i-9", 5_000)]
     found = instances_with_notices(listed, told)
@@ -51,7 +51,7 @@ def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None
     ]
 
 
-def test_nothing_new_starts_where_an_end_was_announced() -> None:
+def test_notice_drains_the_agent() -> None:
     simulation = spot_fleet()
     simulation.run(20)
     (row,) = read_instances(simulation.table, POOL)
@@ -61,7 +61,7 @@ def test_nothing_new_starts_where_an_end_was_announced() -> None:
     assert simulation.pool.ends_ms == {row.id: simulation.now_ms + 120_000}
 
 
-def test_an_agent_that_leaves_anyway_hears_of_an_end() -> None:
+def test_draining_agent_gets_the_notice() -> None:
     simulation = spot_fleet()
     simulation.run(20)
     (row,) = read_instances(simulation.table, POOL)
@@ -71,7 +71,7 @@ def test_an_agent_that_leaves_anyway_hears_of_an_end() -> None:
     assert simulation.pool.ends_ms == {row.id: simulation.now_ms + 120_000}
 
 
-def test_the_end_of_a_reservation_is_that_of_what_is_in_it() -> None:
+def test_notice_of_a_reservation_applies_to_its_instances() -> None:
     inside, elsewhere = replace(instance("i-1"), reservation="cr-1"), instance("i-2")
     sooner = replace(instance("i-3"), reservation="cr-1")
     told = [InstanceNotice("cr-1", 9_000), InstanceNotice("i-3", 7_000)]
@@ -83,11 +83,11 @@ def test_the_end_of_a_reservation_is_that_of_what_is_in_it() -> None:
     ]
 
 
-def test_nobody_is_asked_about_a_cloud_without_instances() -> None:
+def test_reads_no_notices_without_instances() -> None:
     def fail_if_read() -> list[InstanceNotice]:
         raise AssertionError("there is nothing to ask about")
 
     simulation = spot_fleet()
     reconcile(simulation, fail_if_read)
-    # The pass launched one, so that it did list the cloud.
+    # The pass launched an instance, so it listed the cloud before.
     assert len(read_instances(simulation.table, POOL)) == 1

@@ -1,4 +1,4 @@
-"""Which offerings are tried, in what order, and what is remembered of those that failed."""
+"""The order of offerings, and the health of failed offerings."""
 
 from dataclasses import replace
 
@@ -51,20 +51,20 @@ def _health_after_failures(
     return health
 
 
-def test_a_price_that_nobody_wrote_down_is_the_clouds() -> None:
+def test_missing_price_is_the_clouds() -> None:
     cheap, free = replace(SMALL, price_per_hour=0.5), replace(SPOT, price_per_hour=0.0)
     known = (SMALL, SPOT)
-    # In the order of the settings; what the cloud does not know costs nothing.
+    # The order is that of the settings; a price that the cloud lacks is 0.
     assert offerings_with_prices((free, cheap), known) == (SPOT, cheap)
     assert offerings_with_prices((replace(free, name="other"),), known)[0].price_per_hour == 0.0
     assert offerings_with_prices((), known) == known
 
 
-def test_spot_comes_first_over_types_and_zones() -> None:
+def test_spot_offerings_come_first() -> None:
     assert launch_counts(scale_plan([], job_demand(4), offerings=ALL)) == {SPOT.name: 1}
 
 
-def test_an_exhausted_zone_is_skipped_until_its_back_off_ends() -> None:
+def test_skips_an_exhausted_zone_until_its_back_off_ends() -> None:
     health = {SPOT.name: exhausted_health()}
     plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
     assert launch_counts(plan) == {SPOT_B.name: 1}
@@ -73,14 +73,14 @@ def test_an_exhausted_zone_is_skipped_until_its_back_off_ends() -> None:
     assert launch_counts(plan) == {SPOT.name: 1}
 
 
-def test_a_zone_without_quota_is_skipped_as_one_without_capacity() -> None:
-    # Some clouds report an exhausted zone as a quota: either way the next one is asked.
+def test_skips_a_zone_without_quota() -> None:
+    # Some clouds report an exhausted zone as a quota error: the next zone is tried, too.
     health = {SPOT.name: exhausted_health(ErrorKind.QUOTA)}
     plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
     assert launch_counts(plan) == {SPOT_B.name: 1}
 
 
-def test_on_demand_is_the_fallback_if_it_may_be() -> None:
+def test_falls_back_to_on_demand_if_allowed() -> None:
     health = {SPOT.name: exhausted_health(), SPOT_B.name: exhausted_health(ErrorKind.QUOTA)}
     plan = scale_plan([], job_demand(4), offerings=ALL, health=health)
     assert launch_counts(plan) == {SMALL.name: 1}
@@ -92,54 +92,54 @@ def test_on_demand_is_the_fallback_if_it_may_be() -> None:
     )
 
 
-def test_a_pool_without_spot_is_on_demand() -> None:
+def test_pool_without_spot_offerings_uses_on_demand() -> None:
     plan = scale_plan([], job_demand(4), on_demand_fallback=False)
     assert launch_counts(plan) == {SMALL.name: 1}
 
 
-def test_a_share_is_on_demand_all_the_same() -> None:
+def test_on_demand_base_moves_spot_launches() -> None:
     # 16 slots: 4 instances. ceil(0.25 * 4) = 1 on demand.
     plan = scale_plan([], job_demand(*[4] * 4), offerings=ALL, on_demand_base=0.25)
     assert launch_counts(plan) == {SMALL.name: 1, SPOT.name: 3}
-    # One is there: ceil(0.25 * (1 + 3)) - 1 = 0.
+    # One on-demand instance exists: ceil(0.25 * (1 + 3)) - 1 = 0.
     there = [(instance("a"), running_with())]
     plan = scale_plan(there, job_demand(4, 4, 4), offerings=ALL, on_demand_base=0.25)
     assert launch_counts(plan) == {SPOT.name: 3}
 
 
-def test_a_base_that_cannot_be_had_is_spot_meanwhile() -> None:
+def test_unavailable_on_demand_base_stays_spot() -> None:
     health = {SMALL.name: exhausted_health()}
     plan = scale_plan([], job_demand(4), offerings=ALL, health=health, on_demand_base=1.0)
     assert launch_counts(plan) == {SPOT.name: 1}
 
 
-def test_a_request_goes_to_the_first_that_holds_it() -> None:
-    # 4 slots on the small ones; 8 of one machine would fill two small ones: 8 % 4 == 0. 3 x 3 = 9
-    # slots on the small ones are 3, and 6 fits the big one alone.
+def test_request_uses_the_first_offering_that_holds_it() -> None:
+    # Requests for 3 slots fit on a small instance: three of them need 3 instances. 6 slots neither
+    # fit on a small instance nor fill several (6 % 4 = 2), so they need a big one.
     plan = scale_plan([], job_demand(3, 3, 3, 6), offerings=(SPOT, BIG))
     assert launch_counts(plan) == {SPOT.name: 3, BIG.name: 1}
 
 
-def test_what_is_about_to_come_counts_in_slots() -> None:
-    # 16 slots; one of 8 starts: 8 are left, two of 4.
+def test_starting_instance_counts_by_its_slots() -> None:
+    # 16 slots; an instance of 8 is starting: 8 slots are left, two instances of 4.
     there = [(starting_instance("a", offering=BIG), running_with(None))]
     assert launch_counts(scale_plan(there, job_demand(*[4] * 4))) == {SMALL.name: 2}
 
 
-def test_nobody_is_asked_while_the_cloud_throttles() -> None:
+def test_throttling_stops_all_offerings() -> None:
     health = {SPOT.name: exhausted_health(ErrorKind.THROTTLED)}
     assert scale_plan([], job_demand(4), offerings=ALL, health=health).launches == ()
 
 
-def test_the_back_off_doubles_to_a_limit_and_half_of_it_is_drawn() -> None:
-    # 30 s, 60 s, 120 s ... at most 10 minutes: half of each for certain, of the rest what is drawn.
+def test_back_off_doubles_to_a_limit_with_half_random() -> None:
+    # 30 s, 60 s, 120 s ... at most 10 minutes; half of each is fixed and half random.
     pauses = [_health_after_failures(ErrorKind.CAPACITY, n).retry_ms - NOW_MS for n in (1, 2, 3, 6)]
     assert pauses == [30_000, 60_000, 120_000, 10 * MINUTE_MS]
     assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.5).retry_ms - NOW_MS == 90_000
     assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.0).retry_ms - NOW_MS == 60_000
 
 
-def test_no_capacity_and_no_quota_are_never_given_up() -> None:
+def test_transient_errors_never_give_up() -> None:
     assert not _health_after_failures(ErrorKind.CAPACITY, 50).given_up
     assert not _health_after_failures(ErrorKind.THROTTLED, 50).given_up
     quota = _health_after_failures(ErrorKind.QUOTA, 50)
@@ -147,17 +147,17 @@ def test_no_capacity_and_no_quota_are_never_given_up() -> None:
     assert (quota.given_up, quota.retry_ms - NOW_MS) == (False, 30 * MINUTE_MS)
 
 
-def test_by_the_limit_of_other_errors_an_offering_is_tried_once_an_hour() -> None:
+def test_gives_up_at_the_error_limit() -> None:
     for kind in (ErrorKind.AUTH, ErrorKind.CONFIGURATION, ErrorKind.BOOT):
         assert not _health_after_failures(kind, 9).given_up
         health = _health_after_failures(kind, 10)
         assert (health.given_up, health.retry_ms - NOW_MS) == (True, 60 * MINUTE_MS)
-        # Half an hour at least, whatever is drawn.
+        # At least half an hour for any random number.
         assert _health_after_failures(kind, 10, draw=0.0).retry_ms - NOW_MS == 30 * MINUTE_MS
     assert not _health_after_failures(ErrorKind.AUTH, 50, limit=0).given_up
 
 
-def test_what_was_given_up_is_told_and_tried_with_one_instance() -> None:
+def test_given_up_offering_is_reported_and_probed() -> None:
     health = {SMALL.name: exhausted_health(ErrorKind.BOOT, given_up=True)}
     plan = scale_plan([], job_demand(4, 4, 4), health=health)
     assert plan.launches == ()
@@ -173,23 +173,23 @@ def test_what_was_given_up_is_told_and_tried_with_one_instance() -> None:
     )
 
 
-def test_an_instance_that_is_tried_is_the_only_one_until_its_agent_enrols() -> None:
+def test_probe_stays_alone_until_its_agent_enrols() -> None:
     given_up = _health_after_failures(ErrorKind.BOOT, 10)
     later_ms = given_up.retry_ms + 5_000
     after = health_after_launch(given_up, later_ms)
-    # As long as the one that failed last, an hour at most.
+    # The probe period: an hour.
     assert (after.given_up, after.retry_ms - later_ms) == (True, 60 * MINUTE_MS)
     assert health_after_connection(after) == FRESH
 
 
-def test_an_instance_clears_the_errors_and_its_agent_the_faults() -> None:
+def test_launch_clears_errors_and_connection_clears_faults() -> None:
     health = _health_after_failures(ErrorKind.AUTH, 3)
     after = health_after_launch(health, NOW_MS)
     assert (after.errors, after.faults, after.kind) == (0, 3, None)
     assert health_after_connection(after) == FRESH
 
 
-def test_an_instance_alone_does_not_clear_failed_boots() -> None:
+def test_launch_keeps_failed_boots() -> None:
     health = _health_after_failures(ErrorKind.BOOT, 3)
     assert health_after_launch(health, NOW_MS) == health
 
@@ -200,20 +200,20 @@ def _gap(
     return supply_gap(settings, (SMALL, SPOT), health, NOW_MS)
 
 
-def test_where_every_offering_lacks_capacity_or_quota_there_is_no_supply_for_now() -> None:
+def test_supply_gap_if_every_offering_is_scarce() -> None:
     later = exhausted_health(ErrorKind.QUOTA, retry_ms=NOW_MS + 50_000)
     closed = {SMALL.name: later, SPOT.name: exhausted_health()}
     why = f"no offering has capacity or quota; {SPOT.name}: none is left"
     assert _gap(closed) == (why, NOW_MS + 40_000)
-    # Once one is due again it is tried.
+    # No gap once an offering's back-off is over.
     assert _gap(closed | {SPOT.name: exhausted_health(retry_ms=NOW_MS)}) == ("", 0)
     assert _gap({SPOT.name: exhausted_health()}) == ("", 0)
-    # Another error may be ours, and another pool may have it as well.
+    # Other errors are no lack of supply.
     assert _gap(closed | {SPOT.name: exhausted_health(ErrorKind.BOOT)}) == ("", 0)
     assert supply_gap(SETTINGS, (), closed, NOW_MS) == ("", 0)
 
 
-def test_what_is_not_fallen_back_to_is_no_supply() -> None:
+def test_supply_gap_ignores_on_demand_without_fallback() -> None:
     settings = replace(SETTINGS, on_demand_fallback=False)
     found = _gap({SPOT.name: exhausted_health()}, settings)
     assert found == (
@@ -222,8 +222,8 @@ def test_what_is_not_fallen_back_to_is_no_supply() -> None:
     )
 
 
-def test_offerings_are_compared_by_what_a_slot_costs() -> None:
-    # For a slot: 8.0 / 8 = 1, 4.0 / 4 = 1, 1.0 / 4 = 0.25; equal ones by name.
+def test_cheapest_offerings_are_sorted_by_slot_price() -> None:
+    # Per slot: 8.0 / 8 = 1, 4.0 / 4 = 1, 1.0 / 4 = 0.25; equal prices are sorted by name.
     unknown = replace(SPOT_B, price_per_hour=0.0)
     assert cheapest_offerings((unknown, SMALL, BIG, SPOT)) == (SPOT, BIG, SMALL, unknown)
     many = tuple(replace(SPOT, name=f"{n:03}", price_per_hour=n) for n in range(1, 100))

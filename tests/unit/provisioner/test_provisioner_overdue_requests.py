@@ -1,4 +1,4 @@
-"""A request that has waited too long gets the room below the maximum, also from what has work."""
+"""Drains and launches for overdue requests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ def tiny_fleet(names: Iterable[str]) -> list[tuple[InstanceRow, ObservedInstance
     return [(instance(name, offering=TINY), running_with(WORKING)) for name in names]
 
 
-def test_as_few_busy_ones_as_needed_drain_for_it() -> None:
+def test_drains_as_few_busy_instances_as_needed() -> None:
     plan = scale_plan(tiny_fleet("abcd"), demand=GANG, **POOL)
     assert state_changes(plan) == {"a": "DRAINING", "b": "DRAINING"}
     assert plan.launches == ()
@@ -48,37 +48,37 @@ def test_as_few_busy_ones_as_needed_drain_for_it() -> None:
     assert state_changes(scale_plan(tiny_fleet("abcd"), demand=in_time, **POOL)) == {}
 
 
-def test_those_without_work_drain_first_at_once() -> None:
+def test_instances_without_work_drain_first() -> None:
     fleet = [*tiny_fleet("abc"), (idle_instance("d", 0.1, offering=TINY), running_with(IDLE))]
     plan = scale_plan(fleet, demand=GANG, **POOL)
     assert state_changes(plan) == {"a": "DRAINING", "d": "DRAINING"}
 
 
-def test_the_room_is_left_to_it_while_they_drain() -> None:
+def test_room_is_kept_for_the_overdue_request_during_drains() -> None:
     drains = instance("c", offering=TINY, state=InstanceState.DRAINING, reason="as above")
     gone, leaving = tiny_fleet("ab"), [(drains, running_with(WORKING))]
-    # One is gone and one drains: of the room for one, nothing is taken by requests for one slot.
+    # One has ended and one drains: requests for one slot may not use the free room.
     plan = scale_plan([*gone, *leaving], demand=GANG, **POOL)
     assert (state_changes(plan), plan.launches) == ({}, ())
-    assert plan.fleet.waits == "the pool has its 4 instances"
+    assert plan.fleet.waits == "the pool has 4 instances, its maximum"
     plan = scale_plan(gone, demand=GANG, **POOL)
     assert launch_counts(plan) == {SMALL.name: 2}
-    # Without it those for one slot have the room.
+    # Without an overdue request, requests for one slot use the room.
     plan = scale_plan([*gone, *leaving], job_demand(1, 1, 1), **POOL)
     assert launch_counts(plan) == {TINY.name: 1}
 
 
-def test_what_must_be_on_one_agent_gets_room_for_one() -> None:
+def test_single_agent_request_drains_one_instance() -> None:
     alone = JobDemand({4: 1}, single_agent=True)
     demand = Demand((alone, job_demand(1, 1)), overdue=(OverdueSize(4, single_agent=True),))
     plan = scale_plan(tiny_fleet("abcd"), demand=demand, **POOL)
     assert list(state_changes(plan).values()) == ["DRAINING"]
-    # It comes before those that wait for the cheaper offering.
+    # The overdue request precedes requests for the cheaper offering.
     assert launch_counts(scale_plan(tiny_fleet("abc"), demand=demand, **POOL)) == {SMALL.name: 1}
 
 
 @pytest.mark.parametrize("agent", [IDLE, BUSY, None])
-def test_nothing_drains_where_an_instance_is_large_enough(agent: ConnectedAgent | None) -> None:
+def test_nothing_drains_if_an_instance_is_large_enough(agent: ConnectedAgent | None) -> None:
     row = instance("e", offering=BIG) if agent else starting_instance("e", offering=BIG)
     fleet = [*tiny_fleet("abc"), (row, running_with(agent))]
     offerings = (TINY, SMALL, BIG)
@@ -86,18 +86,18 @@ def test_nothing_drains_where_an_instance_is_large_enough(agent: ConnectedAgent 
     assert (state_changes(plan), plan.launches) == ({}, ())
 
 
-def test_nothing_drains_where_it_would_not_be_enough() -> None:
-    # One that an operator disabled stays, and 16 slots would need all four places.
+def test_nothing_drains_if_draining_would_not_suffice() -> None:
+    # An instance disabled by an operator stays, but 16 slots would need all four places.
     disabled = ConnectedAgent(idle=True, takes_work=False)
     fleet = [*tiny_fleet("abc"), (instance("d"), running_with(disabled))]
     demand = Demand((job_demand(16), job_demand(1)), overdue=(OverdueSize(16),))
     assert state_changes(scale_plan(fleet, demand=demand, **POOL)) == {}
-    # Nor is room left unused then.
+    # Other requests use the room then.
     plan = scale_plan(fleet[1:], demand=demand, **POOL)
     assert launch_counts(plan) == {TINY.name: 1}
 
 
-def test_nothing_drains_for_what_cannot_be_had_now() -> None:
+def test_nothing_drains_for_an_offering_in_back_off() -> None:
     closed = OfferingHealth(1, 0, ErrorKind.CAPACITY, "none", NOW_MS - 1, NOW_MS + MINUTE_MS)
     plan = scale_plan(tiny_fleet("abcd"), demand=GANG, health={SMALL.name: closed}, **POOL)
     assert state_changes(plan) == {}
@@ -105,7 +105,7 @@ def test_nothing_drains_for_what_cannot_be_had_now() -> None:
     assert launch_counts(plan) == {TINY.name: 1}
 
 
-def test_nothing_drains_while_the_api_is_away_or_the_pool_is_held() -> None:
+def test_nothing_drains_during_an_outage_or_hold() -> None:
     assert state_changes(scale_plan(tiny_fleet("abcd"), demand=GANG, api_down=True, **POOL)) == {}
     held = replace(GANG, hold_reason="the pool drains: nothing starts in it")
     assert state_changes(scale_plan(tiny_fleet("abcd"), demand=held, **POOL)) == {}
@@ -113,18 +113,19 @@ def test_nothing_drains_while_the_api_is_away_or_the_pool_is_held() -> None:
 
 @dataclass
 class _Pool:
-    """A pool in which each instance of one slot always has the next small trial, until it drains.
-    A trial takes so many passes.
-    """
+    """A simulated pool in which every instance is busy until it drains."""
 
     sizes: tuple[int, ...]
+    """The sizes of the pool's offerings, in slots."""
     max_instances: int
     demand: Demand
     passes: dict[str, int]
+    """The number of passes until the present trial of each instance ends."""
     fleet: list[tuple[InstanceRow, ObservedInstance]] = field(default_factory=list)
     launched: int = 0
 
     def is_served(self) -> bool:
+        """Whether enough instances run or start for the overdue request."""
         slots, single_agent = self.demand.overdue[0]
         there = [
             row.offering.slots
@@ -138,6 +139,7 @@ class _Pool:
         )
 
     def step(self) -> None:
+        """Run a pass: apply the scale plan, and end or replace the instances' trials."""
         offerings = tuple(
             replace(TINY, name=f"size-{size}", slots=size, price_per_hour=float(size))
             for size in self.sizes
@@ -180,7 +182,7 @@ class _Pool:
     single_agent=st.booleans(),
     start=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=8),
 )
-def test_no_request_waits_for_longer_than_the_runs_of_the_instances_in_its_way(
+def test_overdue_request_is_served_after_the_longest_run(
     sizes: list[int], max_instances: int, slots: int, single_agent: bool, start: list[int]
 ) -> None:
     able = [
@@ -196,7 +198,7 @@ def test_no_request_waits_for_longer_than_the_runs_of_the_instances_in_its_way(
         row = instance(f"old-{number}", offering=replace(TINY, name=f"size-{size}", slots=size))
         pool.passes[row.id] = 1 + number % 3
         pool.fleet.append((row, running_with(replace(BUSY, work=(size,)))))
-    # Runs of three passes, a pass each to drain, to end and to launch, and one more to start.
+    # Three passes for the longest run, and a pass each to drain, end, launch and start.
     for _ in range(8):
         if pool.is_served():
             break

@@ -1,4 +1,4 @@
-"""Passes over one pool with the fake cloud; what crashes leave is in tests/simulation."""
+"""Passes over a pool with the fake cloud; tests/simulation has the tests with crashes."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,14 +47,14 @@ def _states(simulation: SimulatedFleet) -> list[InstanceState]:
     return [row.state for row in read_instances(simulation.table, POOL)]
 
 
-def test_a_pool_that_wants_nothing_costs_no_writes() -> None:
+def test_pool_without_work_costs_no_writes() -> None:
     simulation = _make_fleet()
     simulation.run(60)
     assert read_fleet(simulation.table, POOL) is None
     assert simulation.watched.calls == 0
 
 
-def test_a_pool_goes_from_nothing_to_its_work_and_back() -> None:
+def test_pool_scales_from_zero_and_back() -> None:
     simulation = _make_fleet(work=2)
     simulation.step()
     assert _states(simulation) == [InstanceState.STARTING] * 2
@@ -70,7 +70,7 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back() -> None:
     assert not simulation.cloud.live_machines()
 
 
-def test_nothing_new_starts_where_notice_was_given() -> None:
+def test_notice_drains_the_agent() -> None:
     simulation = _make_fleet(SPOT, work=1)
     simulation.run(20)
     (row,) = read_instances(simulation.table, POOL)
@@ -79,7 +79,7 @@ def test_nothing_new_starts_where_notice_was_given() -> None:
     assert row.id in simulation.pool.draining
 
 
-def test_a_pool_at_rest_is_not_written() -> None:
+def test_empty_pool_is_not_written() -> None:
     simulation = _make_fleet(work=1)
     simulation.run(60)
     simulation.pool.work.clear()
@@ -90,7 +90,7 @@ def test_a_pool_at_rest_is_not_written() -> None:
     assert _fleet(simulation) == before
 
 
-def test_passes_come_at_most_every_five_seconds() -> None:
+def test_skips_a_pass_within_five_seconds() -> None:
     simulation = _make_fleet(work=1)
     simulation.step()
     calls = simulation.watched.calls
@@ -102,17 +102,17 @@ def test_passes_come_at_most_every_five_seconds() -> None:
     assert simulation.watched.calls == calls + 1
 
 
-def test_one_who_holds_the_lease_is_left_alone() -> None:
+def test_skips_a_pass_under_a_foreign_lease() -> None:
     simulation = _make_fleet(work=1)
     assert Ledger(simulation.table, POOL).acquire_lease(BEGAN_MS + 1_000)
     simulation.step()
     assert simulation.watched.calls == 0
-    # It holds for 30 s; whoever slept longer finds that somebody else went on.
+    # The lease lasts 30 s; a longer pass finds that another pass has committed.
     simulation.run(40)
     assert _states(simulation) == [InstanceState.RUNNING]
 
 
-def test_a_look_that_is_too_early_says_when_to_look_again() -> None:
+def test_early_pass_returns_the_remaining_delay() -> None:
     simulation = _make_fleet(work=1)
     assert simulation.reconciler.reconcile(POOL).retry_after_ms == 0
     simulation.now_ms += 1_900
@@ -121,12 +121,12 @@ def test_a_look_that_is_too_early_says_when_to_look_again() -> None:
     assert simulation.reconciler.reconcile(POOL).retry_after_ms == 0
 
 
-def test_a_look_during_a_pass_says_when_that_is_over_and_five_seconds_old() -> None:
+def test_pass_under_a_lease_returns_the_delay_until_its_end() -> None:
     simulation = _make_fleet(work=1)
     assert Ledger(simulation.table, POOL).acquire_lease(simulation.now_ms)
     simulation.now_ms += 1_900
     assert simulation.reconciler.reconcile(POOL) == PassResult(retry_after_ms=3_100)
-    # It takes longer than others, or came to no end: then its lease ends.
+    # The other pass is slow or crashed: the lease's end counts.
     simulation.now_ms += 3_100
     assert simulation.reconciler.reconcile(POOL) == PassResult(retry_after_ms=25_000)
     simulation.now_ms += 25_000
@@ -134,7 +134,7 @@ def test_a_look_during_a_pass_says_when_that_is_over_and_five_seconds_old() -> N
     assert _states(simulation) == [InstanceState.STARTING]
 
 
-def test_a_look_that_another_was_faster_than_is_to_come_again() -> None:
+def test_lost_race_returns_the_pass_period() -> None:
     simulation = _make_fleet(work=1)
 
     def leases() -> None:
@@ -146,11 +146,11 @@ def test_a_look_that_another_was_faster_than_is_to_come_again() -> None:
     assert simulation.reconciler.reconcile(POOL) == PassResult(retry_after_ms=PASS_MS)
 
 
-def test_there_is_no_need_to_look_again_where_nothing_is_wanted() -> None:
+def test_pool_without_work_returns_no_delay() -> None:
     assert _make_fleet().reconciler.reconcile(POOL) == PassResult()
 
 
-def test_a_full_zone_costs_no_pass() -> None:
+def test_tries_the_next_offering_in_the_same_pass() -> None:
     simulation = _make_fleet(SPOT, SPOT_B, ON_DEMAND, work=1)
     simulation.cloud.capacity = {SPOT.name: 0, SPOT_B.name: 0}
     simulation.step()
@@ -164,10 +164,10 @@ def test_a_full_zone_costs_no_pass() -> None:
     }
 
 
-def test_a_pool_hears_that_nothing_is_left_once_nothing_is_on_its_way() -> None:
+def test_reports_missing_supply_once_no_instance_is_starting() -> None:
     simulation = _make_fleet(work=2, rules=FakeRules(boot_ms=(60_000, 60_000)))
     simulation.cloud.capacity = {ON_DEMAND.name: 1}
-    # One of two comes, and the next pass asks for the other.
+    # One of two is launched, and the next pass requests the second.
     simulation.run(10)
     assert _states(simulation) == [InstanceState.STARTING]
     assert _fleet(simulation).health[ON_DEMAND.name].kind is ErrorKind.CAPACITY
@@ -180,11 +180,11 @@ def test_a_pool_hears_that_nothing_is_left_once_nothing_is_on_its_way() -> None:
     simulation.cloud.capacity = {}
     simulation.run_until(lambda: _states(simulation) == [InstanceState.RUNNING] * 2, 1_200)
     assert simulation.pool.supply == ("", 0)
-    # What it would launch is listed with its price.
+    # The fleet row lists the pool's offerings with prices.
     assert _fleet(simulation).offered == (ON_DEMAND,)
 
 
-def test_what_comes_of_a_part_of_a_launch_is_asked_for_elsewhere() -> None:
+def test_rest_of_a_partial_launch_goes_to_another_offering() -> None:
     simulation = _make_fleet(SPOT, ON_DEMAND, work=3)
     simulation.cloud.capacity = {SPOT.name: 1}
     simulation.run(10)
@@ -192,7 +192,7 @@ def test_what_comes_of_a_part_of_a_launch_is_asked_for_elsewhere() -> None:
     assert offerings == [ON_DEMAND.name, ON_DEMAND.name, SPOT.name]
 
 
-def test_a_quota_is_told_and_an_instance_comes_soon_after_it_is_raised() -> None:
+def test_quota_error_is_reported_and_retried_after_a_raise() -> None:
     simulation = _make_fleet(work=1, launch_error_limit=3)
     simulation.cloud.quota = {Market.ON_DEMAND: 0}
     # At least 1, 2, 4, 8 and 15 minutes lie between two attempts, then 15 to 30: eight hours are
@@ -212,20 +212,20 @@ def test_a_quota_is_told_and_an_instance_comes_soon_after_it_is_raised() -> None
     assert _fleet(simulation).waits == ""
 
 
-def test_what_was_given_up_opens_with_one_instance_once_it_boots() -> None:
+def test_given_up_offering_reopens_after_one_boot() -> None:
     simulation = _make_fleet(work=3, launch_error_limit=1, starting_ms_max=60_000)
     simulation.cloud.rules = replace(CALM, never_boots_share=1.0)
-    # Three that never enrol: one error, which is the limit.
+    # Three instances that never enrol count as one error, which is the limit.
     simulation.run(15 * 60)
     assert _fleet(simulation).health[ON_DEMAND.name].given_up
     simulation.run(3 * 3_600)
-    # Half an hour to an hour between two: at most six in three hours.
+    # Half an hour to an hour between two probes: at most six in three hours.
     assert 3 + 3 <= len(simulation.cloud.machines) <= 3 + 6
     simulation.cloud.rules = CALM
     simulation.run_until(lambda: _states(simulation).count(InstanceState.RUNNING) == 3, 3_700)
 
 
-def test_a_cloud_that_cannot_be_asked_ends_and_begins_nothing() -> None:
+def test_failed_cloud_list_changes_no_instance() -> None:
     simulation = _make_fleet(work=1)
     simulation.run(10)
     simulation.cloud.rules = FakeRules(throttled_share=1.0)
@@ -239,7 +239,7 @@ def test_a_cloud_that_cannot_be_asked_ends_and_begins_nothing() -> None:
     assert len(_states(simulation)) == 2
 
 
-def test_a_launch_that_happened_without_an_answer_is_asked_for_again() -> None:
+def test_repeats_an_unanswered_launch_with_its_token() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
     simulation.step()
     (intent,) = read_intents(simulation.table, POOL)
@@ -251,7 +251,7 @@ def test_a_launch_that_happened_without_an_answer_is_asked_for_again() -> None:
     assert len(simulation.cloud.machines) == 1
 
 
-def test_a_throttled_repetition_says_nothing_about_the_launch() -> None:
+def test_throttled_repetition_keeps_the_intent_open() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
     simulation.step()
     simulation.cloud.rules = CALM
@@ -268,7 +268,7 @@ def test_a_throttled_repetition_says_nothing_about_the_launch() -> None:
     assert len(read_instances(simulation.table, POOL)) == len(simulation.cloud.machines) == 1
 
 
-def test_a_launch_that_is_never_answered_is_settled_by_the_list() -> None:
+def test_old_intent_is_closed_with_listed_instances() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
     # More than 10 minutes; the machine has been listed since.
     simulation.run(615)
@@ -276,7 +276,7 @@ def test_a_launch_that_is_never_answered_is_settled_by_the_list() -> None:
     assert len(read_instances(simulation.table, POOL)) == len(simulation.cloud.machines) == 1
 
 
-def test_a_launch_that_never_happened_is_settled_too() -> None:
+def test_old_intent_without_instances_is_closed_with_an_error() -> None:
     simulation = _make_fleet(work=1, rules=FakeRules(lost_request_share=1.0))
     simulation.run(615)
     simulation.cloud.rules = CALM
@@ -285,7 +285,7 @@ def test_a_launch_that_never_happened_is_settled_too() -> None:
     assert len(read_instances(simulation.table, POOL)) == len(simulation.cloud.machines) == 1
 
 
-def test_an_unusable_request_is_told() -> None:
+def test_configuration_error_is_recorded() -> None:
     simulation = _make_fleet(work=1)
     simulation.cloud.failing = ConfigurationError("there is no image ami-1")
     simulation.step()
@@ -293,7 +293,7 @@ def test_an_unusable_request_is_told() -> None:
     assert (health.kind, health.message) == (ErrorKind.CONFIGURATION, "there is no image ami-1")
 
 
-def test_an_agent_that_enrols_in_the_last_moment_keeps_its_machine() -> None:
+def test_agent_that_enrols_before_the_commit_keeps_its_instance() -> None:
     never = FakeRules(boot_ms=(10**9, 10**9))
     simulation = _make_fleet(work=1, rules=never, starting_ms_max=60_000, max_instances=1)
 
@@ -307,7 +307,7 @@ def test_an_agent_that_enrols_in_the_last_moment_keeps_its_machine() -> None:
 
     table = InterleavingTable(simulation.table, enrols, is_ending)
     simulation.boot(table, lambda settings: simulation.watched)
-    # Starting for a minute, away for ten: then it would be ended.
+    # The starting period of a minute and ten minutes of silence are over then.
     simulation.run(11 * 60 + 10)
     assert table.acted
     simulation.run(60)
@@ -315,13 +315,13 @@ def test_an_agent_that_enrols_in_the_last_moment_keeps_its_machine() -> None:
     assert len(simulation.cloud.machines) == 1
 
 
-def test_another_provider_waits_until_the_former_ones_instances_have_gone() -> None:
+def test_new_provider_waits_for_the_end_of_former_instances() -> None:
     simulation = _make_fleet(work=1)
     simulation.run(10)
     assert simulation.pool.settings is not None
     simulation.pool.settings = replace(simulation.pool.settings, section='{"region": "eu-2"}')
     simulation.run(10)
-    # It has work, which it may finish.
+    # The instance finishes its work.
     assert _states(simulation) == [InstanceState.DRAINING]
     simulation.pool.work.clear()
     simulation.run_until(simulation.is_empty, 60)
@@ -331,7 +331,7 @@ def test_another_provider_waits_until_the_former_ones_instances_have_gone() -> N
     assert _states(simulation) == [InstanceState.RUNNING]
 
 
-def test_a_removed_pool_is_cleared_and_forgotten() -> None:
+def test_removed_pool_loses_its_instances_and_fleet_row() -> None:
     simulation = _make_fleet(work=1)
     simulation.run(10)
     simulation.pool.settings = None
@@ -341,8 +341,8 @@ def test_a_removed_pool_is_cleared_and_forgotten() -> None:
     assert read_fleet(simulation.table, POOL) is None
 
 
-class TestSweep:
-    def test_what_nobody_claims_ends_after_the_grace(self) -> None:
+class TestOrphanCleanup:
+    def test_orphan_is_terminated_after_the_grace_period(self) -> None:
         simulation = _make_fleet(work=1)
         simulation.run(10)
         simulation.watched.on_terminate = lambda ids: None
@@ -350,23 +350,23 @@ class TestSweep:
         simulation.table.commit((Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),))
         simulation.run(200)
         assert not simulation.cloud.machines[row.id].is_billed(simulation.now_ms)
-        # And what took its place goes on.
+        # The replacement continues to run.
         assert _states(simulation) == [InstanceState.RUNNING]
 
-    def test_an_orphan_of_a_time_in_the_future_ends_too(self) -> None:
+    def test_orphan_with_a_future_launch_time_is_terminated(self) -> None:
         simulation = _make_fleet(work=1)
         simulation.run(10)
         simulation.watched.on_terminate = lambda ids: None
         (row,) = read_instances(simulation.table, POOL)
         simulation.table.commit((Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),))
-        # The clock was a day ahead when it was launched.
+        # The clock was a day ahead at the launch.
         launched_ms = simulation.now_ms + 24 * 3_600_000
         simulation.cloud.machines[row.id] = replace(
             simulation.cloud.machines[row.id], launched_ms=launched_ms
         )
         assert simulation.orphan_cleaner.terminate_orphans() == [row.id]
 
-    def test_it_works_when_the_pool_is_gone(self) -> None:
+    def test_orphan_of_a_removed_pool_is_terminated(self) -> None:
         simulation = _make_fleet(work=1)
         simulation.run(10)
         simulation.watched.on_terminate = lambda ids: None
@@ -380,7 +380,7 @@ class TestSweep:
         simulation.run(200)
         assert not simulation.cloud.live_machines()
 
-    def test_what_is_launched_for_is_nobodys_orphan(self) -> None:
+    def test_instance_of_an_open_intent_is_no_orphan(self) -> None:
         simulation = _make_fleet(work=1, rules=FakeRules(timeout_share=1.0))
         simulation.run(300)
         assert (
@@ -390,7 +390,7 @@ class TestSweep:
         )
 
     @pytest.mark.parametrize("cluster", ["another"])
-    def test_another_clusters_instances_are_its_own(self, cluster: str) -> None:
+    def test_instances_of_another_cluster_are_no_orphans(self, cluster: str) -> None:
         simulation = _make_fleet(work=1)
         simulation.run(10)
         (intent,) = [instance.intent for instance in read_instances(simulation.table, POOL)]
@@ -399,7 +399,7 @@ class TestSweep:
         assert len(list(simulation.cloud.live_machines())) == 2
 
 
-def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
+def test_failed_pool_is_named_and_does_not_stop_the_others() -> None:
     seen: list[str] = []
 
     class RefusingReconciler(Reconciler):
@@ -417,13 +417,13 @@ def test_a_pool_that_the_table_refuses_holds_up_no_other_and_is_named() -> None:
                 raise SettingsInvalid("provider: must be a map")
             return PassResult(retry_after_ms=3_000)
 
-    # Settings that cannot be used are their owner's to mend.
+    # Invalid settings are logged only; PoolsFailed does not name the pool.
     with pytest.raises(PoolsFailed, match=r"^pools that failed: hot$"):
         RefusingReconciler().reconcile_pools()
     assert seen == ["bad", "hot", "good"]
 
 
-def test_whoever_provisions_hears_when_all_pools_can_be_looked_at_again() -> None:
+def test_reconcile_pools_returns_the_longest_delay() -> None:
     waits = {"a": 2_000, "b": 4_000, "c": 0}
 
     class EarlyReconciler(Reconciler):

@@ -17,7 +17,7 @@ def _read(**fields: Any) -> ProvisionerSettings:
     return parse_provider_settings(json.dumps({"type": "local"} | fields))
 
 
-def test_everything_but_the_kind_has_a_default() -> None:
+def test_all_settings_but_the_kind_have_defaults() -> None:
     settings = _read()
     assert settings == ProvisionerSettings("local")
     assert (settings.min_instances, settings.max_instances) == (0, 5)
@@ -27,11 +27,11 @@ def test_everything_but_the_kind_has_a_default() -> None:
 @pytest.mark.parametrize(
     ("text", "time_ms"), [("20m", 1_200_000), ("1h30m", 5_400_000), ("500ms", 500), (90, 90_000)]
 )
-def test_periods_are_texts_or_seconds(text: object, time_ms: int) -> None:
+def test_parses_periods_as_texts_or_seconds(text: object, time_ms: int) -> None:
     assert _read(max_idle_agent_period=text).idle_ms_max == time_ms
 
 
-def test_an_offering_is_named_after_what_it_is() -> None:
+def test_offering_name_is_type_zone_and_market() -> None:
     fields = {"instance_type": "g5", "zone": "a", "market": "spot", "slots": 4, "price_per_hour": 2}
     offering = Offering("g5/a/spot", "g5", "a", Market.SPOT, 4, 2.0)
     assert _read(offerings=[fields]).offerings == (offering,)
@@ -39,26 +39,26 @@ def test_an_offering_is_named_after_what_it_is() -> None:
     assert _read(offerings=[{"instance_type": "g5"}]).offerings == (plain,)
 
 
-def test_what_is_the_clouds_own_is_left_to_it() -> None:
+def test_unknown_fields_go_into_the_section() -> None:
     settings = _read(instance_slots=2, min_instances=1)
     assert settings.section == '{"instance_slots": 2}'
 
 
-def test_a_place_is_an_account_and_a_region() -> None:
+def test_location_is_account_and_region() -> None:
     assert (
         _read(region="eu-1", image_id="a").location == _read(region="eu-1", image_id="b").location
     )
     assert _read(region="eu-1").location != _read(region="eu-2").location
 
 
-def test_retries_of_launches_are_a_limit_of_errors() -> None:
+def test_launch_error_retries_set_the_error_limit() -> None:
     # The launch itself and three retries are four.
     assert _read(launch_error_retries=3).launch_error_limit == 4
     assert _read(launch_error_retries=0).launch_error_limit == 10
     assert _read(launch_error_retries=3, launch_error_limit=0).launch_error_limit == 0
 
 
-def test_settings_are_kept_as_they_are() -> None:
+def test_settings_survive_encoding() -> None:
     settings = _read(offerings=[{"instance_type": "g5", "market": "spot"}], on_demand_base=0.5)
     assert decode_settings(encode_settings(settings)) == settings
 
@@ -85,13 +85,13 @@ def test_settings_are_kept_as_they_are() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_named(fields: dict[str, Any], message: str) -> None:
+def test_invalid_setting_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsInvalid) as caught:
         _read(**fields)
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", "[" * 100_000])
-def test_settings_are_a_map(text: str) -> None:
+def test_rejects_settings_that_are_no_map(text: str) -> None:
     with pytest.raises(SettingsInvalid):
         parse_provider_settings(text)

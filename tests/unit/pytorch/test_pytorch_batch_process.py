@@ -141,7 +141,7 @@ def test_a_checkpoint_of_more_processes_is_not_gone_on_from(
     make_trial(tmp_path, latest_checkpoint={"uuid": "u", "path": "p", "trial_id": 4})
     metadata = {"steps_completed": 3, "workers": 2}
     monkeypatch.setattr(CheckpointContext, "get_metadata", lambda *_: metadata)
-    with pytest.raises(DetcloudError, match="u is of 2 processes and this run has 1"):
+    with pytest.raises(DetcloudError, match="u was saved by 2 processes, and this run has 1"):
         process()
 
 

@@ -44,7 +44,7 @@ def test_a_length_that_the_search_overrules_is_told_once(
     cluster.direct(revision=1, length=7, closed=True)
     cluster.run(max_length=Batch(9))
     assert cluster.workloads == "T5 T7 C7 V7 D7"
-    assert capsys.readouterr().out.count("comes to 9 batches, is not used") == 1
+    assert capsys.readouterr().out.count("9 batches, is not used: the search") == 1
 
 
 @pytest.mark.parametrize(("length", "is_told"), [(Batch(7), False), (Batch(8), True)])

@@ -1,9 +1,14 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import TensorDataset
 
-from detcloud import pytorch
+from detcloud import DetcloudError, pytorch
+from tests.unit.core.trial_files import reports
 from tests.unit.pytorch.line_trial import Cluster, LineTrial, _points
 
 
@@ -25,17 +30,73 @@ def test_each_batch_of_a_validation_has_the_same_metrics(
         cluster.run()
 
 
-class EmptyTrial(LineTrial):
+class UnknownTrial(LineTrial):
+    """A trial with a validation loader without a length and without a batch."""
+
     def build_validation_data_loader(self) -> Any:
         self.context.experimental.disable_dataset_reproducibility_checks()
-        return []
+        return filter(None, ())
 
 
 def test_a_validation_without_a_batch_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", EmptyTrial)
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", UnknownTrial)
     cluster = Cluster(tmp_path, monkeypatch, metric="none")
     cluster.direct(revision=1, length=1, closed=True)
     with pytest.raises(RuntimeError, match="the validation data loader has no batch"):
         cluster.run()
+
+
+class EmptyTrial(LineTrial):
+    """A loader without a batch for training or validation, made by `build_empty`."""
+
+    build_empty: Callable[[], Any]
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
+        raise AssertionError("training began")
+
+
+def few_records() -> Any:
+    points = TensorDataset(torch.ones(3, 1), torch.ones(3, 1))
+    return TorchDataLoader(points, batch_size=4, drop_last=True)
+
+
+@pytest.mark.parametrize("method", ["build_training_data_loader", "build_validation_data_loader"])
+@pytest.mark.parametrize("build", [list, few_records], ids=["list", "drop_last"])
+def test_an_empty_data_set_is_an_error_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, build: Callable[[], Any]
+) -> None:
+    def build_empty(trial: Any) -> Any:
+        trial.context.experimental.disable_dataset_reproducibility_checks()
+        return build()
+
+    monkeypatch.setattr(EmptyTrial, method, build_empty)
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", EmptyTrial)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=1, closed=True)
+    with pytest.raises(DetcloudError, match=f"{method} returned a data loader that has no batch"):
+        cluster.run()
+
+
+class ElsewhereTrial(LineTrial):
+    """Evaluates data of its own, so its validation loader may be empty."""
+
+    evaluate_batch = pytorch.PyTorchTrial.evaluate_batch
+
+    def build_validation_data_loader(self) -> Any:
+        self.context.experimental.disable_dataset_reproducibility_checks()
+        return []
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        return {"loss": 0.5}
+
+
+def test_a_trial_that_evaluates_the_whole_set_may_have_its_data_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", ElsewhereTrial)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=1, closed=True)
+    cluster.run()
+    assert reports(cluster.trial, "completed")[0]["metric"] == 0.5

@@ -1,3 +1,5 @@
+import math
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +9,7 @@ import torch
 
 from detcloud import DetcloudError
 from detcloud.pytorch import Reducer
-from detcloud.pytorch.metrics import BatchMetrics, MetricAverage
+from detcloud.pytorch.metrics import BatchMetrics, MetricAverage, PartialMetricNotice
 from tests.unit.pytorch.line_trial import LineTrial
 
 
@@ -193,7 +195,7 @@ def test_sums_that_were_saved_go_on() -> None:
 class Rank:
     """One of two processes, of which the other one has sent what it has."""
 
-    size, can_exchange = 2, True
+    size, can_exchange, rank = 2, True, 0
 
     def __init__(self, other: MetricAverage) -> None:
         self._other = other
@@ -219,3 +221,37 @@ def test_the_mean_over_ranks_is_that_of_all_batches() -> None:
     ranks: Any = SimpleNamespace(allgather=lambda ours: [ours, other])
     metrics.merge(ranks)
     assert metrics.reduce() == {"loss": 4.0}
+
+
+def test_metrics_of_some_ranks_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    theirs, notice = MetricAverage(), PartialMetricNotice()
+    theirs.add({"loss": 1.0, "rare": 2.0})
+    rank: Any = Rank(theirs)
+    for _ in range(2):
+        ours = MetricAverage()
+        ours.add({"loss": 3.0})
+        assert ours.over_all_processes(rank, notice).average() == {"loss": 2.0, "rare": 2.0}
+    # A rank that had no batch lacks nothing.
+    MetricAverage().over_all_processes(rank, notice)
+    metrics = BatchMetrics(MeanLossTrial(Reducer.AVG))
+    metrics.add(torch.tensor([1.0]), 0)
+    one = torch.tensor(10.0, dtype=torch.float64)
+    ranks: Any = SimpleNamespace(
+        allgather=lambda own: [own, {"loss": [one], "f1": [one]}, {}], rank=0
+    )
+    metrics.merge(ranks, notice)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "[detcloud] only 1 of 2 processes have the training metric 'rare' (ranks 1): it is that of"
+        " their batches alone",
+        "[detcloud] only 1 of 3 processes have the validation metric 'f1' (ranks 1): it is that of"
+        " their batches alone",
+    ]
+
+
+@pytest.mark.parametrize("number", [10**39, 10**400, Decimal("1e39"), numpy.longdouble("1e39")])
+def test_average_takes_numbers_of_more_than_64_bits(number: Any) -> None:
+    average = MetricAverage()
+    average.add({"n": number})
+    average.add({"n": number})
+    assert average.average() == {"n": math.inf if number == 10**400 else 1e39}

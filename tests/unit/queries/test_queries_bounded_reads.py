@@ -1,5 +1,6 @@
-"""Answers take as many calls of the table whatever is stored: each of them is a wait in a function
-that is far from it.
+"""Queries make a constant number of calls to the table, however much is stored.
+
+In a cloud function, each call to the remote table costs time.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 
 
 class CountingTable(TableDecorator):
-    """Counts the calls that read."""
+    """Table that counts reading calls and the rows they return."""
 
     snapshot_queries = True
 
@@ -52,7 +53,7 @@ class CountingTable(TableDecorator):
 
 @contextmanager
 def counting_table(cluster: Cluster) -> Iterator[CountingTable]:
-    """The table's calls that are made within."""
+    """Replace the cluster's table by a counting table inside the block."""
     table = CountingTable(cluster)
     cluster.services.engine.table = table
     yield table
@@ -65,13 +66,11 @@ def create(cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "sort=name", "sort=metric", "sort=cost&order=asc"])
-def test_a_page_of_experiments_takes_as_many_calls_for_one_as_for_many(
-    cluster: Cluster, query: str
-) -> None:
+def test_experiment_page_takes_constant_calls(cluster: Cluster, query: str) -> None:
     create(cluster, 12)
     calls = []
     for limit in (1, 12):
-        # The definitions, which never change, are read once.
+        # The first request fills the cache of definitions, which never change.
         assert cluster.get(f"/experiments?limit={limit}&{query}").status == 200
         with counting_table(cluster) as table:
             answer = cluster.get(f"/experiments?limit={limit}&{query}").json
@@ -80,23 +79,23 @@ def test_a_page_of_experiments_takes_as_many_calls_for_one_as_for_many(
     assert calls[0] == calls[1]
 
 
-def test_a_page_by_age_reads_its_own_rows_of_the_list_and_one_more(cluster: Cluster) -> None:
+def test_page_in_id_order_reads_limit_plus_one_rows(cluster: Cluster) -> None:
     create(cluster, 12)
     with counting_table(cluster) as table:
         assert len(cluster.get("/experiments?limit=3").json["items"]) == 3
     assert table.rows_read == 4
 
 
-def test_definitions_are_read_together(cluster: Cluster) -> None:
+def test_definitions_are_read_in_one_call(cluster: Cluster) -> None:
     create(cluster, 12)
-    cluster.services.agents._definitions._kept._entries.clear()
+    cluster.services.agents._definitions._cache._entries.clear()
     with counting_table(cluster) as table:
         assert len(cluster.get("/experiments").json["items"]) == 12
-    # The states with the settings, and the definitions.
+    # One call reads the states and settings, the other the definitions.
     assert table.calls["get_many"] == 2
 
 
-def test_an_order_by_figures_reads_the_states_of_what_runs_alone(
+def test_order_by_figures_reads_only_running_states(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Agent(cluster, slots=1)
@@ -104,7 +103,7 @@ def test_an_order_by_figures_reads_the_states_of_what_runs_alone(
     assert cluster.post("/experiments/2/activate", {}).status == 200
     [allocation] = agent.take_work()
     agent.report(allocation, metrics(5, "validation", loss=0.5))
-    # Of the others it is known from the list that they have not begun.
+    # The list's rows have the figures of the other experiments, which have not started.
     monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 1)
     for sort in ("metric", "progress"):
         answer = cluster.get(f"/experiments?sort={sort}").json
@@ -112,10 +111,10 @@ def test_an_order_by_figures_reads_the_states_of_what_runs_alone(
         assert answer["left_out_before"] is None
 
 
-def test_a_queue_is_described_with_as_many_calls_for_one_as_for_many(cluster: Cluster) -> None:
+def test_queue_takes_constant_calls(cluster: Cluster) -> None:
     for _ in range(8):
         assert cluster.create(SINGLE).status == 201
-    # The pool is read once as long as it does not change.
+    # The first request fills the cache of the pool's contents.
     assert cluster.get("/jobs").status == 200
     calls = []
     for limit in (1, 8):
@@ -125,7 +124,7 @@ def test_a_queue_is_described_with_as_many_calls_for_one_as_for_many(cluster: Cl
     assert calls[0] == calls[1]
 
 
-def test_a_short_series_is_read_with_one_query_at_first_and_later(cluster: Cluster) -> None:
+def test_short_series_takes_one_query(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -139,7 +138,7 @@ def test_a_short_series_is_read_with_one_query_at_first_and_later(cluster: Clust
         assert (series["total"], table.calls["query"]) == (points, 1)
 
 
-def test_the_best_trials_are_ranked_again_when_the_experiment_changes(cluster: Cluster) -> None:
+def test_trials_are_ranked_again_after_a_change(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -153,17 +152,17 @@ def test_the_best_trials_are_ranked_again_when_the_experiment_changes(cluster: C
     assert best()[:2] == [2, 1]
     with counting_table(cluster) as table:
         assert best()[:2] == [2, 1]
-    # A query for each of the trials' series, and none for their ranks.
+    # One query for the series of each trial, and none for the ranking.
     assert table.calls["query"] == len(best())
     agent.report("1.1", metrics(6, "validation", loss=0.125))
     assert best()[:2] == [1, 2]
 
 
-def test_a_queue_that_has_changed_is_read_with_as_many_calls_for_few_jobs_as_for_many(
+def test_changed_queue_takes_constant_calls(
     cluster: Cluster,
 ) -> None:
     calls = []
-    # A part of the pool holds some eleven jobs.
+    # A part of the pool holds about eleven jobs.
     for more in (2, 14):
         for _ in range(more):
             assert cluster.create(SINGLE).status == 201
@@ -173,7 +172,7 @@ def test_a_queue_that_has_changed_is_read_with_as_many_calls_for_few_jobs_as_for
     assert calls[0] == calls[1]
 
 
-def test_a_search_that_finds_little_reads_more_rows_with_each_query(cluster: Cluster) -> None:
+def test_sparse_search_doubles_rows_per_query(cluster: Cluster) -> None:
     for number in range(100):
         record = ModelRecord(f"model {number}", "ada", 1, 1)
         create_model(cluster.services.table, record, lambda model, revision: ())
@@ -183,7 +182,7 @@ def test_a_search_that_finds_little_reads_more_rows_with_each_query(cluster: Clu
     assert (table.calls["query"], table.rows_read) == (7, 100)
 
 
-def test_agents_are_read_together(cluster: Cluster) -> None:
+def test_agents_are_read_in_one_call(cluster: Cluster) -> None:
     for name in "abc":
         Agent(cluster, name)
     with counting_table(cluster) as table:

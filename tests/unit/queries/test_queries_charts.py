@@ -1,4 +1,4 @@
-"""Metrics to draw: names, series, and the best trials of an experiment."""
+"""Charts over HTTP: metric names, series, and the best trials of an experiment."""
 
 from functools import partial
 from random import Random
@@ -16,13 +16,13 @@ from control_plane.agents.sessions import MERGE_FROM_ROWS
 from control_plane.metrics.columns import MetricReport
 from control_plane.objects.store import ObjectKey
 from control_plane.queries import metric_series
-from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.agent_side import CONFIG, Agent, checkpoint_line, metrics
 from tests.unit.api.cluster import Cluster
 
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Runs trials 1 and 2 of experiment 1."""
+    """An agent that runs trials 1 and 2 of experiment 1."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -44,7 +44,7 @@ def restart(agent: Agent) -> None:
     assert "1.2" in agent.take_work()
 
 
-def test_names_tell_the_bounds_of_what_was_reported(cluster: Cluster, agent: Agent) -> None:
+def test_metric_names_have_summaries(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(1, loss=4.0, note="x"), metrics(2, loss=1, accuracy="NaN"))
     agent.report("1.1", metrics(5, "validation", loss=0.5), metrics(3, loss=2.5))
     items = cluster.get("/trials/1/metrics/names").json["items"]
@@ -58,7 +58,7 @@ def test_names_tell_the_bounds_of_what_was_reported(cluster: Cluster, agent: Age
     assert cluster.get("/trials/9/metrics/names").status == 404
 
 
-def test_a_series_has_its_points_and_their_number(cluster: Cluster, agent: Agent) -> None:
+def test_series_has_points_and_total(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", *(metrics(n, loss=n, other=-n, text="x") for n in range(1, 6)))
     assert series(cluster, "group=training") == {
         "loss": [[n, n] for n in range(1, 6)],
@@ -66,7 +66,7 @@ def test_a_series_has_its_points_and_their_number(cluster: Cluster, agent: Agent
     }
     assert list(series(cluster, "group=training&name=other&name=loss")) == ["other", "loss"]
     [one] = cluster.get("/trials/1/metrics/series?group=training&name=loss&points=3").json["series"]
-    # On a straight line all triangles are 0, and the first of the bucket 2 to 4 is kept.
+    # On a straight line all triangles have area 0, so that the first point of bucket 2 to 4 stays.
     assert one == {
         "group": "training",
         "name": "loss",
@@ -78,21 +78,20 @@ def test_a_series_has_its_points_and_their_number(cluster: Cluster, agent: Agent
 
 
 @pytest.mark.parametrize("query", ["", "group=", "group=training&points=2", "group=g&points=2001"])
-def test_a_series_is_asked_for_within_bounds(cluster: Cluster, agent: Agent, query: str) -> None:
+def test_rejects_series_request_out_of_bounds(cluster: Cluster, agent: Agent, query: str) -> None:
     assert cluster.get(f"/trials/1/metrics/series?{query}").status == 422
 
 
-def test_a_series_grows_with_the_reports(cluster: Cluster, agent: Agent) -> None:
+def test_series_grows_with_reports(cluster: Cluster, agent: Agent) -> None:
     for n in range(1, 4):
         agent.report("1.1", metrics(n, loss=n))
         assert series(cluster, "group=training") == {"loss": [[k, k] for k in range(1, n + 1)]}
 
 
-def test_steps_that_a_restarted_trial_repeats_are_drawn_once(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_repeated_steps_of_a_restarted_trial_are_drawn_once(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", *(metrics(steps, loss=1) for steps in (10, 20, 30)))
     assert series(cluster, "group=training") == {"loss": [[10, 1], [20, 1], [30, 1]]}
+    agent.report("1.1", checkpoint_line(1, 1, 10))
     restart(agent)
     agent.report("1.2", *(metrics(steps, loss=2) for steps in (20, 30, 40)))
     assert series(cluster, "group=training") == {"loss": [[10, 1], [20, 2], [30, 2], [40, 2]]}
@@ -102,7 +101,7 @@ def test_steps_that_a_restarted_trial_repeats_are_drawn_once(
     assert (name["count"], name["mean"], name["last_steps"]) == (5, 1.8, 50)
 
 
-def test_rows_are_merged_as_they_come_and_read_as_before(cluster: Cluster, agent: Agent) -> None:
+def test_merged_rows_give_the_same_series(cluster: Cluster, agent: Agent) -> None:
     for n in range(1, 2 * MERGE_FROM_ROWS + 2):
         agent.report("1.1", metrics(n, loss=n))
         if n % 7 == 0:
@@ -120,7 +119,7 @@ def test_rows_are_merged_as_they_come_and_read_as_before(cluster: Cluster, agent
     assert second["next_cursor"] is None
 
 
-def test_reports_that_fill_rows_are_listed_and_drawn(cluster: Cluster, agent: Agent) -> None:
+def test_full_rows_are_listed_and_drawn(cluster: Cluster, agent: Agent) -> None:
     notes = {n: Random(n).randbytes(70_000).hex() for n in range(1, 4)}
     for n, note in notes.items():
         agent.report("1.1", metrics(n, loss=n, note=note))
@@ -133,7 +132,7 @@ def test_reports_that_fill_rows_are_listed_and_drawn(cluster: Cluster, agent: Ag
     assert cluster.get("/trials/1").json["steps_completed"] == 3
 
 
-def test_a_long_series_is_drawn_from_summaries(
+def test_long_series_is_drawn_from_summaries(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
@@ -148,7 +147,7 @@ def test_a_long_series_is_drawn_from_summaries(
     for first in range(1, 3200, 640):
         write(first, first + 640)
         [drawn] = series(cluster, "group=training&points=2000").values()
-    # Of the buckets 1 to 16, 17 to 32 and so on, 15 and 0 are left, and each segment's first, 1.
+    # Buckets 1 to 16, 17 to 32 and so on keep values 15 and 0, and the first value of a segment, 1.
     assert {value for _, value in drawn} == {0, 1, 15}
     for n in range(3201, 3361):
         write(n, n + 1)
@@ -162,7 +161,7 @@ def test_a_long_series_is_drawn_from_summaries(
     assert (len(one["points"]), one["points"][0], one["points"][-1]) == (300, [1, 1], [3360, 0])
 
 
-def test_courses_that_nobody_looks_at_are_forgotten(
+def test_unused_series_leave_the_cache(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metric_series, "NUMBERS_MAX", 3 * metric_series.SERIES_NUMBERS)
@@ -173,7 +172,7 @@ def test_courses_that_nobody_looks_at_are_forgotten(
     assert series(cluster, "group=training") == {"loss": [[1, 1]]}
 
 
-def test_the_best_trials_of_an_experiment_come_first(cluster: Cluster, agent: Agent) -> None:
+def test_experiment_series_starts_with_best_trials(cluster: Cluster, agent: Agent) -> None:
     for trial, loss in ((1, 0.7), (2, 0.3)):
         agent.report(f"{trial}.1", metrics(5, "validation", loss=loss, accuracy=1 - loss))
     found = cluster.get("/experiments/1/metrics").json
@@ -192,12 +191,12 @@ def test_the_best_trials_of_an_experiment_come_first(cluster: Cluster, agent: Ag
     assert (other["group"], [one["total"] for one in other["series"]]) == ("training", [0, 0])
     assert cluster.get("/experiments/9/metrics").status == 404
     assert cluster.get("/experiments/1/metrics?trials=201").status == 422
-    # 50,000 in all.
+    # The limit is 50,000 points in all.
     assert cluster.get("/experiments/1/metrics?trials=200&points=250").status == 200
     assert cluster.get("/experiments/1/metrics?trials=200&points=251").status == 422
 
 
-def test_groups_of_any_name_are_drawn(cluster: Cluster, agent: Agent) -> None:
+def test_draws_groups_with_special_characters(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(1, "gpu 0/é", load=0.5))
     assert series(cluster, "group=gpu%200/%C3%A9") == {"load": [[1, 0.5]]}
     [name] = cluster.get("/trials/1/metrics/names").json["items"]
@@ -206,14 +205,15 @@ def test_groups_of_any_name_are_drawn(cluster: Cluster, agent: Agent) -> None:
     assert item["group"] == "gpu 0/é"
 
 
-def test_lines_of_a_log_are_found_and_followed(cluster: Cluster, agent: Agent) -> None:
+def test_log_lines_are_searched_and_followed(cluster: Cluster, agent: Agent) -> None:
     text = "ERROR: a\nINFO: b\nhalf"
     marks = [[0, 1000], [9, 2000]]
     agent.sync(logs=[{"allocation": "1.1", "offset": 0, "text": text, "marks": marks}])
     found = cluster.get("/trials/1/logs/lines").json
+    whole = {"rank": 0, "unfinished": False}
     assert found["items"] == [
-        {"offset": 0, "time_ms": 1000, "rank": 0, "level": "ERROR", "text": "ERROR: a"},
-        {"offset": 9, "time_ms": 2000, "rank": 0, "level": "INFO", "text": "INFO: b"},
+        {**whole, "offset": 0, "time_ms": 1000, "level": "ERROR", "text": "ERROR: a"},
+        {**whole, "offset": 9, "time_ms": 2000, "level": "INFO", "text": "INFO: b"},
     ]
     assert not found["complete"]
     agent.log("1.1", len(text), " done\n")
@@ -227,21 +227,19 @@ def test_lines_of_a_log_are_found_and_followed(cluster: Cluster, agent: Agent) -
 
 
 @pytest.mark.parametrize("query", ["level=LOUD", "after=xyz", "limit=0", "rank=-1", "since_ms=x"])
-def test_lines_are_asked_for_in_words_that_are_known(
-    cluster: Cluster, agent: Agent, query: str
-) -> None:
+def test_rejects_unknown_log_parameters(cluster: Cluster, agent: Agent, query: str) -> None:
     assert cluster.get(f"/trials/1/logs/lines?{query}").status == 422
 
 
-def test_a_log_of_an_older_agent_has_the_time_it_came(cluster: Cluster, agent: Agent) -> None:
+def test_log_of_an_older_agent_has_arrival_times(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "one\n")
     [item] = cluster.get("/trials/1/logs/lines").json["items"]
     assert item["time_ms"] == cluster.services.now_ms()
 
 
-def test_metrics_of_a_rank_are_listed_by_themselves(cluster: Cluster, agent: Agent) -> None:
+def test_rank_metrics_are_listed_separately(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(1, loss=4.0))
-    # One row in each call, of which 48 are merged.
+    # Each call writes a row; 48 rows are merged.
     for steps in range(1, MERGE_FROM_ROWS + 2):
         agent.report("1.1", metrics(steps, loss=steps) | {"kind": "rank_metrics"}, writer="12")
     agent.report("1.1", metrics(1, "cpu", load=9) | {"kind": "rank_metrics"}, writer="12")
@@ -264,7 +262,7 @@ def test_metrics_of_a_rank_are_listed_by_themselves(cluster: Cluster, agent: Age
     assert [(one["group"], one["count"]) for one in names] == [("training", 1)]
 
 
-def test_what_a_rank_keeps_apart_is_drawn_by_its_rank(cluster: Cluster, agent: Agent) -> None:
+def test_rank_metrics_are_drawn_separately(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(10, "cpu", busy=50))
     for rank, busy in ((3, 30), (12, 12)):
         lines = [metrics(10 * n, "cpu", busy=busy + n) for n in (1, 2)]
@@ -276,7 +274,7 @@ def test_what_a_rank_keeps_apart_is_drawn_by_its_rank(cluster: Cluster, agent: A
     assert series(cluster, "group=cpu&rank=4") == {}
     [name] = cluster.get("/trials/1/metrics/names?rank=12").json["items"]
     assert (name["group"], name["name"], name["last"], name["count"]) == ("cpu", "busy", 14, 2)
-    # What comes later is drawn as well, and of another allocation what it repeats counts.
+    # Later reports are drawn too. Values that a later allocation repeats replace earlier values.
     line = {**metrics(30, "cpu", busy=33), "kind": "rank_metrics"}
     agent.report("1.1", line, writer="3")
     assert series(cluster, "group=cpu&rank=3")["busy"][-1] == [30, 33]
@@ -285,14 +283,14 @@ def test_what_a_rank_keeps_apart_is_drawn_by_its_rank(cluster: Cluster, agent: A
     assert series(cluster, "group=cpu&rank=3") == {"busy": [[10, 31], [20, 7]]}
 
 
-def test_a_trial_of_one_process_has_no_ranks_apart(cluster: Cluster, agent: Agent) -> None:
+def test_single_process_trial_has_no_rank_metrics(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(10, "cpu", busy=50))
     assert cluster.get("/trials/1/metrics/ranks").json == {"items": []}
     assert cluster.get("/trials/9/metrics/ranks").status == 404
     assert cluster.get("/trials/1/metrics/series?group=cpu&rank=100000").status == 422
 
 
-def test_points_have_the_times_of_their_reports(cluster: Cluster, agent: Agent) -> None:
+def test_points_have_report_times(cluster: Cluster, agent: Agent) -> None:
     assert "started_ms" not in cluster.get("/trials/1/metrics/series?group=training").json
     path = "/trials/1/metrics/series?group=training&times=true"
     assert cluster.get(path).json == {"started_ms": None, "series": []}
@@ -309,7 +307,7 @@ def test_points_have_the_times_of_their_reports(cluster: Cluster, agent: Agent) 
     answer = cluster.get(path).json
     assert answer["started_ms"] == 900
     [drawn] = [one["points"] for one in answer["series"]]
-    # What reported no time lies between those that did.
+    # Points without a time lie between points with times.
     assert [(steps, time_ms) for steps, _, time_ms in drawn] == [
         (1, 1000),
         (2, 2000),
@@ -323,12 +321,12 @@ def test_points_have_the_times_of_their_reports(cluster: Cluster, agent: Agent) 
     assert (one["started_ms"], one["points"]) == (900, [[5, 0.5, 5500]])
 
 
-def test_a_long_series_keeps_the_times_of_some_of_its_reports(
+def test_long_series_keeps_sampled_report_times(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
     stream, table = Stream("training", 1, "0"), cluster.services.table
-    # A second for each step, and an hour's pause before step 641.
+    # Each step takes a second; an hour's pause precedes step 641.
     reports = [
         MetricReport(10 * n, n, 1000 * n + 3_600_000 * (n > 640), {"x": float(n % 16)})
         for n in range(1, 1281)

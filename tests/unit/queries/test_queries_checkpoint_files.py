@@ -1,4 +1,4 @@
-"""Files of checkpoints, page by page, from a manifest that is parsed once."""
+"""Files of checkpoints: pages of the list, and the cache of parsed manifests."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ UUID = "00000011-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def files(cluster: Cluster) -> list[str]:
-    """The files of a checkpoint of trial 1, by path; each holds its own name."""
+    """Store a checkpoint of trial 1; return its files' paths. Each file contains its own name."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -52,7 +52,7 @@ def test_files_are_listed_page_by_page(cluster: Cluster, files: list[str]) -> No
     assert (found, pages) == (files, 3)
 
 
-def test_lists_and_reads_parse_the_manifest_once(
+def test_manifest_is_parsed_once(
     cluster: Cluster, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []

@@ -1,4 +1,4 @@
-"""Reports of cost, over HTTP."""
+"""Cost reports over HTTP."""
 
 from datetime import date
 from typing import Any
@@ -13,7 +13,7 @@ from tests.unit.api.cluster import Cluster
 
 HOUR_MS = 3_600_000
 DOLLAR = 1_000_000
-# The clock stands at 2027-01-15, 8 o'clock in UTC.
+# The clock is fixed at 2027-01-15 08:00 UTC.
 TODAY, YESTERDAY = date(2027, 1, 15), date(2027, 1, 14)
 
 
@@ -38,7 +38,7 @@ def lines(answer: Any) -> dict[str, float]:
 
 @pytest.fixture
 def cluster_with_costs(cluster: Cluster) -> Cluster:
-    """Experiment 1 spent 3 dollars in two hours around midnight, experiment 2 one this morning."""
+    """Experiment 1 spent $3 in the two hours around midnight, experiment 2 $1 this morning."""
     assert cluster.create(CONFIG).status == 201
     midnight = day_start_ms(TODAY)
     spend(
@@ -52,24 +52,24 @@ def cluster_with_costs(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_costs_are_told_by_experiment_with_the_dearest_first(cluster_with_costs: Cluster) -> None:
+def test_report_by_experiment_lists_most_expensive_first(cluster_with_costs: Cluster) -> None:
     answer = cluster_with_costs.get("/cost")
     assert list(lines(answer).items()) == [("1", 3.0), ("2", 1.0)]
     assert (answer.json["since"], answer.json["until"]) == ("2027-01-01", "2027-01-15")
-    # of 7 dollars for instances nobody had 3
+    # Allocations used $4 of the instances' $7.
     total = answer.json["total"]
     assert (total["cost"], total["instance_cost"], total["idle_cost"]) == (4.0, 7.0, 3.0)
 
 
-def test_costs_are_told_by_trial_user_pool_and_day(cluster_with_costs: Cluster) -> None:
+def test_report_by_trial_user_pool_and_day(cluster_with_costs: Cluster) -> None:
     assert lines(cluster_with_costs.get("/cost?by=trial")) == {"1": 3.0, "5": 1.0}
-    # experiment 2 is gone: nobody knows whose it was
+    # Experiment 2 does not exist, so that its user is unknown.
     assert lines(cluster_with_costs.get("/cost?by=user")) == {"user-1": 3.0, "unknown": 1.0}
     assert lines(cluster_with_costs.get("/cost?by=pool")) == {"default": 4.0}
     assert lines(cluster_with_costs.get("/cost?by=day")) == {"2027-01-14": 1.5, "2027-01-15": 2.5}
 
 
-def test_what_an_allocation_cost_counts_on_the_days_that_it_ran(
+def test_cost_of_an_allocation_is_divided_among_days(
     cluster_with_costs: Cluster,
 ) -> None:
     assert lines(cluster_with_costs.get("/cost?since=2027-01-15")) == {"1": 1.5, "2": 1.0}
@@ -86,9 +86,7 @@ def test_what_an_allocation_cost_counts_on_the_days_that_it_ran(
         ("since=2027-01-10&until=2027-01-09", "since"),
     ],
 )
-def test_a_span_that_cannot_be_told_is_refused_by_its_name(
-    cluster: Cluster, query: str, place: str
-) -> None:
+def test_rejects_invalid_span_by_name(cluster: Cluster, query: str, place: str) -> None:
     answer = cluster.get(f"/cost?{query}")
     assert (answer.status, answer.code) == (422, "invalid")
     assert place in answer.body.decode()

@@ -1,33 +1,35 @@
-"""Files for TensorBoard: listed with URLs, and copied into a folder that follows the trial."""
+"""TensorBoard event files: lists with URLs, and a local folder that follows the trial."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.checkpoint_stores.folder_uploads import LISTED_DEPTH_MAX
 from control_plane.queries import event_files
 from detcloud.client import Client
 from detcloud.client.event_files import EventFolder
-from detcloud.shared.errors import DetcloudError
 from detcloud.shared.event_parts import part_key
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, Cluster
 from tests.unit.api.exchange import call
+from tests.unit.checkpoint_stores.deep_folders import deep_folder
 
 EVENTS = "events.out.tfevents.1.host"
 
 
 @pytest.fixture
 def place(cluster: Cluster) -> Path:
-    """The folder that trial 1 writes to."""
+    """The folder of trial 1's event files in the store."""
     cluster.create(CONFIG)
     path = cluster.checkpoints / "tensorboard" / "1" / "1"
     path.mkdir(parents=True)
     return path
 
 
-def test_files_are_listed_with_urls_that_need_no_token(cluster: Cluster, place: Path) -> None:
+def test_event_file_urls_need_no_token(cluster: Cluster, place: Path) -> None:
     (place / "ünicode; 100%").mkdir()
     for name in (EVENTS, f"ünicode; 100%/{EVENTS}"):
         (place / name).write_text(name)
@@ -42,14 +44,14 @@ def test_files_are_listed_with_urls_that_need_no_token(cluster: Cluster, place: 
     assert first["items"] + rest["items"] == cluster.get("/trials/1/event-files").json["items"]
 
 
-def test_a_trial_that_wrote_nothing_has_none(cluster: Cluster) -> None:
+def test_trial_without_event_files_has_empty_list(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     assert cluster.get("/trials/1/event-files").json == {"items": [], "next_cursor": None}
     assert cluster.get("/trials/9/event-files").status == 404
     assert call(cluster.app, "GET", "/api/v1/trials/1/event-files").status == 401
 
 
-def test_a_url_is_good_for_its_own_file_alone(cluster: Cluster, place: Path) -> None:
+def test_url_is_valid_for_its_own_file_only(cluster: Cluster, place: Path) -> None:
     for name in ("a", "b"):
         (place / name).write_text(name)
     a, b = (item["parts"][0]["url"] for item in cluster.get("/trials/1/event-files").json["items"])
@@ -60,7 +62,7 @@ def test_a_url_is_good_for_its_own_file_alone(cluster: Cluster, place: Path) -> 
     assert call(cluster.app, "GET", a).status == 404
 
 
-def test_too_many_files_are_refused(
+def test_rejects_too_many_files(
     cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_files, "PARTS_MAX", 3)
@@ -70,7 +72,7 @@ def test_too_many_files_are_refused(
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_a_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
+def test_copied_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
     with serve_app(cluster.app) as url, Client(url, TOKENS[Role.USER]) as client:
         folder = EventFolder(client, client.trial(1), tmp_path / "copy")
         assert folder.update() == 0
@@ -81,10 +83,10 @@ def test_a_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Pat
             assert reader.read() == b"first"
             (place / EVENTS).write_bytes(b"first, second")
             assert folder.update() == 8
-            # TensorBoard goes on in the file that it has open.
+            # TensorBoard keeps reading the file that is open.
             assert reader.read() == b", second"
         assert folder.update() == 0
-        # In parts, as a bucket has it.
+        # A bucket stores the file in parts.
         for start, text in ((0, b"of a "), (5, b"later epoch")):
             part = place / part_key(EVENTS + ".b", 2, 0, start)
             part.parent.mkdir(exist_ok=True)
@@ -99,13 +101,61 @@ def test_a_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Pat
             assert (folder.folder / "whole.bin").read_bytes() == text
 
 
-def test_a_path_that_leads_out_of_the_folder_is_refused(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_path_outside_the_folder_is_left_out(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     client = Client("http://127.0.0.1:9", "")
     hostile = {"path": "../../x", "size": 1, "version": "", "parts": []}
-    trial = type("Trial", (), {"event_files": lambda self: [hostile]})
+    trial = type("Trial", (), {"id": 1, "event_files": lambda self: [hostile]})
     monkeypatch.setattr(client, "trial", lambda trial_id: trial())
-    with pytest.raises(DetcloudError):
-        EventFolder(client, client.trial(1), tmp_path / "copy").update()
+    folder = EventFolder(client, client.trial(1), tmp_path / "copy")
+    assert (folder.update(), folder.update()) == (0, 0)
     assert not (tmp_path.parent / "x").exists()
+    assert capsys.readouterr().err.count("'../../x' of trial 1 is left out: ") == 1
+
+
+# Names of bytes that a trial can give to files.
+ODD_NAMES = [
+    b"a\nb",
+    b"a\\b",
+    b"\xff\xfe",
+    b"a\x01\x7fb",
+    "x\u202ey\U0001f600".encode(),
+    b"n" * 255,
+    b" ",
+    b"a;b%2e%2e",
+    b"part-1-1-1",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=repr)
+def test_file_with_special_name_is_listed_and_read(
+    cluster: Cluster, place: Path, tmp_path: Path, name: bytes
+) -> None:
+    (place / EVENTS).write_bytes(b"plain")
+    folder = place / os.fsdecode(name[:200])
+    folder.mkdir()
+    (folder / os.fsdecode(name)).write_bytes(b"odd")
+    answer = cluster.get("/trials/1/event-files")
+    assert answer.status == 200
+    contents = [
+        call(cluster.app, "GET", item["parts"][0]["url"]).body for item in answer.json["items"]
+    ]
+    assert sorted(contents) == [b"odd", b"plain"]
+    with serve_app(cluster.app) as url, Client(url, TOKENS[Role.USER]) as client:
+        copy = EventFolder(client, client.trial(1), tmp_path / "copy")
+        copy.update()
+        assert (copy.folder / EVENTS).read_bytes() == b"plain"
+
+
+@pytest.mark.parametrize("depth", [70, 150, 700, 1500])
+def test_deep_folders_do_not_hide_other_files(cluster: Cluster, place: Path, depth: int) -> None:
+    (place / EVENTS).write_bytes(b"plain")
+    with deep_folder(place, depth):
+        answer = cluster.get("/trials/1/event-files")
+    assert answer.status == 200
+    deep = depth <= LISTED_DEPTH_MAX
+    assert [item["size"] for item in answer.json["items"]] == ([4, 5] if deep else [5])

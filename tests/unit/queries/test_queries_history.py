@@ -1,4 +1,4 @@
-"""History and replay over HTTP: sentences, order, pages, secrets."""
+"""History and replay over HTTP: sentences, order, pages and secrets."""
 
 from dataclasses import replace
 from typing import Any, get_args
@@ -30,7 +30,7 @@ LIST = "/experiments/1/history"
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Runs trials 1 and 2 of experiment 1."""
+    """An agent that runs trials 1 and 2 of experiment 1."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -46,13 +46,13 @@ def fail(agent: Agent, allocation: str) -> None:
     agent.report(allocation, exited, writer="agent")
 
 
-def test_every_kind_of_message_has_a_sentence() -> None:
+def test_every_message_has_a_sentence() -> None:
     kinds = {message for kind in ACTOR_TYPES.values() for message in get_args(kind.message_union)}
     assert {kind.__name__ for kind in kinds - set(SENTENCES)} == set()
     assert {kind.__name__ for kind in set(SENTENCES) - kinds} == set()
 
 
-def test_an_experiment_is_told_from_its_submission_to_its_end(cluster: Cluster) -> None:
+def test_history_shows_an_experiment_from_start_to_end(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -69,18 +69,18 @@ def test_an_experiment_is_told_from_its_submission_to_its_end(cluster: Cluster) 
     assert last["text"] == "killed by user-1"
 
 
-def test_a_restart_is_told_with_its_reason(cluster: Cluster, agent: Agent) -> None:
+def test_history_shows_restart_with_reason(cluster: Cluster, agent: Agent) -> None:
     fail(agent, "1.1")
     events = cluster.get(f"{LIST}?actor=trial%231").json["items"]
     [exit_] = [event for event in events if "failed" in event["text"]]
     assert exit_["text"] == "allocation 1.1 failed: exit code 1, boom"
-    # max_restarts is 5 unless it is configured.
+    # The default of max_restarts is 5.
     assert exit_["reasons"] == ["restart 1 of 5"]
     assert events[0]["text"].startswith("trial 1 created with x=0.")
     assert events[0]["text"].endswith("; to train to 10 batches")
 
 
-def test_values_are_told(cluster: Cluster, agent: Agent) -> None:
+def test_history_shows_validation_values(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(10, "validation", loss=0.25))
     agent.report("1.1", {"kind": "completed", "length": 10, "metric": 0.25})
     told = texts(cluster)
@@ -88,11 +88,11 @@ def test_values_are_told(cluster: Cluster, agent: Agent) -> None:
     assert "trial 1 reached 10 batches with loss 0.25" in told
     alone = texts(cluster, "&trials=false")
     assert "trial 1 reached 10 batches with loss 0.25" in alone
-    # Both journals hold the two events; merged they are told once.
+    # Both journals have the two events; a merged history shows them once.
     assert len([text for text in told if "loss 0.25" in text]) == 2
 
 
-def test_a_search_that_ends_for_want_of_its_metric_is_told(cluster: Cluster, agent: Agent) -> None:
+def test_history_shows_missing_searcher_metric(cluster: Cluster, agent: Agent) -> None:
     lack = "batch 10 lacks the searcher's metric 'loss'"
     agent.report("1.1", {"kind": "completed", "length": 10, "metric": None, "message": lack})
     experiment = cluster.get("/experiments/1").json
@@ -102,7 +102,7 @@ def test_a_search_that_ends_for_want_of_its_metric_is_told(cluster: Cluster, age
     assert reached in texts(cluster)
 
 
-def test_trials_are_told_among_the_experiments_own_events(cluster: Cluster, agent: Agent) -> None:
+def test_history_merges_trials_and_experiment(cluster: Cluster, agent: Agent) -> None:
     fail(agent, "2.1")
     actors = {item["actor"] for item in cluster.get(LIST).json["items"]}
     assert actors == {"experiment#1", "trial#1", "trial#2"}
@@ -111,9 +111,7 @@ def test_trials_are_told_among_the_experiments_own_events(cluster: Cluster, agen
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_follow_each_other_without_gap_or_repeat(
-    cluster: Cluster, agent: Agent, order: str
-) -> None:
+def test_pages_have_no_gaps_and_no_repeats(cluster: Cluster, agent: Agent, order: str) -> None:
     for n in range(1, 4):
         agent.report("1.1", metrics(n, "validation", loss=n), metrics(n, "validation", loss=n + 1))
     fail(agent, "2.1")
@@ -134,7 +132,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(
         assert listed == whole["items"]
 
 
-def test_a_cursor_of_another_list_is_refused(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_cursor_of_another_list(cluster: Cluster, agent: Agent) -> None:
     cursor = cluster.get(f"{LIST}?limit=1").json["next_cursor"]
     assert cluster.get(f"{LIST}?limit=1&cursor={cursor}").status == 200
     assert cluster.get(f"{LIST}?limit=1&actor=trial%231&cursor={cursor}").status == 422
@@ -144,19 +142,19 @@ def test_a_cursor_of_another_list_is_refused(cluster: Cluster, agent: Agent) -> 
     assert cluster.get(f"{LIST}?cursor={garbled}").status == 422
 
 
-def test_who_has_no_history_here_is_said(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_actor_of_another_experiment(cluster: Cluster, agent: Agent) -> None:
     cluster.create(CONFIG)
     assert cluster.get("/experiments/9/history").status == 404
     assert cluster.get(f"{LIST}?actor=pool%23default").status == 422
     assert cluster.get(f"{LIST}?actor=trial%23x").status == 422
     assert cluster.get(f"{LIST}?actor=trial%23999").status == 404
-    # Two trials each: trial 3 is of experiment 2.
+    # Each experiment has two trials: trial 3 belongs to experiment 2.
     other = cluster.get(f"{LIST}?actor=trial%233")
     assert other.status == 404
     assert "not one of experiment 1" in other.json["error"]["message"]
 
 
-def test_very_many_trials_are_not_merged(
+def test_too_many_trials_are_not_merged(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merged = cluster.get(f"{LIST}?limit=1").json
@@ -166,13 +164,13 @@ def test_very_many_trials_are_not_merged(
     refused = cluster.get(f"{LIST}?trials=true")
     assert refused.status == 422
     assert "has 2 trials" in refused.json["error"]["message"]
-    # Who was in the middle of the merged list goes on with the experiment's own events.
+    # A cursor of the merged list continues with the experiment's own events.
     rest = cluster.get(f"{LIST}?cursor={merged['next_cursor']}").json
     own = cluster.get(LIST).json
     assert merged["items"] + rest["items"] == own["items"]
 
 
-def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
+def test_page_reads_bounded_rows_of_a_long_history(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(1, 40):
@@ -187,17 +185,15 @@ def test_a_page_reads_as_much_of_a_long_history_as_of_a_short_one(
 
     monkeypatch.setattr(cluster.services.table, "query", count_rows)
     cluster.get(f"{LIST}?limit=5&actor=experiment%231")
-    # Entries of 5 events at most, and a look at whether more follow.
+    # Entries with at most 5 events, and a row to see whether more follow.
     assert sum(rows) <= 10
     rows.clear()
     cluster.get(f"{LIST}?limit=5")
-    # Two stretches of each of three journals, and a few rows of other things.
+    # Two stretches of each of three journals, and a few other rows.
     assert sum(rows) <= (3 * 2 + 1) * views.STRETCH_ROWS
 
 
-def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_unreadable_entry_does_not_hide_others(cluster: Cluster, agent: Agent) -> None:
     key = Key("trial#1", "Z#000000000001")
     cluster.services.table.commit([Put(key, 1, b"garbled", Expect.ANYTHING)])
     told = texts(cluster, "&actor=trial%231")
@@ -208,7 +204,7 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
     assert texts(cluster, "&actor=trial%231")[0].startswith("TrialHatched, which is not a message")
 
 
-def test_secrets_of_a_configuration_are_in_no_answer(cluster: Cluster) -> None:
+def test_history_shows_no_secrets(cluster: Cluster) -> None:
     secret = "canary-4711"
     config = f"""
 {CONFIG}
@@ -222,7 +218,7 @@ data: {{token: {secret}}}
         assert secret not in answer.body.decode()
 
 
-def test_the_replay_of_what_ran_here_finds_no_difference(cluster: Cluster, agent: Agent) -> None:
+def test_replay_finds_no_difference(cluster: Cluster, agent: Agent) -> None:
     fail(agent, "1.1")
     agent.finish("2.1")
     first = cluster.get("/experiments/1/replay?limit=2").json
@@ -233,7 +229,7 @@ def test_the_replay_of_what_ran_here_finds_no_difference(cluster: Cluster, agent
     assert all(item["complete"] and item["entries"] > 0 for item in items)
 
 
-def test_the_replay_names_what_a_changed_rule_changes(
+def test_replay_names_field_that_a_changed_rule_changes(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(agent, "1.1")
@@ -259,10 +255,10 @@ def test_the_replay_names_what_a_changed_rule_changes(
     [
         (100.0, 0.93, "trial 7 validated at 100 batches: accuracy 0.93"),
         (2.5, None, "trial 7 validated at 2.5 batches: no finite accuracy"),
-        (1.0, 1.5e-5, "trial 7 validated at 1 batches: accuracy 1.5e-05"),
+        (1.0, 1.5e-5, "trial 7 validated at 1 batch: accuracy 1.5e-05"),
     ],
 )
-def test_numbers_are_short(units: float, metric: float | None, text: str) -> None:
+def test_numbers_are_rounded(units: float, metric: float | None, text: str) -> None:
     context = SentenceContext("experiment#1", "", "accuracy", "batches", lambda number: number + 1)
     assert sentence(TrialValidationReported(6, units, metric), context) == text
     unknown = replace(context, trial_id=lambda number: None)
@@ -285,7 +281,7 @@ def max_cost_change(max_cost: float | None) -> SettingsChanged:
         (SettingsChanged(metadata={"fold": 1}), "changed by ana: the metadata"),
     ],
 )
-def test_a_change_says_what_was_changed(message: object, text: str) -> None:
+def test_settings_sentence_lists_changes(message: object, text: str) -> None:
     context = SentenceContext("experiment#1", "ana", "accuracy", "batches", lambda n: n + 1)
     assert sentence(message, context) == text
 
@@ -314,7 +310,7 @@ def test_a_change_says_what_was_changed(message: object, text: str) -> None:
         (max_cost_change(None), "changed by ana: max_cost to no limit"),
     ],
 )
-def test_costs_are_told_in_dollars(message: object, text: str) -> None:
+def test_costs_are_shown_in_dollars(message: object, text: str) -> None:
     context = SentenceContext("experiment#1", "ana", "accuracy", "batches", lambda n: n + 1)
     assert sentence(message, context) == text
 
@@ -339,6 +335,6 @@ def test_costs_are_told_in_dollars(message: object, text: str) -> None:
         ),
     ],
 )
-def test_moves_between_pools_are_told(message: object, text: str) -> None:
+def test_history_shows_moves_between_pools(message: object, text: str) -> None:
     context = SentenceContext("trial#7", "", "accuracy", "batches", lambda number: None)
     assert sentence(message, context) == text

@@ -1,4 +1,4 @@
-"""The queue of a pool, page by page, against a plain form that looks at every job."""
+"""The queue of a pool, compared with a computation without caches that covers every job."""
 
 import random
 from dataclasses import replace
@@ -19,7 +19,7 @@ KINDS = ("fair_share", "priority", "round_robin")
 
 
 def every_job(services: Services) -> list[tuple[int, str]]:
-    """Each job in the order of the list and why it waits, from a snapshot and nothing kept."""
+    """Return each job and its reason to wait, in the list's order, computed without caches."""
 
     def look_at_all(snapshot: PoolSnapshot) -> list[tuple[int, str]]:
         why = wait_reasons(
@@ -46,7 +46,7 @@ def every_page(services: Services, limit: int, *, reverse: bool) -> list[JobView
 
 
 def change_at_random(cluster: Cluster, agent: Agent, chance: random.Random, count: int) -> int:
-    """Change something that moves the queue; returns how many jobs there were so far."""
+    """Make a random change that affects the queue; return the number of jobs created so far."""
     act = chance.choice(["submit", "submit", "pause", "take", "wait"])
     if act == "submit":
         submit(cluster, f"resources.slots_per_trial={chance.choice([1, 1, 2])}")
@@ -57,15 +57,13 @@ def change_at_random(cluster: Cluster, agent: Agent, chance: random.Random, coun
     elif act == "take":
         agent.take_work()
     else:
-        # By then slots are held for whoever has waited since.
+        # After this time, slots are reserved for the longest-waiting job.
         cluster.clock.ms += chance.choice([1_000, 700_000])
     return count
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pages_of_a_queue_that_changes_say_what_a_look_at_all_of_it_says(
-    cluster: Cluster, kind: str
-) -> None:
+def test_cached_queue_equals_fresh_computation(cluster: Cluster, kind: str) -> None:
     configure(cluster, POOL, f"scheduler: {{type: {kind}}}")
     services, chance = cluster.services, random.Random(kind)
     agent, count = Agent(cluster, slots=2), 0
@@ -82,7 +80,7 @@ def test_pages_of_a_queue_that_changes_say_what_a_look_at_all_of_it_says(
     assert len(pages) > 3
 
 
-def test_reasons_are_found_for_the_chosen_jobs_alone(cluster: Cluster) -> None:
+def test_reasons_are_computed_for_chosen_jobs_only(cluster: Cluster) -> None:
     for _ in range(4):
         submit(cluster)
     whole = load_queue(cluster.services, POOL)

@@ -16,7 +16,7 @@ from control_plane.queries.pages import (
 
 
 def pages_of(rows: list[int], limit: int) -> list[list[int]]:
-    """Walk a list as a client does, by cursors only."""
+    """Return all pages of a list, read by cursors as a client does."""
     pages: list[list[int]] = []
     cursor = None
     while True:
@@ -32,20 +32,20 @@ def pages_of(rows: list[int], limit: int) -> list[list[int]]:
             return pages
 
 
-def test_a_list_is_walked_to_its_end() -> None:
+def test_cursors_reach_every_item() -> None:
     assert pages_of([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
 
 
-def test_a_full_last_page_has_no_cursor() -> None:
+def test_full_last_page_has_no_cursor() -> None:
     assert pages_of([1, 2, 3, 4], 2) == [[1, 2], [3, 4]]
 
 
-def test_an_empty_list_is_one_empty_page() -> None:
+def test_empty_list_is_one_empty_page() -> None:
     assert pages_of([], 2) == [[]]
 
 
 @given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.text(), max_size=4))
-def test_a_cursor_gives_back_its_position(values: list[int | str]) -> None:
+def test_cursor_round_trips_position(values: list[int | str]) -> None:
     cursor = encode_cursor("k", tuple(values))
     assert decode_cursor(cursor, "k", [type(value) for value in values]) == tuple(values)
     assert cursor.isascii()
@@ -53,7 +53,7 @@ def test_a_cursor_gives_back_its_position(values: list[int | str]) -> None:
 
 
 @given(st.text())
-def test_no_text_makes_a_cursor_raise_anything_else(text: str) -> None:
+def test_any_other_text_is_an_invalid_cursor(text: str) -> None:
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(text, "k", [int])
 
@@ -62,13 +62,13 @@ def test_no_text_makes_a_cursor_raise_anything_else(text: str) -> None:
     "content",
     [["other", 1], ["k"], ["k", "1"], ["k", 1, 2], ["k", True], ["k", None], {"k": 1}, "k", []],
 )
-def test_a_cursor_of_another_shape_is_refused(content: object) -> None:
+def test_rejects_cursor_of_another_shape(content: object) -> None:
     text = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(text, "k", [int])
 
 
 @pytest.mark.parametrize("value", ["\ud800", "a\udfffb", 2**63, -(2**70), 10**400])
-def test_a_position_that_no_row_has_is_refused(value: int | str) -> None:
+def test_rejects_unstorable_position(value: int | str) -> None:
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(encode_cursor("k", (value,)), "k", [type(value)])

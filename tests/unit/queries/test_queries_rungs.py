@@ -1,4 +1,4 @@
-"""The rungs of a search over HTTP: ids of trials, counts and what is refused."""
+"""The rungs of a search over HTTP: trial ids, counts and refusals."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def report(agent: Agent, allocation: str, length: int, loss: float) -> None:
     agent.report(allocation, {"kind": "completed", "length": length, "metric": loss})
 
 
-def test_the_rungs_of_a_halving_tell_who_went_on(cluster: Cluster) -> None:
+def test_rungs_show_promotions(cluster: Cluster) -> None:
     cluster.create(HALVING)
     agent = Agent(cluster)
     first, second = agent.take_work()
@@ -28,7 +28,7 @@ def test_the_rungs_of_a_halving_tell_who_went_on(cluster: Cluster) -> None:
     report(agent, second, 4, 0.25)
     answer = cluster.get("/experiments/1/rungs")
     assert answer.status == 200, answer.body
-    # Of two results one is promoted, the better; the other was left behind as the rung is full.
+    # The better of two results is promoted; the other trial stopped because the rung is full.
     assert answer.json == {
         "unit": "batches",
         "metric": "loss",
@@ -62,13 +62,13 @@ def test_the_rungs_of_a_halving_tell_who_went_on(cluster: Cluster) -> None:
     [rung, _] = cluster.get("/experiments/1/rungs?trials=1").json["brackets"][0]["rungs"]
     assert [one["id"] for one in rung["trials"]] == [2]
     assert rung["reached"] == 2
-    # The last rung compares nobody: what is known there is the trial's best metric.
+    # The last rung compares no trials: its metric is the trial's best metric.
     report(agent, second, 8, 0.125)
     top = cluster.get("/experiments/1/rungs").json["brackets"][0]["rungs"][1]
     assert (top["best_metric"], top["outcomes"]["finished"]) == (0.125, 1)
 
 
-def test_rungs_are_read_again_when_something_changed(
+def test_rungs_are_read_again_after_a_change(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(HALVING)
@@ -83,14 +83,14 @@ def test_rungs_are_read_again_when_something_changed(
     assert rung["outcomes"] == {**ZERO, "waiting": 1, "training": 1}
 
 
-def test_a_search_without_rungs_has_no_brackets(cluster: Cluster) -> None:
+def test_search_without_rungs_has_no_brackets(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     assert cluster.get("/experiments/1/rungs").json["brackets"] == []
     assert cluster.get("/experiments/2/rungs").status == 404
     assert cluster.get("/experiments/1/rungs?trials=201").status == 422
 
 
-def test_a_search_of_too_many_trials_is_refused(
+def test_rejects_search_with_too_many_trials(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create(HALVING)

@@ -16,7 +16,7 @@ UUIDS = [f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12, 21)]
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Runs trials 1 and 2 of experiment 1."""
+    """An agent that runs trials 1 and 2 of experiment 1."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -31,7 +31,7 @@ def checkpoint(
     steps: int,
     names: tuple[str, ...] = ("weights.bin",),
 ) -> Path:
-    """Stores a checkpoint as a trial does, whose files have all one content, and reports it."""
+    """Store and report a checkpoint as a trial does. All files have the same content."""
     path = f"1/{trial}/1/{uuid}"
     folder = cluster.checkpoints / path
     content = b"weights of %d" % steps
@@ -60,7 +60,7 @@ def uuids(cluster: Cluster, path: str) -> list[str]:
     return [item["uuid"] for item in cluster.get(path).json["items"]]
 
 
-def test_a_trial_is_described_with_its_allocation(cluster: Cluster, agent: Agent) -> None:
+def test_trial_shows_its_allocation(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", {"kind": "container", "state": "RUNNING"}, writer="agent")
     agent.report("1.1", {"kind": "environment", "time_ms": 5, "python": "3.12", "threads": 2})
     trial = cluster.get("/trials/1").json
@@ -72,7 +72,7 @@ def test_a_trial_is_described_with_its_allocation(cluster: Cluster, agent: Agent
     assert cluster.get("/trials/9").status == 404
 
 
-def test_a_trial_tells_its_image_beside_what_it_says_itself(cluster: Cluster, agent: Agent) -> None:
+def test_environment_joins_reports_of_trial_and_agent(cluster: Cluster, agent: Agent) -> None:
     image = {"image": "org/image:1", "image_digest": "sha256:ab"}
     agent.report("1.1", {"kind": "environment", "time_ms": 4, **image}, writer="agent")
     assert cluster.get("/trials/1").json["environment"] == image
@@ -83,9 +83,7 @@ def test_a_trial_tells_its_image_beside_what_it_says_itself(cluster: Cluster, ag
 
 
 @pytest.mark.parametrize("depth", [150, 199, 200, 230, 254])
-def test_an_environment_that_was_stored_too_deep_hides_no_trial(
-    cluster: Cluster, depth: int
-) -> None:
+def test_too_deep_environment_does_not_hide_the_trial(cluster: Cluster, depth: int) -> None:
     cluster.create(CONFIG)
     key = Key("trial#1", f"{ENVIRONMENT}{1:08d}#0")
     body = b'{"a":' * depth + b'"NaN"' + b"}" * depth
@@ -95,7 +93,7 @@ def test_an_environment_that_was_stored_too_deep_hides_no_trial(
     assert answer.json["id"] == 1
 
 
-def test_a_paused_trial_says_so_while_it_still_runs(cluster: Cluster, agent: Agent) -> None:
+def test_running_trial_of_a_paused_experiment_shows_paused(cluster: Cluster, agent: Agent) -> None:
     cluster.post("/experiments/1/pause", {})
     trial = cluster.get("/trials/1").json
     assert (trial["state"], trial["allocation"]["state"]) == ("PAUSED", "TERMINATING")
@@ -107,7 +105,7 @@ def test_metrics_are_listed_by_group_in_pages(cluster: Cluster, agent: Agent) ->
     first = cluster.get("/trials/1/metrics?limit=4").json
     second = cluster.get(f"/trials/1/metrics?limit=4&cursor={first['next_cursor']}").json
     listed = [(item["group"], item["steps_completed"]) for item in first["items"] + second["items"]]
-    # The first page ends inside the first call's row.
+    # The first page ends in the middle of the first call's row.
     assert listed == [("training", n) for n in range(1, 7)] + [("validation", 5)]
     assert second["next_cursor"] is None
     [only] = cluster.get("/trials/1/metrics?group=validation").json["items"]
@@ -116,15 +114,15 @@ def test_metrics_are_listed_by_group_in_pages(cluster: Cluster, agent: Agent) ->
     assert cluster.get("/trials/1/metrics?group=valid").json["items"] == []
 
 
-def test_a_running_trial_is_as_far_as_it_last_reported(cluster: Cluster, agent: Agent) -> None:
+def test_running_trial_shows_steps_of_its_last_report(cluster: Cluster, agent: Agent) -> None:
     agent.report("1.1", metrics(3, loss=1), metrics(4, loss=1), metrics(2, "other"))
     agent.report("2.1", metrics(99, loss=1), {**metrics(100), "steps_completed": "many"})
     assert cluster.get("/trials/1").json["steps_completed"] == 4
-    # No trial is farther than the 10 batches it was asked for.
+    # Progress is capped at the requested 10 batches.
     listed = cluster.get("/experiments/1/trials").json["items"]
     assert [item["steps_completed"] for item in listed] == [4, 10]
     agent.report("1.1", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
-    # It starts again from its latest checkpoint: there is none.
+    # The new run starts from batch 0, because the trial has no checkpoint.
     assert cluster.get("/trials/1").json["steps_completed"] == 0
 
 
@@ -135,7 +133,7 @@ def test_malformed_metrics_are_left_out(cluster: Cluster, agent: Agent) -> None:
     assert item["steps_completed"] == 2
 
 
-def test_a_log_is_read_on_and_complete_in_the_end(cluster: Cluster, agent: Agent) -> None:
+def test_log_is_read_in_parts_up_to_its_end(cluster: Cluster, agent: Agent) -> None:
     agent.log("1.1", 0, "one\n")
     log = cluster.get("/trials/1/logs").json
     assert log == {"text": "one\n", "next": 4, "complete": False}
@@ -145,14 +143,12 @@ def test_a_log_is_read_on_and_complete_in_the_end(cluster: Cluster, agent: Agent
     log = cluster.get("/trials/1/logs?after=4").json
     assert log == {"text": "tvö\n", "next": 9, "complete": True}
     assert cluster.get("/trials/1/logs?tail_bytes=3").json["text"] == "ö\n"
-    # One byte less begins within the character.
+    # With one byte less, the range would start inside the character.
     assert cluster.get("/trials/1/logs?tail_bytes=2").json["text"] == "\n"
     assert cluster.get("/trials/1/logs?after=1&tail_bytes=2").status == 422
 
 
-def test_checkpoints_are_listed_and_found_by_their_beginning(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_checkpoints_are_listed_and_found_by_uuid_prefix(cluster: Cluster, agent: Agent) -> None:
     for trial, uuid, steps in ((1, UUIDS[0], 5), (1, UUIDS[1], 10), (2, UUIDS[2], 5)):
         checkpoint(cluster, agent, trial, uuid, steps)
     assert uuids(cluster, "/trials/1/checkpoints") == UUIDS[:2]
@@ -170,7 +166,7 @@ def test_checkpoints_are_listed_and_found_by_their_beginning(
     assert cluster.get("/trials/1").json["latest_checkpoint"] == UUIDS[1]
 
 
-def test_files_of_a_checkpoint_are_fetched_without_a_token(cluster: Cluster, agent: Agent) -> None:
+def test_checkpoint_file_urls_need_no_token(cluster: Cluster, agent: Agent) -> None:
     checkpoint(cluster, agent, 1, UUIDS[0], 5)
     [file] = cluster.get(f"/checkpoints/{UUIDS[0][:8]}/files").json["items"]
     assert (file["path"], file["size"]) == ("weights.bin", len(b"weights of 5"))
@@ -181,14 +177,14 @@ def test_files_of_a_checkpoint_are_fetched_without_a_token(cluster: Cluster, age
     assert call(cluster.app, "GET", altered).status == 403
 
 
-def test_a_changed_manifest_is_not_believed(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_changed_manifest(cluster: Cluster, agent: Agent) -> None:
     folder = checkpoint(cluster, agent, 1, UUIDS[0], 5)
     (folder / "manifest.json").write_text('{"files": {}}')
     answer = cluster.get(f"/checkpoints/{UUIDS[0]}/files")
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_a_checkpoint_says_where_it_lies(cluster: Cluster, agent: Agent) -> None:
+def test_checkpoint_location_names_store_and_path(cluster: Cluster, agent: Agent) -> None:
     checkpoint(cluster, agent, 1, UUIDS[0], 5)
     place = cluster.get(f"/checkpoints/{UUIDS[0][:8]}/storage").json
     storage = {"type": "directory", "path": str(cluster.checkpoints)}
@@ -198,7 +194,7 @@ def test_a_checkpoint_says_where_it_lies(cluster: Cluster, agent: Agent) -> None
     assert call(cluster.app, "GET", path, token=agent.token).status == 403
 
 
-def test_a_link_planted_in_a_checkpoint_leads_nowhere(
+def test_symbolic_link_in_a_checkpoint_is_not_followed(
     cluster: Cluster, agent: Agent, tmp_path: Path
 ) -> None:
     folder = checkpoint(cluster, agent, 1, UUIDS[0], 5)
@@ -209,7 +205,7 @@ def test_a_link_planted_in_a_checkpoint_leads_nowhere(
     assert call(cluster.app, "GET", file["url"]).status == 404
 
 
-def test_a_checkpoint_reported_in_another_place_is_none(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_checkpoint_recorded_at_another_path(cluster: Cluster, agent: Agent) -> None:
     path = f"9/1/1/{UUIDS[0]}"
     line = {"kind": "checkpoint", "uuid": UUIDS[0], "steps_completed": 1, "path": path}
     more = {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1, "metadata": {}}
@@ -218,7 +214,7 @@ def test_a_checkpoint_reported_in_another_place_is_none(cluster: Cluster, agent:
     assert cluster.get(f"/checkpoints/{UUIDS[0]}/files").status == 404
 
 
-def test_steps_that_a_restarted_trial_repeats_are_shown_once(
+def test_repeated_steps_of_a_restarted_trial_are_listed_once(
     cluster: Cluster, agent: Agent
 ) -> None:
     agent.report("1.1", *(metrics(steps, loss=1.0) for steps in (10, 20, 30)))
@@ -227,8 +223,19 @@ def test_steps_that_a_restarted_trial_repeats_are_shown_once(
     agent.report("1.2", *(metrics(steps, loss=2.0) for steps in (20, 30, 40)))
     items = cluster.get("/trials/1/metrics").json["items"]
     assert [(item["steps_completed"], item["metrics"]["loss"]) for item in items] == [
-        (10, 1.0),
         (20, 2.0),
         (30, 2.0),
         (40, 2.0),
     ]
+
+
+def test_message_says_that_a_run_started_from_batch_0(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(5, "validation", loss=1.0))
+    agent.report("1.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
+    assert cluster.get("/trials/1").json["message"] == (
+        "run 2 started again from batch 0: no checkpoint has any of the batches trained before"
+    )
+    checkpoint(cluster, agent, 2, UUIDS[2], 5)
+    agent.report("2.1", metrics(5, "validation", loss=1.0))
+    agent.report("2.1", {"kind": "exited", "reason": "preempted", "code": 0}, writer="agent")
+    assert cluster.get("/trials/2").json["message"] == ""

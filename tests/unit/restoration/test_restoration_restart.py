@@ -1,4 +1,4 @@
-"""A cluster that is restarted from an older copy of its state."""
+"""The restart of a cluster from an older copy of its state."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -30,7 +30,7 @@ SLOTS = ((0, "cpu", "u0", "n"), (1, "cpu", "u1", "n"))
 
 @dataclass
 class Site:
-    """A cluster's engine and its service of agents, on a table."""
+    """An engine and the service of agents on a table."""
 
     engine: Engine
     service: AgentService
@@ -47,7 +47,7 @@ class Site:
         )
 
     def trial_ids(self, number: int) -> list[int]:
-        """The trials that an experiment has, as its pool's queue and agents know them."""
+        """Return the experiment's trials, as known to the pool's queue and to agents."""
         found = []
         for trial_id in range(1, 400):
             state = self.engine.read_state(f"trial#{trial_id}")
@@ -56,7 +56,7 @@ class Site:
         return found
 
     def sync(self, epoch: int, *known: str, reports: tuple[Report, ...] = ()) -> list[str]:
-        """The allocations that the agent is to run."""
+        """Return the allocations that the agent is to run."""
         answer = self.service.sync("a", SyncRequest(epoch, known, reports))
         return [entry["allocation"] for entry in answer.desired if entry["state"] == "run"]
 
@@ -80,8 +80,10 @@ def open_site(path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Path:
-    """A state in which two trials of experiment 1 run; `copy.db` beside it is older: since it was
-    made the runs have ended, others have begun and experiment 2 has come.
+    """Return the file of a state in which two trials of experiment 1 run.
+
+    `copy.db` in the same folder is older. Since the copy, a run has ended and another has begun,
+    and experiment 2 was submitted.
     """
     path = tmp_path / "state.db"
     with open_site(path) as site:
@@ -97,7 +99,7 @@ def newest(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_restart_gives_up_every_run_and_no_id_comes_twice(newest: Path) -> None:
+def test_restart_ends_every_run_and_repeats_no_ids(newest: Path) -> None:
     copy = newest.with_name("copy.db")
     with closing(SqliteTable(newest)) as table:
         given = read_next_ids(table)
@@ -106,9 +108,9 @@ def test_a_restart_gives_up_every_run_and_no_id_comes_twice(newest: Path) -> Non
         assert (report.agents, report.experiments) == (("a",), 1)
         assert report.next_ids["experiment"] == given["experiment"] == 3
         trial = site.engine.read_state("trial#1")
-        # It is no failure of the trial, and waits for slots again.
+        # The loss does not count as a failure of the trial, which waits for slots again.
         assert (trial.status, trial.losses, trial.restarts, trial.epoch) == ("ACTIVE", 1, 0, 2)
-        # The agent of then, with the later run of the same name.
+        # The old agent calls, with a later run under the same name.
         with pytest.raises(CommandRefused, match="enrol again"):
             site.sync(1, "2.1", "1.2")
         epoch = site.service.enrol("a", "default", SLOTS, "1")
@@ -117,7 +119,7 @@ def test_a_restart_gives_up_every_run_and_no_id_comes_twice(newest: Path) -> Non
         assert min(site.trial_ids(3)) >= given["trial"]
 
 
-def test_where_the_newest_state_is_lost_ids_are_skipped(newest: Path) -> None:
+def test_restart_skips_ids_if_newest_state_is_lost(newest: Path) -> None:
     with open_site(newest.with_name("copy.db")) as site:
         before = read_next_ids(site.engine.table)
         begin_incarnation(site.engine)
@@ -129,7 +131,7 @@ def test_where_the_newest_state_is_lost_ids_are_skipped(newest: Path) -> None:
     }
 
 
-def test_ids_that_an_experiment_has_reserved_are_given_up(newest: Path) -> None:
+def test_reserved_ids_are_discarded(newest: Path) -> None:
     with open_site(newest.with_name("copy.db")) as site:
         state = site.engine.read_state("experiment#1")
         assert state.ids.first < state.ids.end
@@ -138,7 +140,7 @@ def test_ids_that_an_experiment_has_reserved_are_given_up(newest: Path) -> None:
         assert state.ids.first == state.ids.end
 
 
-def test_an_ended_experiment_that_is_continued_draws_new_ids(tmp_path: Path) -> None:
+def test_continued_experiment_draws_new_ids(tmp_path: Path) -> None:
     with open_site(tmp_path / "state.db") as site:
         site.engine.execute_command("pool#default", PoolConfigured("default"))
         site.submit(1, trials=1)
@@ -157,7 +159,7 @@ def test_an_ended_experiment_that_is_continued_draws_new_ids(tmp_path: Path) -> 
         assert site.engine.read_state("trial#1").epoch > 0
 
 
-def test_each_incarnation_has_another_name(newest: Path) -> None:
+def test_incarnations_have_different_names(newest: Path) -> None:
     with open_site(newest) as site:
         names = [read_incarnation(site.engine.table, "cluster-1")]
         for _ in range(2):
@@ -167,7 +169,7 @@ def test_each_incarnation_has_another_name(newest: Path) -> None:
     assert len(set(names)) == 3
 
 
-def test_a_restart_that_was_cut_short_is_made_again(newest: Path) -> None:
+def test_interrupted_restart_is_repeated(newest: Path) -> None:
     copy = newest.with_name("copy.db")
     for commits in range(1, 30):
         again = copy.with_name(f"{commits}.db")

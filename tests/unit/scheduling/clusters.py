@@ -24,7 +24,7 @@ ROUND_ROBIN = SchedulerRules("round_robin")
 
 
 def agent(name: str, total: int, free: int | None = None, **settings: Any) -> AgentCapacity:
-    """An agent, all of whose slots are free unless said otherwise."""
+    """Return an agent. All slots are free by default."""
     return AgentCapacity(name, total, total if free is None else free, **settings)
 
 
@@ -35,8 +35,10 @@ def job(
     submitted_ms: int = 0,
     **settings: Any,
 ) -> Job:
-    """A job that waits for `slots` each, submitted in the order of groups. Its trials are named
-    after it: the second of job 3 that waits is "3b".
+    """Return a job with a pending request per number in `slots`.
+
+    Jobs are submitted in the order of groups. Requests are named by group and letter: the second
+    request of job 3 is "3b".
     """
     submitted_ms = submitted_ms or group
     single_agent, label = settings.get("single_agent", False), settings.get("label", "")
@@ -59,7 +61,7 @@ def job(
 def running_allocation(
     name: str, start: int, *places: tuple[str, int], **settings: Any
 ) -> RunningAllocation:
-    """An allocation that runs on these places."""
+    """Return an allocation that uses these slots, as (agent, slots)."""
     slots = sum(count for _, count in places)
     return RunningAllocation(
         name, slots, 0, start, placements=tuple(Placement(*p) for p in places), **settings
@@ -69,15 +71,15 @@ def running_allocation(
 def make_plan(
     rules: SchedulerRules, agents: Sequence[AgentCapacity], *jobs: Job, starts_max: int = 1000
 ) -> SchedulePlan:
-    """The plan."""
+    """Return the plan for these jobs."""
     return schedule_jobs(jobs, agents, rules, starts_max)
 
 
 def started_requests(plan: SchedulePlan) -> list[str]:
-    """Which requests start, in order."""
+    """Return the names of the started requests, in order."""
     return [start.request.allocation_id for start in plan.starts]
 
 
 def preempted_allocations(plan: SchedulePlan) -> list[str]:
-    """Which allocations have to go, in order."""
+    """Return the names of the preempted allocations, in order."""
     return [victim.allocation.allocation_id for victim in plan.victims]

@@ -1,4 +1,4 @@
-"""When waiting jobs are expected to start."""
+"""Forecasts of when waiting jobs start."""
 
 from control_plane.scheduling.forecast import expected_starts
 from tests.unit.scheduling.clusters import (
@@ -13,13 +13,13 @@ from tests.unit.scheduling.clusters import (
 NOW_MS = 1_000
 
 
-def test_what_fits_starts_now() -> None:
+def test_fitting_request_starts_now() -> None:
     assert expected_starts([job(1, 4)], [agent("a", 4)], PRIORITY, now_ms=NOW_MS, ends_ms={}) == {
         1: NOW_MS
     }
 
 
-def test_a_job_starts_when_enough_slots_are_expected_to_be_free() -> None:
+def test_job_starts_when_enough_slots_are_free() -> None:
     runs = [running_allocation("r1", 1, ("a", 2)), running_allocation("r2", 2, ("a", 2))]
     jobs = [job(1, runs=runs), job(2, 2), job(3, 4)]
     ends = {"r1": 5_000, "r2": 3_000}
@@ -36,18 +36,18 @@ def test_a_job_starts_when_enough_slots_are_expected_to_be_free() -> None:
     assert starts == {2: 3_000, 3: 13_000}
 
 
-def test_nothing_is_known_where_no_end_is() -> None:
+def test_start_is_unknown_without_expected_end() -> None:
     runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 2)]
     known = expected_starts(jobs, [agent("a", 4, 0)], PRIORITY, now_ms=NOW_MS, ends_ms={})
     assert known == {2: None}
-    # What can never fit does not start either.
+    # A request that never fits does not start either.
     assert expected_starts([job(1, 9)], [agent("a", 4)], PRIORITY, now_ms=NOW_MS, ends_ms={}) == {
         1: None
     }
 
 
-def test_an_end_that_has_passed_is_expected_now() -> None:
+def test_past_end_is_expected_now() -> None:
     runs = [running_allocation("r1", 1, ("a", 4), ("b", 4)), running_allocation("r2", 2, ("a", 0))]
     jobs = [job(1, runs=runs), job(2, 8), job(3, 0)]
     agents = [agent("a", 4, 0, aux_free=0), agent("b", 4, 0, aux_free=0)]
@@ -55,7 +55,7 @@ def test_an_end_that_has_passed_is_expected_now() -> None:
     assert starts == {2: NOW_MS, 3: 2_000}
 
 
-def test_who_preempts_starts_now_and_the_preempted_goes_on_later() -> None:
+def test_preempting_job_starts_now_and_victim_resumes() -> None:
     runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 4, priority=1), job(3, 4, priority=50)]
     starts = expected_starts(
@@ -70,7 +70,7 @@ def test_who_preempts_starts_now_and_the_preempted_goes_on_later() -> None:
     assert starts == {2: NOW_MS, 3: 14_000}
 
 
-def test_slots_of_an_agent_that_drains_do_not_come_back() -> None:
+def test_slots_of_draining_agent_are_not_freed() -> None:
     runs = [running_allocation("r1", 1, ("a", 4))]
     jobs = [job(1, runs=runs), job(2, 4)]
     drains = [agent("a", 4, 0, aux_free=0, draining=True)]
@@ -78,7 +78,7 @@ def test_slots_of_an_agent_that_drains_do_not_come_back() -> None:
     assert starts == {2: None}
 
 
-def test_a_forecast_ends_after_so_many_plans() -> None:
+def test_forecast_stops_after_plans_max() -> None:
     jobs = [job(n, 4) for n in range(1, 6)]
     starts = expected_starts(
         jobs,

@@ -1,4 +1,4 @@
-"""Plans while slots are held for a job: who starts, who goes, and what those who wait are told."""
+"""Plans while slots are held for a job: starts, victims and reasons."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def plan(
 
 
 @HOLDING
-def test_free_slots_that_are_held_go_to_nobody_else(rules: SchedulerRules) -> None:
+def test_free_held_slots_are_withheld(rules: SchedulerRules) -> None:
     jobs = [job(1, 1, 1), job(9, 8)]
     agents = [agent("a", 8, 5), agent("b", 8, 1)]
     made = plan(rules, agents, *jobs)
@@ -41,8 +41,10 @@ def test_free_slots_that_are_held_go_to_nobody_else(rules: SchedulerRules) -> No
 
 
 @HOLDING
-def test_what_the_job_does_not_need_is_for_others(rules: SchedulerRules) -> None:
-    """The job needs 6 of 8 slots: 2 may be used beside it, of which one is since they are held."""
+def test_unneeded_slots_of_held_agents_are_available(rules: SchedulerRules) -> None:
+    """The job needs 6 of 8 slots. Of the 2 others, an allocation started since the reservation uses
+    1.
+    """
     held = Reservation(9, 6, ("a",), started=5)
     runs = [running_allocation(f"1{n}", n, ("a", 1)) for n in (4, 5, 6)]
     jobs, agents = [job(1, 1, 1, runs=runs), job(9, 6)], [agent("a", 8, 5)]
@@ -52,7 +54,7 @@ def test_what_the_job_does_not_need_is_for_others(rules: SchedulerRules) -> None
 
 
 @pytest.mark.parametrize("rules", [FAIR_SHARE, PRIORITY, ROUND_ROBIN])
-def test_the_job_starts_first_once_it_fits_there_or_elsewhere(rules: SchedulerRules) -> None:
+def test_reserved_job_starts_first_once_it_fits(rules: SchedulerRules) -> None:
     jobs = [job(1, *[1] * 20), job(9, 8)]
     for agents in ([agent("a", 8)], [agent("a", 8, 3), agent("b", 8)]):
         made = plan(rules, agents, *jobs)
@@ -61,11 +63,11 @@ def test_the_job_starts_first_once_it_fits_there_or_elsewhere(rules: SchedulerRu
         assert not made.victims
 
 
-def test_slots_are_not_held_against_more_important_jobs() -> None:
+def test_more_important_jobs_may_use_held_slots() -> None:
     jobs = [job(1, 1, priority=10), job(2, 1), job(9, 8)]
     made = plan(PRIORITY, [agent("a", 8, 5)], *jobs)
     assert started_requests(made) == ["1a"]
-    # While a more important one waits, nothing else starts, though it would fit.
+    # While a more important job waits, the reserved job does not start even if it fits.
     jobs = [job(1, 16, priority=10), job(9, 8)]
     agents = [agent("a", 8), agent("b", 8, 7)]
     assert not plan(PRIORITY, agents, *jobs).starts
@@ -73,7 +75,7 @@ def test_slots_are_not_held_against_more_important_jobs() -> None:
     assert reasons[9] == "behind job 1"
 
 
-def test_fair_share_lends_the_slots_until_what_ran_before_has_left() -> None:
+def test_fair_share_lends_held_slots_while_blocked() -> None:
     before = running_allocation("2z", 5, ("a", 3))
     jobs = [job(1, *[1] * 5), job(2, runs=[before]), job(9, 8)]
     agents = [agent("a", 8, 5)]
@@ -84,7 +86,7 @@ def test_fair_share_lends_the_slots_until_what_ran_before_has_left() -> None:
     assert reasons[9] == "needs 8 slots; slots are held for it: 5 of 8"
 
 
-def test_fair_share_takes_back_what_it_lent_and_gives_it_to_nobody_else() -> None:
+def test_fair_share_preempts_borrowers_and_withholds_slots() -> None:
     lent = [running_allocation(f"1{n}", 5 + n, ("a", 1)) for n in range(1, 4)]
     jobs = [job(1, 1, 1, runs=lent), job(9, 8)]
     made = plan(FAIR_SHARE, [agent("a", 8, 5)], *jobs)
@@ -93,16 +95,16 @@ def test_fair_share_takes_back_what_it_lent_and_gives_it_to_nobody_else() -> Non
     assert {victim.reason for victim in made.victims} == {"to make room for 9a of job 9"}
 
 
-def test_fair_share_takes_back_no_more_than_is_needed() -> None:
-    """6 of 8 are held, 4 are free: two of the four that borrowed go, the youngest."""
+def test_fair_share_preempts_only_needed_borrowers() -> None:
+    """6 of 8 slots are held and 4 are free: the two youngest of four borrowers are preempted."""
     held = Reservation(9, 6, ("a",), 5)
     lent = [running_allocation(f"1{n}", 5 + n, ("a", 1)) for n in range(1, 5)]
     made = plan(FAIR_SHARE, [agent("a", 8, 4)], job(1, runs=lent), job(9, 6), held=held)
     assert preempted_allocations(made) == ["14", "13"]
 
 
-def test_what_started_on_held_slots_is_kept_for_a_while() -> None:
-    """By its share job 9 would have to give all 8 slots back to eight jobs of one slot."""
+def test_started_reserved_job_is_not_preempted_at_once() -> None:
+    """By its share, job 9 would have to return all 8 slots to eight jobs with a slot each."""
     runs = running_allocation("9z", 6, ("a", 8))
     jobs = [*(job(n, 1) for n in range(1, 9)), job(9, runs=[runs])]
     agents = [agent("a", 8, 0)]
@@ -112,7 +114,7 @@ def test_what_started_on_held_slots_is_kept_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("rules", [FAIR_SHARE, PRIORITY, ROUND_ROBIN])
-def test_a_reservation_without_its_job_changes_nothing(rules: SchedulerRules) -> None:
+def test_reservation_without_job_changes_nothing(rules: SchedulerRules) -> None:
     runs = running_allocation("9z", 1, ("b", 1))
     agents = [agent("a", 8, 3), agent("b", 8, 7)]
     for gone in ([], [job(9, 4)], [job(9, 8, runs=[runs])]):

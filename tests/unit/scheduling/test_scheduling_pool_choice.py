@@ -1,4 +1,4 @@
-"""When a job leaves one of the pools that it prefers, and where it goes."""
+"""When a job leaves a preferred pool, and for which pool."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,13 +19,13 @@ SINCE, PATIENCE = 1_000, 600
 @pytest.mark.parametrize(
     ("rounds", "closed", "is_held", "leaves_ms"),
     [
-        # On the first round: after the patience, at once where there is nothing to wait for.
+        # First round: after the patience, or at once in a closed pool.
         (0, False, False, SINCE + PATIENCE),
         (0, True, False, SINCE),
-        # Slots that are held may come long after those of another pool.
+        # In the first round, held slots do not keep the job: another pool may be faster.
         (0, False, True, SINCE + PATIENCE),
         (0, True, True, SINCE),
-        # Later: never before a whole patience, and longer where there is something to wait for.
+        # Later rounds: after a whole patience, or longer in an open pool.
         (1, True, False, SINCE + PATIENCE),
         (1, False, False, SINCE + 2 * PATIENCE),
         (2, False, False, SINCE + 4 * PATIENCE),
@@ -38,7 +38,7 @@ SINCE, PATIENCE = 1_000, 600
         (10_000, False, False, SINCE + PATIENCE * 2**DOUBLED_ROUNDS_MAX),
     ],
 )
-def test_a_job_leaves_by_its_round_and_what_the_pool_has(
+def test_leave_time_depends_on_round_and_pool(
     rounds: int, closed: bool, is_held: bool, leaves_ms: int | None
 ) -> None:
     wait = PoolWait(SINCE, PATIENCE, rounds, closed=closed, is_held=is_held)
@@ -56,25 +56,23 @@ def test_a_job_leaves_by_its_round_and_what_the_pool_has(
         ("b", "ab", "a"),
         ("a", "a", None),
         ("a", "", None),
-        # Nobody prefers the pool that it is in: a user has put it there.
+        # A user has moved the job to a pool outside its list.
         ("x", "abcx", None),
     ],
 )
-def test_the_next_pool_is_that_of_the_list_that_exists(
+def test_next_pool_is_next_existing_in_list(
     present: str, existing: str, following: str | None
 ) -> None:
     assert next_pool("abc", present, lambda name: name in existing) == following
 
 
 @pytest.mark.parametrize(("moves", "pools", "number"), [(0, 2, 0), (1, 2, 0), (2, 2, 1), (7, 3, 2)])
-def test_a_round_is_over_once_the_job_has_been_in_each_pool(
-    moves: int, pools: int, number: int
-) -> None:
+def test_round_ends_after_visit_of_each_pool(moves: int, pools: int, number: int) -> None:
     assert round_number(moves, pools) == number
 
 
 @pytest.mark.parametrize("closed", [(), (0,), (1,), (0, 1), (0, 1, 2)])
-def test_no_job_moves_more_often_than_once_a_patience_but_for_its_first_round(
+def test_later_moves_are_a_patience_apart(
     closed: Sequence[int],
 ) -> None:
     pools = 3

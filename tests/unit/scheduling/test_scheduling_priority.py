@@ -1,4 +1,4 @@
-"""Priority: who starts, who waits and who makes room."""
+"""Priority: starts, waits and preemption."""
 
 from decimal import Decimal
 
@@ -15,17 +15,17 @@ from tests.unit.scheduling.clusters import (
 )
 
 
-def test_the_most_important_start_first() -> None:
+def test_most_important_jobs_start_first() -> None:
     jobs = (job(1, 1), job(2, 1, priority=1), job(3, 1, priority=99))
     assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *jobs)) == ["2a", "1a", "3a"]
     assert started_requests(make_plan(PRIORITY, [agent("a", 2)], *jobs)) == ["2a", "1a"]
 
 
-def test_within_a_priority_the_position_decides_and_then_the_ticket() -> None:
+def test_position_then_ticket_decide_within_priority() -> None:
     moved = job(3, 1, position=Decimal("500.5"))
     jobs = (job(1, 1), job(2, 1), moved)
     assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *jobs)) == ["3a", "1a", "2a"]
-    # Two jobs at one position take turns by their tickets, which begin with the submission.
+    # Two jobs at the same position start requests by ticket. Tickets begin with the submission.
     together = (job(1, 1, 1, submitted_ms=5), job(2, 1, 1, submitted_ms=5))
     assert started_requests(make_plan(PRIORITY, [agent("a", 8)], *together)) == [
         "1a",
@@ -35,26 +35,26 @@ def test_within_a_priority_the_position_decides_and_then_the_ticket() -> None:
     ]
 
 
-def test_order_is_stable_a_preempted_job_comes_before_younger_ones() -> None:
+def test_preempted_job_resumes_before_younger_jobs() -> None:
     # The younger of two goes when a more important job comes, and resumes before the youngest.
     older, younger = running_allocation("r1", 1, ("a", 4)), running_allocation("r2", 2, ("b", 4))
     agents = [agent("a", 4, 0), agent("b", 4, 0)]
     important = job(4, 4, priority=1)
     plan = make_plan(PREEMPTION, agents, job(1, runs=[older]), job(2, runs=[younger]), important)
     assert preempted_allocations(plan) == ["r2"]
-    # The important one has ended on b; job 2 has asked again, and job 3 was there meanwhile.
+    # The important job has ended on b. Job 2 is pending again, and job 3 was submitted meanwhile.
     free = [agent("a", 4, 0), agent("b", 4)]
     later = make_plan(PREEMPTION, free, job(1, runs=[older]), job(2, 4), job(3, 4))
     assert started_requests(later) == ["2a"]
     assert preempted_allocations(later) == []
 
 
-def test_a_smaller_job_of_the_same_priority_passes_a_blocked_one() -> None:
+def test_smaller_job_of_same_priority_overtakes() -> None:
     plan = make_plan(PRIORITY, [agent("a", 4)], job(1, 8), job(2, 4))
     assert started_requests(plan) == ["2a"]
 
 
-def test_lower_priorities_wait_behind_a_blocked_job() -> None:
+def test_lower_priorities_wait_behind_blocked_job() -> None:
     agents = [agent("a", 8, 6)]
     jobs = (job(12, 8, priority=1), job(13, 8), job(14, 2))
     plan = make_plan(PRIORITY, agents, *jobs)
@@ -67,7 +67,7 @@ def test_lower_priorities_wait_behind_a_blocked_job() -> None:
     }
 
 
-def test_preemptible_work_fills_the_gap_where_it_can_be_taken_back() -> None:
+def test_preemptible_requests_are_backfilled() -> None:
     runs = [running_allocation("r1", 1, ("a", 2), preemptible=False)]
     jobs = (job(1, runs=runs), job(12, 8, priority=1), job(14, 2))
     plan = make_plan(PREEMPTION, [agent("a", 8, 6)], *jobs)
@@ -76,7 +76,7 @@ def test_preemptible_work_fills_the_gap_where_it_can_be_taken_back() -> None:
     assert preempted_allocations(plan) == []
 
 
-def test_a_job_preempts_from_the_back_of_the_queue_and_starts_when_the_slots_are_free() -> None:
+def test_preempts_from_back_of_queue_and_starts_later() -> None:
     runs = [
         job(1, runs=[running_allocation("r1", 1, ("a", 4))]),
         job(2, runs=[running_allocation("r2", 2, ("b", 4))]),
@@ -92,15 +92,14 @@ def test_a_job_preempts_from_the_back_of_the_queue_and_starts_when_the_slots_are
     assert plan.wait_reason == "needs 4 slots, 0 free; what makes room for it has not left yet"
 
 
-def test_of_one_job_the_youngest_goes_first() -> None:
+def test_youngest_allocation_of_a_job_is_preempted_first() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in (3, 1, 4, 2)]
     plan = make_plan(PREEMPTION, [agent("a", 4, 0)], job(1, runs=runs), job(2, 2, priority=1))
     assert preempted_allocations(plan) == ["r4", "r3"]
 
 
-def test_everything_that_was_removed_before_it_fits_has_to_go() -> None:
-    # 8 slots on one agent: r4 and r3 run on b, where it cannot fit without r1. r2 on a is in
-    # between and goes as well: a has room only when r2 and then nobody else is left there.
+def test_all_candidates_before_the_fit_are_preempted() -> None:
+    # r3 on agent a does not help, but is a candidate before r2, so r3 is preempted as well.
     runs = [
         running_allocation("r1", 1, ("a", 4)),
         running_allocation("r2", 2, ("b", 4)),
@@ -113,7 +112,7 @@ def test_everything_that_was_removed_before_it_fits_has_to_go() -> None:
     assert preempted_allocations(plan) == ["r4", "r3", "r2"]
 
 
-def test_nobody_goes_for_a_request_that_would_not_fit_even_then() -> None:
+def test_no_preemption_if_the_request_still_would_not_fit() -> None:
     runs = [
         running_allocation("r1", 1, ("a", 4)),
         running_allocation("r2", 2, ("a", 4), preemptible=False),
@@ -122,7 +121,7 @@ def test_nobody_goes_for_a_request_that_would_not_fit_even_then() -> None:
     assert preempted_allocations(plan) == []
 
 
-def test_nobody_more_goes_while_those_that_were_asked_have_not_left() -> None:
+def test_no_more_victims_while_allocations_stop() -> None:
     runs = [
         running_allocation("r1", 1, ("a", 4)),
         running_allocation("r2", 2, ("b", 4), leaving=True),
@@ -139,7 +138,7 @@ def test_nobody_more_goes_while_those_that_were_asked_have_not_left() -> None:
     )
 
 
-def test_at_its_own_priority_a_job_preempts_only_what_is_behind_it() -> None:
+def test_own_priority_is_preempted_only_from_behind() -> None:
     runs = [running_allocation("r1", 1, ("a", 1))]
     ahead = job(2, 1, position=Decimal(500))
     behind = job(2, 1)
@@ -153,7 +152,7 @@ def test_at_its_own_priority_a_job_preempts_only_what_is_behind_it() -> None:
     assert preempted_allocations(make_plan(PREEMPTION, agents, unplaced, ahead)) == []
 
 
-def test_work_without_slots_never_waits_for_a_job_that_waits_for_slots() -> None:
+def test_zero_slot_requests_do_not_wait_for_slots() -> None:
     agents = [agent("a", 4, 0, aux_free=1)]
     jobs = (job(1, 8, priority=1), job(2, 0))
     assert started_requests(make_plan(PRIORITY, agents, *jobs)) == ["2a"]
@@ -162,14 +161,14 @@ def test_work_without_slots_never_waits_for_a_job_that_waits_for_slots() -> None
     assert started_requests(make_plan(PRIORITY, full, job(1, 0, priority=1), job(2, 4))) == ["2a"]
 
 
-def test_work_without_slots_preempts_only_its_like() -> None:
+def test_zero_slot_requests_preempt_zero_slot_allocations_only() -> None:
     runs = [running_allocation("r1", 1, ("a", 4)), running_allocation("r2", 2, ("a", 0))]
     agents = [agent("a", 4, 0, aux_total=1, aux_free=0)]
     plan = make_plan(PREEMPTION, agents, job(1, runs=runs), job(2, 0, priority=1))
     assert preempted_allocations(plan) == ["r2"]
 
 
-def test_a_job_at_its_max_slots_holds_nobody_up() -> None:
+def test_job_at_max_slots_blocks_no_others() -> None:
     runs = [running_allocation("r1", 1, ("a", 2))]
     jobs = (job(1, 2, 2, runs=runs, max_slots=3, priority=1), job(2, 2))
     agents = [agent("a", 8, 6)]
@@ -177,14 +176,14 @@ def test_a_job_at_its_max_slots_holds_nobody_up() -> None:
     assert wait_reasons(jobs, agents, PRIORITY) == {1: "max_slots 3 reached"}
 
 
-def test_a_smaller_limit_takes_the_youngest_back_even_without_preemption() -> None:
+def test_smaller_max_slots_preempts_youngest_without_preemption() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
     plan = make_plan(PRIORITY, [agent("a", 4, 0)], job(1, runs=runs, max_slots=2))
     assert preempted_allocations(plan) == ["r4", "r3"]
-    assert plan.victims[0].reason == "job 1 may have 2 slots at most now"
+    assert plan.victims[0].reason == "job 1 may now use at most 2 slots"
 
 
-def test_a_gang_preempts_until_enough_agents_are_whole() -> None:
+def test_gang_preempts_until_enough_agents_are_unused() -> None:
     runs = [
         running_allocation("r1", 1, ("a", 8)),
         running_allocation("r2", 2, ("b", 4)),
@@ -197,8 +196,8 @@ def test_a_gang_preempts_until_enough_agents_are_whole() -> None:
     assert preempted_allocations(plan) == ["r4", "r3", "r2"]
 
 
-def test_slots_that_become_free_for_a_job_go_to_nobody_behind_it() -> None:
-    # Job 2 was asked to leave for job 1, and two of its trials have: 2 slots of b are free.
+def test_freed_slots_are_reserved_for_the_preempting_job() -> None:
+    # Job 2 is stopping for job 1, and two of its trials have stopped: 2 slots of b are free.
     runs = [
         running_allocation(f"r{n}", n, ("a" if n < 4 else "b", 1), leaving=True) for n in range(6)
     ]
@@ -213,7 +212,7 @@ def test_slots_that_become_free_for_a_job_go_to_nobody_behind_it() -> None:
     }
 
 
-def test_nobody_behind_a_job_starts_when_others_of_its_priority_are_asked_to_leave() -> None:
+def test_preempting_own_priority_blocks_jobs_behind() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(4)]
     agents = [agent("a", 4, 0), agent("b", 4)]
     plan = make_plan(PREEMPTION, agents, job(1, 8), job(2, 1, 1, runs=runs))
@@ -222,7 +221,7 @@ def test_nobody_behind_a_job_starts_when_others_of_its_priority_are_asked_to_lea
     assert plan.victims[0].reason == "to make room for 1a of job 1"
 
 
-def test_jobs_ahead_start_while_others_make_room_for_one_behind_them() -> None:
+def test_jobs_ahead_start_while_room_is_made() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(4)]
     agents = [agent("a", 4, 0), agent("b", 4), agent("c", 2)]
     plan = make_plan(PREEMPTION, agents, job(1, 2), job(2, 8), job(3, 1, 1, runs=runs))
@@ -230,7 +229,7 @@ def test_jobs_ahead_start_while_others_make_room_for_one_behind_them() -> None:
     assert preempted_allocations(plan) == ["r3", "r2", "r1", "r0"]
 
 
-def test_where_only_lower_priorities_make_room_others_of_the_same_one_pass() -> None:
+def test_preempting_lower_priorities_lets_equals_overtake() -> None:
     runs = [running_allocation("r1", 1, ("a", 4))]
     agents = [agent("a", 4, 0), agent("b", 4, 2)]
     asking = (job(1, 4), job(2, 1))
@@ -239,7 +238,7 @@ def test_where_only_lower_priorities_make_room_others_of_the_same_one_pass() -> 
     assert preempted_allocations(plan) == ["r1"]
 
 
-def test_a_request_that_can_never_fit_holds_nobody_up() -> None:
+def test_request_that_never_fits_blocks_no_others() -> None:
     agents = [agent("a", 8, 4), agent("b", 8, 0)]
     jobs = (job(1, 12, priority=1), job(2, 2, priority=50))
     for rules in (PRIORITY, PREEMPTION):
@@ -252,14 +251,14 @@ def test_a_request_that_can_never_fit_holds_nobody_up() -> None:
     assert started_requests(make_plan(PRIORITY, agents, *possible)) == []
 
 
-def test_a_request_that_more_agents_may_hold_keeps_lower_priorities_waiting() -> None:
-    # The second machine of the gang boots: nobody takes the first one meanwhile.
+def test_request_for_growing_pool_blocks_lower_priorities() -> None:
+    # The second machine of the gang is booting. The first must stay free meanwhile.
     jobs = (job(1, 16, priority=1), job(2, 8, priority=50))
     plan = schedule_jobs(jobs, [agent("a", 8)], PRIORITY, 10, can_grow=True)
     assert started_requests(plan) == []
 
 
-def test_others_of_a_job_hold_lower_priorities_up_beside_one_that_can_never_fit() -> None:
+def test_fitting_requests_block_beside_one_that_never_fits() -> None:
     agents = [agent("a", 8, 4)]
     jobs = (job(1, 12, 8, priority=1), job(2, 2, priority=50))
     assert started_requests(make_plan(PRIORITY, agents, *jobs)) == []

@@ -1,4 +1,4 @@
-"""Places in the queue."""
+"""Positions in the queue of a pool."""
 
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ NOW_MS = 1_000
 
 
 def standing(group: int, position: str = "", priority: int = 42) -> QueueEntry:
-    """The entry of a job submitted `group` x 100 ms after the epoch."""
+    """Return the entry of a job submitted `group` x 100 ms after the epoch."""
     at = Decimal(position) if position else initial_position(group * 100)
     return QueueEntry(group, group * 100, priority, at)
 
@@ -42,21 +42,21 @@ def entry_of(queue: list[QueueEntry], group: int) -> QueueEntry:
     return next(one for one in queue if one.group == group)
 
 
-def test_a_job_begins_at_the_time_of_its_submission_in_microseconds() -> None:
+def test_initial_position_is_submission_in_microseconds() -> None:
     assert initial_position(1_640_995_260_000) == 1_640_995_260_000_000
 
 
-def test_the_example_of_the_manual() -> None:
-    # first_job runs, second_job waits. Moved ahead of it, the second stands between the head and
-    # the first: (1 + 100000) / 2.
+def test_example_of_determineds_manual() -> None:
+    # Job 1 runs and job 2 waits. Moved ahead, job 2 gets the middle between the head of the queue
+    # and job 1: (1 + 100000) / 2.
     queue = move([standing(1), standing(2)], 2, ahead=1)
     assert groups(queue) == [2, 1]
     assert entry_of(queue, 2).position == Decimal("50000.5")
-    # Both get priority 1 in one batch, and their order stands.
+    # Both jobs get priority 1 in a batch, which keeps their order.
     batch = [reprioritised_entry(one, 1, keep_position=True) for one in queue]
     assert groups(queue_order(batch)) == [2, 1]
     assert [one.priority for one in batch] == [1, 1]
-    # One by one each would go back to the time of its submission.
+    # Outside a batch, each job returns to the position of its submission.
     alone = [reprioritised_entry(one, 1) for one in queue]
     assert groups(queue_order(alone)) == [1, 2]
 
@@ -76,7 +76,7 @@ def test_the_example_of_the_manual() -> None:
         (2, 2, 0, [1, 2, 3, 4], "200000"),
     ],
 )
-def test_a_move_puts_a_job_in_the_middle_between_its_neighbours(
+def test_moved_job_gets_middle_of_neighbours(
     group: int, ahead: int, behind: int, order: list[int], position: str
 ) -> None:
     queue = move([standing(n) for n in (1, 2, 3, 4)], group, ahead=ahead, behind=behind)
@@ -84,37 +84,35 @@ def test_a_move_puts_a_job_in_the_middle_between_its_neighbours(
     assert entry_of(queue, group).position == Decimal(position)
 
 
-def test_a_moved_job_takes_the_priority_of_its_anchor() -> None:
+def test_moved_job_gets_priority_of_anchor() -> None:
     queue = [standing(1, priority=10), standing(2, priority=10), standing(3)]
     after = move(queue, 3, ahead=2)
     assert groups(after) == [1, 3, 2]
     assert entry_of(after, 3) == QueueEntry(3, 300, 10, Decimal(150_000))
 
 
-def test_with_the_anchors_priority_a_job_that_is_in_between_keeps_the_time_of_its_submission() -> (
-    None
-):
+def test_job_between_neighbours_keeps_submission_position() -> None:
     # Job 2 stood at 7 and belongs at 200000: between 100000 and 300000.
     queue = [standing(1, priority=10), standing(3, priority=10), standing(2, "7")]
     after = move(queue, 2, ahead=3)
     assert entry_of(after, 2) == QueueEntry(2, 200, 10, Decimal(200_000))
 
 
-def test_a_neighbour_of_another_priority_never_puts_a_job_on_the_wrong_side() -> None:
-    # Before job 1 there is job 9, more important and far later: (900000 + 100000) / 2 = 500000
-    # would be behind job 1. One microsecond ahead of it is enough.
+def test_neighbour_of_other_priority_keeps_job_on_its_side() -> None:
+    # Job 9, ahead of job 1, is more important and was submitted far later. The middle (900000 +
+    # 100000) / 2 = 500000 would be behind job 1, so job 2 gets a microsecond ahead of job 1.
     queue = [standing(9, priority=1), standing(1), standing(2)]
     after = move(queue, 2, ahead=1)
     assert groups(after) == [9, 2, 1]
     assert entry_of(after, 2).position == Decimal(99_999)
-    # And behind the last of a priority whose next neighbour is less important and older.
+    # The same behind the last job of a priority, whose next neighbour is less important and older.
     queue = [standing(8), standing(9), standing(1, priority=50)]
     after = move(queue, 8, behind=9)
     assert groups(after) == [9, 8, 1]
     assert entry_of(after, 8).position == Decimal(900_001)
 
 
-def test_there_is_room_for_hundreds_of_moves_between_two_jobs() -> None:
+def test_hundreds_of_moves_between_two_jobs() -> None:
     queue = [standing(n) for n in (1, 2, 3, 4)]
     for n in range(250):
         mover = 3 + n % 2
@@ -123,26 +121,26 @@ def test_there_is_room_for_hundreds_of_moves_between_two_jobs() -> None:
     assert len(str(entry_of(queue, 3).position)) < 320
 
 
-def test_a_move_between_jobs_without_a_number_between_them_is_refused() -> None:
+def test_rejects_move_without_number_between_neighbours() -> None:
     queue = [standing(1), QueueEntry(2, 100, 42, Decimal(100_000)), standing(3)]
     with pytest.raises(PositionError, match="unable to compute a new job position: no position is"):
         move(queue, 3, ahead=2)
 
 
-def test_a_job_that_is_not_in_the_queue_is_not_found() -> None:
+def test_rejects_job_outside_queue() -> None:
     with pytest.raises(PositionError, match="job 7 not found"):
         move([standing(1)], 1, ahead=7)
     with pytest.raises(PositionError, match="job 7 not found"):
         move([standing(1)], 7, ahead=1)
 
 
-def test_another_priority_brings_a_job_back_to_the_time_of_its_submission() -> None:
+def test_new_priority_resets_position() -> None:
     assert reprioritised_entry(standing(3, "7"), 1) == standing(3, priority=1)
     assert reprioritised_entry(standing(3, "7"), 42) == standing(3, "7")
 
 
 @pytest.mark.parametrize("priority", [0, 100, -1])
-def test_priorities_are_from_1_to_99(priority: int) -> None:
+def test_rejects_priorities_outside_1_to_99(priority: int) -> None:
     with pytest.raises(PositionError, match=r"priority must be between 1 and 99"):
         reprioritised_entry(standing(1), priority)
     check_priority(1)
@@ -150,7 +148,7 @@ def test_priorities_are_from_1_to_99(priority: int) -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf")])
-def test_weights_are_finite_and_greater_than_0(weight: float) -> None:
+def test_rejects_weights_not_finite_and_positive(weight: float) -> None:
     with pytest.raises(PositionError, match="weight must be greater than 0"):
         check_weight(weight)
     check_weight(0.1)
@@ -165,7 +163,7 @@ def test_weights_are_finite_and_greater_than_0(weight: float) -> None:
         ("weight", "priority", "fair_share"),
     ],
 )
-def test_a_change_that_the_scheduler_ignores_is_refused(
+def test_rejects_change_unsupported_by_scheduler(
     operation: str, scheduler: str, other: str
 ) -> None:
     said = f"unable to perform operation on resource pool with {scheduler}: {operation} needs"
@@ -174,7 +172,7 @@ def test_a_change_that_the_scheduler_ignores_is_refused(
     check_operation_supported(operation, other)
 
 
-def test_jobs_ahead_counts_from_the_head_of_the_queue() -> None:
+def test_jobs_ahead_counts_from_head_of_queue() -> None:
     assert jobs_ahead([standing(1), standing(2, priority=1), standing(3, "7")]) == {
         2: 0,
         3: 1,

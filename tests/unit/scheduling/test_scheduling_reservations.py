@@ -1,4 +1,4 @@
-"""Reservations: for which job, on which agents, and how long."""
+"""Reservations: the job, the agents and the duration."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,39 +45,39 @@ def waiting(group: int, *slots: int, since_ms: int = DUE_MS, **settings: Any) ->
     return job(group, *slots, waits_since_ms=since_ms, **settings)
 
 
-def test_slots_are_held_once_a_job_has_waited_long_enough() -> None:
+def test_slots_are_held_for_job_after_wait() -> None:
     assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)]) == Reservation(1, 8, ("a",), 7)
     assert reservation_of([waiting(1, 8, since_ms=DUE_MS + 1)], [agent("a", 8, 3)]) is None
     assert reservation_of([job(1, 8)], [agent("a", 8, 3)]) is None
     assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)], after_ms=None) is None
 
 
-def test_with_preemption_nothing_is_held() -> None:
+def test_preemption_needs_no_reservation() -> None:
     assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)], PREEMPTION) is None
 
 
-def test_a_job_that_has_slots_holds_none() -> None:
+def test_job_with_slots_gets_no_reservation() -> None:
     runs = [running_allocation("1z", 1, ("a", 1))]
     assert reservation_of([waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
 
 
 @pytest.mark.parametrize("rules", [FAIR_SHARE, ROUND_ROBIN, PRIORITY], ids=lambda one: one.kind)
-def test_a_job_of_one_slot_waits_for_ever_only_where_it_may_be_passed(
+def test_one_slot_is_reserved_unless_by_priority(
     rules: SchedulerRules,
 ) -> None:
-    """In a priority pool nothing behind it comes before it."""
+    """In a priority pool, no request behind overtakes a request for a single slot."""
     held = reservation_of([waiting(1, 1)], [agent("a", 8, 0)], rules)
     assert held == (None if rules == PRIORITY else Reservation(1, 1, ("a",), 7))
 
 
-def test_jobs_of_one_slot_and_of_several_take_turns() -> None:
+def test_one_and_several_slots_take_turns() -> None:
     jobs = [waiting(n, 1 if n < 3 else 4, since_ms=n) for n in (1, 2, 3, 4)]
     agents = [agent("a", 8, 0)]
     for last_slots, group in [(0, 3), (1, 3), (4, 1)]:
         held = reservation_of(jobs, agents, last_slots=last_slots)
         assert held is not None
         assert held.group == group
-    # Where there are only those of one kind, none waits for its turn.
+    # Without jobs of the other kind, no turn is skipped.
     for only, last_slots in [(jobs[:2], 1), (jobs[2:], 4)]:
         held = reservation_of(only, agents, last_slots=last_slots)
         assert held is not None
@@ -87,24 +87,25 @@ def test_jobs_of_one_slot_and_of_several_take_turns() -> None:
 @pytest.mark.parametrize(
     ("agents", "names"),
     [
-        # 5 of 8 free are nearer to 6 than 4 of 8; of equal ones the smaller agent.
+        # Agent b with 5 free slots lacks fewer of 6 than a with 4. Of equal agents, the smaller
+        # wins.
         ([agent("a", 8, 4), agent("b", 8, 5)], ("b",)),
         ([agent("a", 8, 4), agent("b", 6, 4)], ("b",)),
         ([agent("a", 8, 8, draining=True), agent("b", 8, 0)], ("b",)),
-        # Where none is large enough, whole ones: the least used two of three.
+        # Without a large enough agent, the gang gets whole agents: the two least used of three.
         ([agent("a", 3, 0), agent("b", 3, 2), agent("c", 3, 1)], ("b", "c")),
         ([agent("a", 4), agent("b", 4)], ()),
         ([agent("a", 8, label="x")], ()),
     ],
 )
-def test_the_agents_are_those_that_lack_fewest(
+def test_chooses_agents_lacking_fewest_slots(
     agents: Sequence[AgentCapacity], names: tuple[str, ...]
 ) -> None:
     held = reservation_of([waiting(1, 6)], agents)
     assert (held.agents if held else ()) == names
 
 
-def test_the_oldest_is_first_and_where_there_are_priorities_the_most_important() -> None:
+def test_oldest_or_most_important_job_is_first() -> None:
     jobs = [
         waiting(1, 12, since_ms=100),
         waiting(2, 8, since_ms=200),
@@ -118,13 +119,13 @@ def test_the_oldest_is_first_and_where_there_are_priorities_the_most_important()
         assert held.group == group
 
 
-def test_a_reservation_stays_while_its_job_waits_and_fits() -> None:
+def test_reservation_stays_while_job_waits_and_fits() -> None:
     current = Reservation(2, 8, ("b",), 3)
     agents = [agent("a", 8, 7), agent("b", 8, 0)]
     jobs = [waiting(1, 8, since_ms=0), waiting(2, 8)]
     assert reservation_of(jobs, agents, current=current) == current
     later = Reservation(1, 8, ("a",), 7)
-    # Its job has gone, its agent has gone or drains, or may no more take so much.
+    # The job has gone, the agent has gone or drains, the agent is too small, or the job's limit is.
     assert reservation_of(jobs[:1], agents, current=current) == later
     assert reservation_of(jobs, agents[:1], current=current) == later
     drains = agent("b", 8, 0, draining=True)
@@ -134,7 +135,7 @@ def test_a_reservation_stays_while_its_job_waits_and_fits() -> None:
     assert reservation_of([jobs[0], limited], agents, current=current) == later
 
 
-def test_a_reservation_gives_way_to_a_more_important_job() -> None:
+def test_more_important_job_replaces_reservation() -> None:
     current = Reservation(2, 8, ("a",), 3)
     jobs = [waiting(1, 8, priority=10), waiting(2, 8, since_ms=0)]
     agents = [agent("a", 8, 0)]

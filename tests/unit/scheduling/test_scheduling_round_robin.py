@@ -1,4 +1,4 @@
-"""Round robin: whose turn it is."""
+"""Round robin: the order of turns."""
 
 from tests.unit.scheduling.clusters import (
     ROUND_ROBIN,
@@ -17,7 +17,7 @@ def test_jobs_take_turns() -> None:
     assert plan.wait_reason == "needs 1 slot, 0 free"
 
 
-def test_the_job_with_the_fewest_slots_is_first() -> None:
+def test_job_with_fewest_slots_is_first() -> None:
     runs = [running_allocation("r1", 1, ("b", 2))]
     jobs = (job(1, 1, 1, runs=runs), job(2, 1, 1))
     assert started_requests(make_plan(ROUND_ROBIN, [agent("a", 3), agent("b", 2, 0)], *jobs)) == [
@@ -32,20 +32,20 @@ def test_priorities_positions_and_weights_do_not_matter() -> None:
     assert started_requests(make_plan(ROUND_ROBIN, [agent("a", 1)], *jobs)) == ["1a"]
 
 
-def test_a_job_whose_next_request_does_not_fit_is_out() -> None:
+def test_job_with_unfitting_next_request_drops_out() -> None:
     # 8 fit nowhere, so job 1's second request is not looked at.
     plan = make_plan(ROUND_ROBIN, [agent("a", 4)], job(1, 8, 1), job(2, 1))
     assert started_requests(plan) == ["2a"]
 
 
-def test_what_fits_the_agents_as_they_were_keeps_its_turn() -> None:
-    # Job 1's 4 take a. Job 2's 4 would have fitted there, too, and find no place now. It stays in
-    # the rounds, and its second request gets b.
+def test_request_that_fitted_before_the_plan_keeps_its_turn() -> None:
+    # Job 1's request takes agent a. Job 2's first request fitted a before the plan, but finds no
+    # place now. Job 2 stays in the rounds, and its second request gets b.
     plan = make_plan(ROUND_ROBIN, [agent("a", 4), agent("b", 1)], job(1, 4), job(2, 4, 1))
     assert started_requests(plan) == ["1a", "2b"]
 
 
-def test_nothing_is_taken_back_but_what_exceeds_max_slots() -> None:
+def test_preempts_only_beyond_max_slots() -> None:
     runs = [running_allocation(f"r{n}", n, ("a", 1)) for n in range(1, 5)]
     full = [agent("a", 4, 0)]
     assert preempted_allocations(make_plan(ROUND_ROBIN, full, job(1, runs=runs), job(2, 1))) == []
@@ -53,6 +53,6 @@ def test_nothing_is_taken_back_but_what_exceeds_max_slots() -> None:
     assert preempted_allocations(limited) == ["r4"]
 
 
-def test_a_job_leaves_the_rounds_at_its_max_slots() -> None:
+def test_job_drops_out_at_max_slots() -> None:
     plan = make_plan(ROUND_ROBIN, [agent("a", 8)], job(1, 1, 1, 1, max_slots=2), job(2, 1, 1, 1))
     assert started_requests(plan) == ["1a", "2a", "1b", "2b", "2c"]

@@ -23,7 +23,7 @@ ALL = (FAIR_SHARE, PRIORITY, PREEMPTION, ROUND_ROBIN)
 
 
 @pytest.mark.parametrize("rules", ALL)
-def test_without_jobs_or_agents_nothing_happens(rules: SchedulerRules) -> None:
+def test_plan_without_jobs_or_agents_is_empty(rules: SchedulerRules) -> None:
     assert make_plan(rules, [agent("a", 4)]) == SchedulePlan(())
     assert make_plan(rules, [], job(1, 1)) == SchedulePlan((), (), "there is no agent")
     assert make_plan(rules, [], job(1)) == SchedulePlan(())
@@ -44,7 +44,7 @@ def test_labels_divide_the_agents(rules: SchedulerRules) -> None:
 
 
 @pytest.mark.parametrize("rules", ALL)
-def test_a_plan_has_as_many_starts_as_it_may(rules: SchedulerRules) -> None:
+def test_plan_has_at_most_starts_max_starts(rules: SchedulerRules) -> None:
     agents = [agent("a", 2, aux_free=1), agent("b", 2, label="x")]
     jobs = (job(1, 0, 1, 1), job(2, 1, 1, label="x"))
     for starts_max in range(6):
@@ -54,7 +54,7 @@ def test_a_plan_has_as_many_starts_as_it_may(rules: SchedulerRules) -> None:
 
 
 @pytest.mark.parametrize("rules", ALL)
-def test_a_request_that_no_agent_can_ever_hold_is_told_what_would_work(
+def test_request_that_never_fits_gets_advice(
     rules: SchedulerRules,
 ) -> None:
     agents = [agent("a", 8), agent("b", 8), agent("c", 8)]
@@ -68,10 +68,10 @@ def test_a_request_that_no_agent_can_ever_hold_is_told_what_would_work(
 
 
 @pytest.mark.parametrize("rules", ALL)
-def test_a_gang_is_told_that_it_waits_for_whole_agents(rules: SchedulerRules) -> None:
+def test_reason_of_gang_names_whole_agents(rules: SchedulerRules) -> None:
     agents = [agent("a", 8, 7), agent("b", 8), agent("c", 8, 7)]
     runs = [running_allocation("r1", 1, ("a", 1)), running_allocation("r2", 2, ("c", 1))]
-    # Nobody behind it can be asked to go.
+    # No allocation behind job 2 can be preempted.
     jobs = (job(1, runs=runs), job(2, 16))
     reason = "needs 16 slots on agents without other work, 8 free there"
     assert wait_reasons(jobs, agents, rules) == {2: reason}
@@ -80,7 +80,7 @@ def test_a_gang_is_told_that_it_waits_for_whole_agents(rules: SchedulerRules) ->
 
 @dataclass(frozen=True)
 class ReadRecorder:
-    """Requests that say when they are read."""
+    """Requests that record every read."""
 
     requests: tuple[AllocationRequest, ...]
     read: list[str]
@@ -92,7 +92,7 @@ class ReadRecorder:
 
 
 @pytest.mark.parametrize("rules", ALL)
-def test_of_ten_thousand_requests_only_those_are_read_that_may_start(
+def test_reads_only_requests_that_may_start(
     rules: SchedulerRules,
 ) -> None:
     many = job(1, *[1] * 26)
@@ -100,15 +100,15 @@ def test_of_ten_thousand_requests_only_those_are_read_that_may_start(
     lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))
     plan = schedule_jobs([lazy], [agent("a", 8, 3)], rules, 256)
     assert len(plan.starts) == 3
-    # Those that start, one that finds no place, and again from the first for the reason.
+    # The three starts and a request without a place, and again the first ones for the reason.
     assert set(read) <= {"1a", "1b", "1c", "1d"}
     read.clear()
-    # A full pool reads no more than the first, to say why it waits.
+    # In a full pool, only the first request is read, for the reason.
     assert schedule_jobs([lazy], [agent("a", 8, 0)], rules, 256).starts == ()
     assert set(read) <= {"1a"}
 
 
-def test_a_job_reads_nothing_when_it_has_what_it_may_have() -> None:
+def test_reads_no_requests_of_job_at_its_share() -> None:
     many = job(1, *[1] * 26, max_slots=0)
     read: list[str] = []
     lazy = replace(many, pending=ReadRecorder(tuple(many.pending), read))

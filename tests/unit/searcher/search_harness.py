@@ -141,7 +141,7 @@ class SearchHarness:
         """A configuration and a folder of model code."""
         model = self.root / "model"
         model.mkdir(exist_ok=True)
-        (model / "model.py").write_text("print(1)\n")
+        (model / "train.py").write_text("print(1)\n")
         path = self.root / "custom.yaml"
         path.write_text(config)
         return path, model

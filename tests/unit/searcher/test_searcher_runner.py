@@ -121,7 +121,7 @@ def test_what_the_cluster_refuses_can_be_corrected(harness: SearchHarness) -> No
     with pytest.raises(DetcloudError) as failed:
         harness.run(answering(searcher.Create(ID, {"x": 1.0}), searcher.Close(OTHER))(1, 0))
     assert str(failed.value).splitlines() == [
-        f"operations[1].request_id: there is no trial {OTHER}; create it first",
+        f"operations[1].request_id: trial {OTHER} does not exist; create the trial first",
         "no operation was sent; correct the search method and run it again: it resumes "
         "before these events",
     ]

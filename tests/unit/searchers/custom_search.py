@@ -1,4 +1,4 @@
-"""A custom search under its driver: posts go in, operations and queued events come out."""
+"""A driver for tests of custom searches: a test sends posts and events, and reads operations."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ CREATE_MAX = 48
 
 
 def request_id(number: int) -> str:
-    """Return the request id that the method of a test gives its trial of that number."""
+    """Return the request id of a test's trial `number`."""
     return f"{number:08x}-0000-4000-8000-000000000000"
 
 
@@ -46,7 +46,7 @@ def shutdown_operation(**how: object) -> dict[str, object]:
 
 
 class CustomSearchDriver:
-    """A custom search without trials: a test sends their events."""
+    """A custom search. The test sends the events of the trials."""
 
     def __init__(self, unit: Unit = "batches") -> None:
         self._plan = SearchPlan(CustomPlan(unit, LENGTH_ERA), Group({}), 7)
@@ -69,33 +69,36 @@ class CustomSearchDriver:
         acknowledged: int | None = None,
         number: int | None = None,
     ) -> tuple[TrialOperation, ...]:
-        """Send the next post, which has seen every event; return the search's operations."""
+        """Send a post and return the operations of the search.
+
+        By default, the post has the next number and acknowledges all events.
+        """
         posted = PostedOperations(
             self.method.post + 1 if number is None else number,
             self.method.newest if acknowledged is None else acknowledged,
             parse_operations(operations),
         )
-        found = handle_external_input(
+        step = handle_external_input(
             self._plan, self.state, self._generator, posted, CREATE_MAX, self.blobs
         )
-        assert not found.more
-        self.state = found.state
-        return found.operations
+        assert not step.more
+        self.state = step.state
+        return step.operations
 
     def send_event(self, event: Event) -> tuple[TrialOperation, ...]:
-        """Send a trial's event; return the search's operations."""
-        found = handle_event(self._plan, self.state, self._generator, event, CREATE_MAX, self.blobs)
-        self.state = found.state
-        return found.operations
+        """Send an event of a trial and return the operations of the search."""
+        step = handle_event(self._plan, self.state, self._generator, event, CREATE_MAX, self.blobs)
+        self.state = step.state
+        return step.operations
 
     def events(self) -> list[QueuedEvent]:
-        """Return the unacknowledged events, whose numbers have no gap."""
+        """Return the unacknowledged events. Fail if a number is missing."""
         first, last = self.method.acknowledged + 1, self.method.newest
-        found = list(read_events(self.blobs, first, last))
-        assert [number for number, _ in found] == list(range(first, last + 1))
-        return [event for _, event in found]
+        numbered_events = list(read_events(self.blobs, first, last))
+        assert [number for number, _ in numbered_events] == list(range(first, last + 1))
+        return [event for _, event in numbered_events]
 
     def skip_to(self, newest: int) -> None:
-        """Pretend that so many events were queued, and all acknowledged."""
+        """Set the state as if `newest` events were queued and acknowledged."""
         method = replace(self.method, newest=newest, acknowledged=newest)
         self.state = replace(self.state, method=method)

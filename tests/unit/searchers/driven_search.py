@@ -1,5 +1,6 @@
-"""A search under its driver: a test sends the events of its trials and reads its answers. The state
-is encoded and decoded again between two steps.
+"""A driver for tests of searches: a test sends the events of trials and reads the answers.
+
+The driver encodes and decodes the state between all steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,43 +40,50 @@ STATE = TypeAdapter(SearchState)
 
 
 class Answer(NamedTuple):
-    """A search's answer to one event, with the creates and closings that it expanded later."""
+    """A search's answer to one event, including later expanded creates and closes."""
 
     created: int
+    """The number of created trials."""
     trains: dict[int, int]
+    """The new length of each trial that trains further."""
     closes: frozenset[int]
+    """The closed trials."""
 
 
 @dataclass
 class Trial:
-    """The length a trial trains to, the one it reached, whether it is to end after that, and what
-    it reported as progress.
-    """
+    """The state of an open trial."""
 
     length: int
+    """The requested length."""
     reached: int = 0
+    """The latest reached length."""
     closed: bool = False
+    """Whether the trial ends after the requested length."""
     units: float = 0.0
+    """The reported training."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the trial has nothing to do before the search asks for more."""
+        """Return whether the trial waits for the next length."""
         return self.reached == self.length and not self.closed
 
 
 @dataclass
 class DrivenSearch:
-    """A search; `waits` leaves what is to be expanded for `expand_all` or `expand_once`. `trials`
-    are open.
-    """
+    """A search with its driver."""
 
     plan: MethodPlan
     expand_max: int = 100
+    """The largest number of trials that one step creates."""
     waits: bool = False
+    """Whether steps leave remaining creates and closes for `expand_all` and `expand_once`."""
     space: Group = SPACE
     seed: int = 7
     trials: dict[int, Trial] = field(default_factory=dict)
+    """The open trials."""
     created: list[CreateTrial] = field(default_factory=list)
+    """All created trials."""
     shutdowns: list[Shutdown] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,29 +95,29 @@ class DrivenSearch:
         self.first = self._accept_step(begin_search(self.search, self.blobs))
 
     def report_result(self, trial: int, metric: float) -> Answer:
-        """Report the trial's validation at the length it was asked to train to."""
+        """Report the trial's validation at the requested length; return the answer."""
         now = self.trials[trial]
         assert now.reached < now.length, f"trial {trial} was not training"
         now.reached = now.length
         return self.send_event(TrialLengthReached(trial, now.length, metric))
 
     def report_results(self, metrics: Mapping[int, float]) -> Answer:
-        """Report several results one after another; return the answer to the last one."""
+        """Report several results in order; return the answer to the last result."""
         answers = [self.report_result(trial, metric) for trial, metric in metrics.items()]
         return answers[-1]
 
     def report_progress(self, trial: int, units: float) -> Answer:
-        """Report that the trial trained so much more."""
+        """Report `units` more training; return the answer."""
         self.trials[trial].units += units
         return self.send_event(TrialProgressed(trial, units))
 
     def exit_trial(self, trial: int, reason: ExitReason = ExitReason.ERRORED) -> Answer:
-        """Report that the trial ended early."""
+        """Report that the trial ended early; return the answer."""
         now = self.trials.pop(trial)
         return self.send_event(TrialExitedEarly(trial, reason, now.units, now.reached))
 
     def end_trial(self, trial: int) -> Answer:
-        """Report that the trial, which was closed, ended normally."""
+        """Report that a closed trial ended normally; return the answer."""
         now = self.trials.pop(trial)
         assert now.closed
         assert now.reached == now.length
@@ -126,7 +134,7 @@ class DrivenSearch:
         )
 
     def expand_once(self) -> Answer:
-        """Expand some of the creates and closings that are left."""
+        """Expand at most `expand_max` of the remaining creates and closes; return the answer."""
         return self._record_step(
             self._run_step(
                 lambda state, generator: expand_creates(
@@ -136,7 +144,7 @@ class DrivenSearch:
         )
 
     def expand_all(self) -> Answer:
-        """Expand all creates and closings that are left."""
+        """Expand all remaining creates and closes; return the joined answer."""
         answer = self.expand_once()
         while self.more:
             answer = _join_answers(answer, self.expand_once())
@@ -196,10 +204,10 @@ CREATING_ANSWER = Answer(1, {}, frozenset())
 def training_answer(
     trial: int, length: int, *, created: int = 0, closes: tuple[int, ...] = ()
 ) -> Answer:
-    """Return the answer by which one trial goes on."""
+    """Return an answer that lets one trial train to `length`."""
     return Answer(created, {trial: length}, frozenset(closes))
 
 
 def closing_answer(*trials: int, created: int = 0) -> Answer:
-    """Return the answer by which some trials are closed."""
+    """Return an answer that closes trials."""
     return Answer(created, {}, frozenset(trials))

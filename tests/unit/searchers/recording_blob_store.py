@@ -1,10 +1,10 @@
-"""A blob store in memory that records the names of what is written."""
+"""A blob store in memory that records the names of written blobs."""
 
 from control_plane.searchers.blob_store import MemoryBlobStore
 
 
 class RecordingBlobStore(MemoryBlobStore):
-    """`written` are the names in the order of the writes."""
+    """A blob store with `written`: the names of written blobs in the order of the writes."""
 
     def __init__(self) -> None:
         super().__init__()

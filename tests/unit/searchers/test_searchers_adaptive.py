@@ -27,17 +27,17 @@ def rung_trials(plan: MultiBracketPlan) -> list[tuple[int, ...]]:
         ("aggressive", 5, (5,)),
     ],
 )
-def test_the_mode_says_how_many_rungs_the_brackets_have(
+def test_mode_determines_rungs_of_brackets(
     mode: Mode, rungs_max: int, rungs: tuple[int, ...]
 ) -> None:
     assert rung_counts(mode, rungs_max) == rungs
 
 
-def test_given_rungs_are_taken_from_the_most_down() -> None:
+def test_listed_rungs_are_sorted_in_decreasing_order() -> None:
     assert rung_counts("aggressive", 5, (2, 7, 2)) == (7, 2, 2)
 
 
-def test_adaptive_shares_the_budget_evenly() -> None:
+def test_adaptive_divides_budget_evenly() -> None:
     # 103/2 = 51 for each bracket.
     # 3 rungs: c = 9, 3, 1; lengths 1, 3, 9; E = 1*9 + 2*3 + 6*1 = 21; 51/21 = 2.43: 21.9, 7.3, 2.4
     # 2 rungs: c = 3, 1; lengths 3, 9; E = 3*3 + 6*1 = 15; 51/15 = 3.4: 10.2, 3.4
@@ -49,7 +49,7 @@ def test_adaptive_shares_the_budget_evenly() -> None:
     )
 
 
-def test_a_bracket_whose_share_is_too_small_has_no_trial() -> None:
+def test_bracket_with_too_small_budget_has_no_trials() -> None:
     # 12/4 = 3 for each: 3/21 = 0.14: 9 * 0.14 = 1.29; 3/15 = 0.2: 3 * 0.2 = 0.6;
     # one rung of 9: 3/9 = 0.33
     plan = plan_adaptive(LADDER, 12, (3, 2, 1, 1))
@@ -64,7 +64,7 @@ def test_a_bracket_whose_share_is_too_small_has_no_trial() -> None:
     assert [shutdown.failure for shutdown in search.shutdowns] == [False]
 
 
-def test_adaptive_simple_shares_the_trials_the_first_brackets_getting_one_more() -> None:
+def test_adaptive_simple_gives_remainder_to_first_brackets() -> None:
     # 11 in 3 brackets: 4, 4, 3. Then 4/3 = 1.3 and 4/9 = 0.4, one at least.
     plan = plan_adaptive_simple(LADDER, 11, (3, 2, 1))
     assert plan == MultiBracketPlan(
@@ -77,11 +77,11 @@ def test_adaptive_simple_shares_the_trials_the_first_brackets_getting_one_more()
     assert (plan.max_length, plan.rules) == (9, STEP_ERA)
 
 
-def test_adaptive_simple_gives_every_bracket_a_trial_beyond_max_trials() -> None:
+def test_adaptive_simple_gives_each_bracket_a_trial_beyond_max_trials() -> None:
     assert rung_trials(plan_adaptive_simple(LADDER, 1, (3, 2, 1))) == [(1, 1, 1), (1, 1), (1,)]
 
 
-def test_brackets_do_not_compare_their_trials_with_each_other() -> None:
+def test_trials_of_different_brackets_are_not_compared() -> None:
     # 5 trials: 0 to 2 in the first bracket, 3 and 4 in the second; the greater metric is better
     search = DrivenSearch(plan_adaptive_simple(RungLadder(9, 3.0, False, LENGTH_ERA), 5, (2, 2)))
     assert {trial: now.length for trial, now in search.trials.items()} == dict.fromkeys(range(5), 3)

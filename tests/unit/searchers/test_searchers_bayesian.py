@@ -22,7 +22,7 @@ from control_plane.searchers.methods.bayesian import (
 from control_plane.searchers.stored_points import load_point
 from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
-# 2 of 5 trials at a time; the model is asked once one result is in.
+# 5 trials, 2 concurrent; requests to the model begin after 1 result.
 PLAN = BayesianPlan(9, 5, 2, 1, LENGTH_ERA)
 
 
@@ -44,14 +44,14 @@ def asking_state(asked: int, answered: int) -> BayesianState:
 
 @pytest.mark.parametrize("rules", [LENGTH_ERA, STEP_ERA])
 @pytest.mark.parametrize(("trials", "concurrent", "first"), [(5, 2, 2), (5, 16, 5)])
-def test_the_first_trials_are_drawn_as_many_as_may_be_open(
+def test_first_trials_are_sampled_up_to_concurrency_limit(
     rules: SearchRules, trials: int, concurrent: int, first: int
 ) -> None:
     search = BayesianSearch(BayesianPlan(9, trials, concurrent, 1, rules), RecordingBlobStore())
     assert search.first_step() == MethodStep(BayesianState(first), (sampled_create(first),))
 
 
-def test_trials_are_drawn_until_there_are_results_enough() -> None:
+def test_trials_are_sampled_before_startup_results() -> None:
     search = make_search()
     state = search.first_step().state
     without = search.on_event(state, TrialExitedEarly(0, ExitReason.ERRORED, 1.0))
@@ -63,12 +63,12 @@ def test_trials_are_drawn_until_there_are_results_enough() -> None:
     assert not reached.awaits_external_input
 
 
-def test_no_more_than_max_trials_are_asked_for() -> None:
+def test_max_trials_limits_requests() -> None:
     state = asking_state(2, 2)
     assert make_search().on_event(state, TrialClosed(4, 9.0)) == MethodStep(state)
 
 
-def test_a_trial_that_refused_its_hyperparameters_is_replaced_in_the_length_era() -> None:
+def test_invalid_trial_is_replaced_in_length_era() -> None:
     ended = TrialExitedEarly(4, ExitReason.INVALID_HP, 0.0)
     assert make_search().on_event(asking_state(2, 2), ended) == MethodStep(asking_state(3, 2))
     assert make_search(STEP_ERA).on_event(asking_state(2, 2), ended) == MethodStep(
@@ -76,19 +76,19 @@ def test_a_trial_that_refused_its_hyperparameters_is_replaced_in_the_length_era(
     )
 
 
-def test_a_suggestion_becomes_a_trial() -> None:
+def test_suggestion_creates_trial() -> None:
     blobs = RecordingBlobStore()
     search = BayesianSearch(PLAN, blobs)
     step = search.on_external_input(asking_state(3, 1), SuggestedPoints(1, ({"x": 1},)))
     assert step == MethodStep(asking_state(3, 2), (suggested_create(1, 1),))
     both = search.on_external_input(step.state, SuggestedPoints(2, ({"x": 2}, {"x": 3})))
-    # Two requests were open, of which one is answered: what nobody asked for is left out.
+    # The answer contains more points than open requests. The additional points are ignored.
     assert both == MethodStep(asking_state(3, 3), (suggested_create(1, 2),))
     assert [load_point(blobs, number).hparams for number in (1, 2)] == [{"x": 1}, {"x": 2}]
 
 
 @pytest.mark.parametrize("first", [0, 2, 7, -1])
-def test_a_suggestion_that_is_not_the_next_one_changes_nothing(first: int) -> None:
+def test_out_of_order_suggestion_changes_nothing(first: int) -> None:
     blobs = RecordingBlobStore()
     search = BayesianSearch(PLAN, blobs)
     state = asking_state(3, 1)
@@ -97,7 +97,7 @@ def test_a_suggestion_that_is_not_the_next_one_changes_nothing(first: int) -> No
     assert blobs.written == []
 
 
-def test_a_suggestion_that_nobody_waits_for_changes_nothing() -> None:
+def test_unrequested_suggestion_changes_nothing() -> None:
     state = asking_state(3, 3)
     assert make_search().on_external_input(state, SuggestedPoints(3, ({"x": 1},))) == MethodStep(
         state
@@ -105,12 +105,12 @@ def test_a_suggestion_that_nobody_waits_for_changes_nothing() -> None:
     assert make_search().on_external_input(state, SuggestionFailed(3, "no")) == MethodStep(state)
 
 
-def test_what_cannot_be_suggested_is_drawn() -> None:
+def test_failed_suggestion_creates_sampled_trial() -> None:
     step = make_search().on_external_input(asking_state(3, 1), SuggestionFailed(1, "no"))
     assert step == MethodStep(asking_state(3, 2), (sampled_create(1),))
 
 
-def test_the_hyperparameters_of_every_trial_are_kept_eight_to_a_part() -> None:
+def test_blob_contains_hyperparameters_of_eight_trials() -> None:
     blobs = RecordingBlobStore()
     search = BayesianSearch(PLAN, blobs)
     state = BayesianState(1)
@@ -130,7 +130,7 @@ def test_the_hyperparameters_of_every_trial_are_kept_eight_to_a_part() -> None:
     assert list(parse_hparams(blobs.contents["tried/1"])) == [{"x": 8}]
 
 
-def test_progress_is_that_of_all_trials() -> None:
+def test_progress_counts_training_of_all_trials() -> None:
     # 2 of 5 have ended and 3 of 9 batches of a third are done: (2 * 9 + 3) / (5 * 9).
     tally = Tally(requested=3, created=3, closed=2, units=21.0, open_units=3.0)
     assert make_search().progress(asking_state(1, 1), tally) == pytest.approx(21 / 45)

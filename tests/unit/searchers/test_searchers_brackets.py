@@ -38,7 +38,7 @@ def brackets_of(plan: MultiBracketPlan) -> list[HalvingPlan]:
         (6, (6, 5, 4, 3, 2, 1), (6, 5, 4, 3), (6,)),
     ],
 )
-def test_the_mode_says_which_brackets_there_are(
+def test_mode_determines_brackets(
     rungs_max: int,
     conservative: tuple[int, ...],
     standard: tuple[int, ...],
@@ -65,7 +65,7 @@ def test_the_mode_says_which_brackets_there_are(
         ((5,), 4.0, 7, (7,)),
     ],
 )
-def test_trials_are_shared_by_weight_and_the_first_bracket_takes_the_rest(
+def test_trials_are_divided_by_weight_and_remainder_goes_to_first_bracket(
     rungs: tuple[int, ...], divisor: float, trials: int, expected: tuple[int, ...]
 ) -> None:
     assert divide_trials(rungs, divisor, trials) == expected
@@ -85,7 +85,7 @@ def test_trials_are_shared_by_weight_and_the_first_bracket_takes_the_rest(
         (0, 2.0, (7,), (7,)),
     ],
 )
-def test_concurrency_is_shared_evenly(
+def test_concurrency_is_divided_evenly(
     rules: SearchRules,
     concurrent: int,
     divisor: float,
@@ -96,13 +96,13 @@ def test_concurrency_is_shared_evenly(
     assert divide_concurrency(trials, whole) == expected
 
 
-def test_less_concurrency_than_brackets_is_raised_in_the_length_era_only() -> None:
+def test_concurrency_below_number_of_brackets_is_raised_only_in_length_era() -> None:
     two = replace(WHOLE, max_concurrent_trials=2)
     assert divide_concurrency((12, 5, 3), two) == (1, 1, 1)
     assert divide_concurrency((12, 5, 3), replace(two, rules=STEP_ERA)) == (1, 1, 0)
 
 
-def test_a_bracket_that_got_no_concurrency_decides_by_itself() -> None:
+def test_bracket_with_concurrency_0_uses_default() -> None:
     whole = HalvingPlan(9, 3, 3.0, 20, 2, True, STEP_ERA)
     brackets = brackets_of(plan_adaptive_asha(whole, "conservative"))
     # Of 3, 2 and 1 rungs; 12, 5 and 3 trials; 1, 1 and none open, which is 3^0 = 1.
@@ -136,7 +136,7 @@ def test_a_bracket_that_got_no_concurrency_decides_by_itself() -> None:
         (1000, 4.0, 1, 5, 1),
     ],
 )
-def test_there_are_no_more_rungs_than_lengths_and_trials_allow(
+def test_lengths_and_trials_limit_rungs(
     length: int, divisor: float, trials: int, rungs_max: int, expected: int
 ) -> None:
     whole = replace(
@@ -146,7 +146,7 @@ def test_there_are_no_more_rungs_than_lengths_and_trials_allow(
     assert [bracket.num_rungs for bracket in brackets] == [expected]
 
 
-def test_brackets_that_are_given_are_sorted_and_not_limited() -> None:
+def test_listed_brackets_are_sorted_and_not_limited() -> None:
     whole = replace(WHOLE, max_length=1, num_rungs=1, max_trials=20, divisor=3.0)
     brackets = brackets_of(plan_adaptive_asha(whole, "standard", (1, 3, 2)))
     assert [bracket.num_rungs for bracket in brackets] == [3, 2, 1]
@@ -164,7 +164,7 @@ SPREAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mode", ["aggressive", "standard", "conservative"])
-def test_a_configuration_of_either_era_is_divided_alike(mode: Mode) -> None:
+def test_both_eras_divide_trials_equally(mode: Mode) -> None:
     searcher = {**SPREAD, "mode": mode, "metric": "loss", "smaller_is_better": False}
     step = check_changed(STEP, {"searcher": {**searcher, "target_trial_steps": 9}}).search_plan()
     length = check_changed(
@@ -176,7 +176,7 @@ def test_a_configuration_of_either_era_is_divided_alike(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_a_configured_adaptive_search_runs_brackets_of_3_2_and_1_rungs(stops: bool) -> None:
+def test_configured_adaptive_search_runs_brackets_of_3_2_and_1_rungs(stops: bool) -> None:
     searcher = {**SPREAD, "metric": "loss", "max_length": {"batches": 9}, "stop_once": stops}
     plan = check_changed(LENGTH, {"searcher": searcher}).search_plan().method
     assert isinstance(plan, MultiBracketPlan)
@@ -188,7 +188,7 @@ def test_a_configured_adaptive_search_runs_brackets_of_3_2_and_1_rungs(stops: bo
     assert [trial.length for trial in search.trials.values()] == [1] * 4 + [3] * 4 + [9] * 3
 
 
-def test_a_configured_halving_is_in_the_unit_of_its_length() -> None:
+def test_configured_halving_uses_unit_of_length() -> None:
     halved = {"name": "async_halving", "metric": "loss", "max_trials": 20, "num_rungs": 3}
     step = check_changed(STEP, {"searcher": {**halved, "target_trial_steps": 9}}).search_plan()
     assert step.method == HalvingPlan(9, 3, 4.0, 20, 0, True, STEP_ERA)

@@ -1,4 +1,4 @@
-"""A search that a method outside drives: what it tells, what it takes, and what it refuses."""
+"""Custom searches: queued events, accepted posts and refused posts."""
 
 from dataclasses import replace
 from sys import float_info
@@ -38,7 +38,7 @@ def begin_custom_search(*operations: dict[str, object]) -> CustomSearchDriver:
 
 
 def refusal(search: CustomSearchDriver, *operations: dict[str, object], **post: int) -> PostRefused:
-    """Why a post is refused, which changes nothing."""
+    """Send a post and return the refusal. Fail if the post changes the search."""
     state, contents = search.state, dict(search.blobs.contents)
     with pytest.raises(PostRefused) as refused:
         search.post(*operations, **post)
@@ -47,13 +47,13 @@ def refusal(search: CustomSearchDriver, *operations: dict[str, object], **post: 
     return refused.value
 
 
-def test_it_begins_by_asking_the_method_how() -> None:
+def test_first_event_requests_initial_operations() -> None:
     search = CustomSearchDriver()
     assert search.events() == [QueuedEvent(EventKind.INITIAL_OPERATIONS)]
     assert not search.state.shutdown
 
 
-def test_a_trial_is_made_under_the_methods_request_id_with_its_first_length() -> None:
+def test_trial_has_posted_request_id_and_first_length() -> None:
     search = CustomSearchDriver()
     found = search.post(
         create_operation(1, {"lr": 0.1}),
@@ -74,7 +74,7 @@ def test_a_trial_is_made_under_the_methods_request_id_with_its_first_length() ->
     ]
 
 
-def test_a_trial_without_a_length_waits_for_one() -> None:
+def test_trial_without_length_waits() -> None:
     search = CustomSearchDriver()
     [made] = search.post(create_operation(1))
     assert isinstance(made, CreateTrial)
@@ -83,7 +83,7 @@ def test_a_trial_without_a_length_waits_for_one() -> None:
     assert search.post(close_operation(1)) == (Close(0),)
 
 
-def test_lengths_are_trained_to_one_after_the_other_and_each_validation_is_told() -> None:
+def test_lengths_are_trained_in_order_and_validations_are_queued() -> None:
     search = CustomSearchDriver()
     [made] = search.post(
         create_operation(1),
@@ -92,7 +92,7 @@ def test_lengths_are_trained_to_one_after_the_other_and_each_validation_is_told(
         close_operation(1),
     )
     assert isinstance(made, CreateTrial)
-    # It is not to end with the first of its lengths.
+    # The trial has a second length, so the trial is not closed yet.
     assert (made.length, made.closed) == (2, False)
     assert search.send_event(TrialLengthReached(0, 2, 0.5)) == (TrainTo(0, 5), Close(0))
     assert search.send_event(TrialLengthReached(0, 5, 0.25)) == ()
@@ -102,21 +102,21 @@ def test_lengths_are_trained_to_one_after_the_other_and_each_validation_is_told(
     ]
 
 
-def test_a_value_in_the_place_of_a_metric_is_told_with_its_validation() -> None:
+def test_reported_value_is_queued_with_validation() -> None:
     search = begin_custom_search(create_operation(1), validate_after_operation(1, 2))
     search.send_event(TrialLengthReached(0, 2, 0.5, '{"loss": 0.5}'))
     [event] = search.events()
     assert (event.kind, event.reported) == (EventKind.VALIDATION_COMPLETED, '{"loss": 0.5}')
 
 
-def test_a_length_that_is_reached_twice_is_told_once() -> None:
+def test_repeated_length_report_is_queued_once() -> None:
     search = begin_custom_search(create_operation(1), validate_after_operation(1, 2))
     search.send_event(TrialLengthReached(0, 2, 0.5))
     search.send_event(TrialLengthReached(0, 2, 0.5))
     assert len(search.events()) == 1
 
 
-def test_the_end_of_a_trial_is_told_and_an_early_one_with_its_reason_before() -> None:
+def test_early_exit_queues_reason_and_end() -> None:
     search = begin_custom_search(create_operation(1), create_operation(2))
     search.send_event(TrialClosed(0, 0.0))
     for reason in ExitReason:
@@ -128,7 +128,7 @@ def test_the_end_of_a_trial_is_told_and_an_early_one_with_its_reason_before() ->
         ]
 
 
-def test_the_search_goes_on_when_all_its_trials_have_ended() -> None:
+def test_search_continues_after_all_trials_ended() -> None:
     search = begin_custom_search(create_operation(1))
     assert search.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 0.0)) == ()
     assert not search.state.shutdown
@@ -144,21 +144,21 @@ def test_the_search_goes_on_when_all_its_trials_have_ended() -> None:
         ({"failure": True}, Shutdown(failure=True)),
     ],
 )
-def test_the_method_ends_it(how: dict[str, object], end: Shutdown) -> None:
+def test_posted_shutdown_ends_search(how: dict[str, object], end: Shutdown) -> None:
     search = begin_custom_search(create_operation(1))
     progressed: dict[str, object] = {"type": "set_searcher_progress", "progress": 0.5}
     assert search.post(shutdown_operation(**how), progressed) == (end,)
     assert search.state.shutdown
 
 
-def test_progress_is_what_the_method_says() -> None:
+def test_progress_is_posted_progress() -> None:
     search = CustomSearchDriver()
     for share in (0.5, 0.25, 1):
         search.post({"type": "set_searcher_progress", "progress": share})
         assert search.progress == share
 
 
-def test_only_the_latest_progress_of_a_trial_waits() -> None:
+def test_new_progress_replaces_queued_progress() -> None:
     search = begin_custom_search(create_operation(1), create_operation(2))
     search.send_event(TrialProgressed(0, 1.5))
     search.send_event(TrialProgressed(1, 4.0))
@@ -172,7 +172,7 @@ def test_only_the_latest_progress_of_a_trial_waits() -> None:
     assert search.events() == [QueuedEvent(EventKind.TRIAL_PROGRESS, request_id(1), value=4.5)]
 
 
-def test_acknowledged_events_are_told_no_more_and_never_come_back() -> None:
+def test_acknowledged_events_are_not_read_again() -> None:
     search = begin_custom_search(create_operation(1), create_operation(2))
     search.send_event(TrialClosed(0, 0.0))
     search.send_event(TrialClosed(1, 0.0))
@@ -183,7 +183,7 @@ def test_acknowledged_events_are_told_no_more_and_never_come_back() -> None:
     assert search.events() == [QueuedEvent(EventKind.TRIAL_CLOSED, request_id(2))]
 
 
-def test_the_last_post_may_be_repeated_and_changes_nothing() -> None:
+def test_repeated_post_changes_nothing() -> None:
     search = CustomSearchDriver()
     operations = (
         create_operation(1),
@@ -198,13 +198,13 @@ def test_the_last_post_may_be_repeated_and_changes_nothing() -> None:
     assert search.blobs.contents == contents
 
 
-def test_a_trial_that_is_created_again_is_there_once() -> None:
+def test_repeated_create_makes_one_trial() -> None:
     search = begin_custom_search(create_operation(1))
     assert search.post(create_operation(1), validate_after_operation(1, 3)) == (TrainTo(0, 3),)
     assert search.method.trials == 1
 
 
-def test_what_is_asked_of_a_trial_that_has_just_ended_comes_too_late() -> None:
+def test_operations_for_ended_trial_have_no_effect() -> None:
     search = begin_custom_search(create_operation(1), validate_after_operation(1, 5))
     search.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 0.0))
     assert search.post(validate_after_operation(1, 7), close_operation(1)) == ()
@@ -214,11 +214,11 @@ def test_what_is_asked_of_a_trial_that_has_just_ended_comes_too_late() -> None:
 WRONG: list[tuple[list[dict[str, object]], str]] = [
     (
         [validate_after_operation(9, 3)],
-        f"operations[0].request_id: there is no trial {request_id(9)}; create it first",
+        f"operations[0].request_id: trial {request_id(9)} does not exist; create the trial first",
     ),
     (
         [create_operation(9), close_operation(8)],
-        f"operations[1].request_id: there is no trial {request_id(8)}",
+        f"operations[1].request_id: trial {request_id(8)} does not exist",
     ),
     (
         [close_operation(1), close_operation(1)],
@@ -249,16 +249,16 @@ WRONG: list[tuple[list[dict[str, object]], str]] = [
         [create_operation(9), create_operation(9, {"x": 8})],
         f"operations[1]: request id {request_id(9)} belongs to another",
     ),
-    ([shutdown_operation(), create_operation(9)], "operations[1]: create comes after a shutdown"),
+    ([shutdown_operation(), create_operation(9)], "operations[1]: create follows a shutdown"),
     (
         [shutdown_operation(), shutdown_operation()],
-        "operations[1]: shutdown comes after a shutdown",
+        "operations[1]: shutdown follows a shutdown",
     ),
 ]
 
 
 @pytest.mark.parametrize(("operations", "text"), WRONG)
-def test_a_post_with_one_wrong_operation_is_refused_as_a_whole(
+def test_one_wrong_operation_refuses_whole_post(
     operations: list[dict[str, object]], text: str
 ) -> None:
     search = begin_custom_search(
@@ -270,7 +270,7 @@ def test_a_post_with_one_wrong_operation_is_refused_as_a_whole(
     assert error.code == "invalid"
 
 
-def test_another_post_than_the_next_one_shows_that_somebody_else_posts() -> None:
+def test_unexpected_post_number_is_conflict() -> None:
     search = begin_custom_search(create_operation(1))
     assert "another process" in str(refusal(search, create_operation(2), number=2))
     for number in (1, 4):
@@ -279,7 +279,7 @@ def test_another_post_than_the_next_one_shows_that_somebody_else_posts() -> None
         assert error.code == "conflict"
 
 
-def test_an_event_that_was_not_told_cannot_be_acknowledged() -> None:
+def test_future_event_cannot_be_acknowledged() -> None:
     search = begin_custom_search(create_operation(1))
     newest = search.method.newest
     error = refusal(search, acknowledged=newest + 1)
@@ -287,28 +287,28 @@ def test_an_event_that_was_not_told_cannot_be_acknowledged() -> None:
     assert str(error) == expected
 
 
-def test_so_many_trials_and_no_more() -> None:
+def test_number_of_trials_is_limited() -> None:
     search = CustomSearchDriver()
     search.state = replace(search.state, method=replace(search.method, trials=TRIALS_MAX))
     error = refusal(search, create_operation(1))
-    expected = f"operations[0]: there are {TRIALS_MAX} trials, and no more are allowed"
+    expected = f"operations[0]: the search has {TRIALS_MAX} trials, which is the limit"
     assert str(error) == expected
 
 
-def test_so_many_lengths_of_a_trial_wait_and_no_more() -> None:
+def test_number_of_waiting_lengths_is_limited() -> None:
     search = begin_custom_search(create_operation(1))
     for first in range(1, LENGTHS_MAX, 10):
         search.post(*(validate_after_operation(1, length) for length in range(first, first + 10)))
     assert f"{LENGTHS_MAX} lengths" in str(
         refusal(search, validate_after_operation(1, LENGTHS_MAX + 1))
     )
-    # 50 of them stand in one piece of at most 1 KB.
+    # The blob with 50 lengths has at most 1 KB.
     assert max(map(len, search.blobs.contents.values())) <= 1024
 
 
-def test_no_post_lets_more_events_come_to_wait_than_there_is_room_for() -> None:
-    # A trial is told to be made, may progress, exit early and end: 4. With nothing acknowledged
-    # the first event and 2,499 trials make 9,997; 3 are left, and another trial needs 4.
+def test_post_is_refused_if_events_could_exceed_queue() -> None:
+    # A trial has up to 4 events: created, progress, early exit and end. Without acknowledgements,
+    # the first event and 2,499 trials need 9,997 of 10,000 places. Another trial needs 4 places.
     search = CustomSearchDriver()
     made = 0
     while made < 2_499:
@@ -317,16 +317,15 @@ def test_no_post_lets_more_events_come_to_wait_than_there_is_room_for() -> None:
         made += some
     error = refusal(search, create_operation(made), acknowledged=0)
     assert str(error) == (
-        "operations: up to 10001 events could be waiting, of 2500 open trials and 2501 "
-        "unacknowledged "
-        "ones; at most 10000 may: acknowledge events or close trials first"
+        "operations: up to 10001 events could wait: 2501 unacknowledged events, and future events "
+        "of 2500 open trials; at most 10000 are allowed. Acknowledge events or close trials first"
     )
-    # Whoever only acknowledges or ends something is never refused.
+    # A post that only acknowledges or closes is never refused.
     search.post(close_operation(0), acknowledged=0)
     search.post(create_operation(made))
 
 
-def test_a_full_queue_is_told_whole_and_stays_in_small_pieces() -> None:
+def test_full_queue_is_read_completely_from_small_blobs() -> None:
     search = CustomSearchDriver()
     search.skip_to(123_456)
     made = 0
@@ -337,7 +336,7 @@ def test_a_full_queue_is_told_whole_and_stays_in_small_pieces() -> None:
     for number in range(made):
         search.send_event(TrialProgressed(number, float(number)))
         search.send_event(TrialExitedEarly(number, ExitReason.ERRORED, float(number)))
-    # Four of each trial.
+    # Four events for each trial.
     events = search.events()
     assert len(events) == 4 * 2_490 <= EVENTS_MAX
     assert events[0] == QueuedEvent(EventKind.TRIAL_CREATED, request_id(0))
@@ -347,7 +346,7 @@ def test_a_full_queue_is_told_whole_and_stays_in_small_pieces() -> None:
     assert len(queue) <= BLOB_COUNT
 
 
-def test_the_worst_metric_there_is_stands_for_none() -> None:
+def test_worst_metric_is_queued_unchanged() -> None:
     search = begin_custom_search(create_operation(1), validate_after_operation(1, 5))
     search.send_event(TrialLengthReached(0, 5, float_info.max))
     assert search.events()[-1].value == float_info.max

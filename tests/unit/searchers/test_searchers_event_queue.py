@@ -1,4 +1,4 @@
-"""The ring of events: what is written reads back, until something newer stands in its place."""
+"""The ring of queued events: written events can be read until newer events overwrite the slots."""
 
 from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.event_queue import (
@@ -19,16 +19,16 @@ def metric_event(number: int) -> QueuedEvent:
     return QueuedEvent(EventKind.VALIDATION_COMPLETED, TRIAL, number, number / 8)
 
 
-def test_events_read_back_as_written_over_the_bounds_of_pieces() -> None:
+def test_reads_events_across_blobs() -> None:
     blobs = MemoryBlobStore()
     for number in range(1, 3 * EVENTS_PER_BLOB):
         write_event(blobs, number, metric_event(number))
-    found = list(read_events(blobs, 5, 3 * EVENTS_PER_BLOB - 1))
-    assert found == [(number, metric_event(number)) for number in range(5, 3 * EVENTS_PER_BLOB)]
+    events = list(read_events(blobs, 5, 3 * EVENTS_PER_BLOB - 1))
+    assert events == [(number, metric_event(number)) for number in range(5, 3 * EVENTS_PER_BLOB)]
     assert sorted(blobs.contents) == ["events/0", "events/1", "events/2"]
 
 
-def test_every_kind_reads_back() -> None:
+def test_reads_every_kind_of_event() -> None:
     blobs = MemoryBlobStore()
     events = [
         QueuedEvent(EventKind.INITIAL_OPERATIONS),
@@ -44,12 +44,12 @@ def test_every_kind_reads_back() -> None:
     assert [one for _, one in read_events(blobs, 1, len(events))] == events
 
 
-def test_a_piece_is_used_again_and_what_stood_there_is_no_more() -> None:
+def test_reused_blob_overwrites_old_events() -> None:
     blobs = MemoryBlobStore()
     for number in range(1, AROUND + 3):
         write_event(blobs, number, metric_event(number))
     assert len(blobs.contents) == BLOB_COUNT
-    # Events 1 and 2 have made room for AROUND + 1 and AROUND + 2.
+    # Events AROUND + 1 and AROUND + 2 have overwritten events 1 and 2.
     assert list(read_events(blobs, 1, 9)) == []
     assert [number for number, _ in read_events(blobs, AROUND, AROUND + 2)] == [
         AROUND,
@@ -58,18 +58,18 @@ def test_a_piece_is_used_again_and_what_stood_there_is_no_more() -> None:
     ]
 
 
-def test_what_is_not_written_yet_ends_the_reading() -> None:
+def test_reading_stops_at_unwritten_event() -> None:
     blobs = MemoryBlobStore()
     write_event(blobs, 1, metric_event(1))
     assert [number for number, _ in read_events(blobs, 1, 40)] == [1]
 
 
-def test_a_value_is_read_with_its_own_event_alone() -> None:
+def test_reading_stops_at_overwritten_value() -> None:
     blobs = MemoryBlobStore()
     write_event(blobs, 1, metric_event(1)._replace(reported='"a"'))
     write_event(blobs, 1 + AROUND, metric_event(2)._replace(reported='"b"'))
-    [(_, found)] = read_events(blobs, 1 + AROUND, 1 + AROUND)
-    assert (found.kind, found.reported) == (EventKind.VALIDATION_COMPLETED, '"b"')
-    # The reader had the old numbers, and finds the newer value.
+    [(_, event)] = read_events(blobs, 1 + AROUND, 1 + AROUND)
+    assert (event.kind, event.reported) == (EventKind.VALIDATION_COMPLETED, '"b"')
+    # A newer value has overwritten the value after the reader got the numbers.
     blobs.write(f"values/{1 % AROUND}", b"12345678" + b'"c"')
     assert list(read_events(blobs, 1 + AROUND, 1 + AROUND)) == []

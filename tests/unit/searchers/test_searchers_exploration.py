@@ -1,4 +1,4 @@
-"""Copies' hyperparameters, by the rules and by numpy's own draws."""
+"""The hyperparameters of copies, compared with the rules and with draws of numpy."""
 
 import math
 from collections.abc import Callable
@@ -12,17 +12,30 @@ from control_plane.searchers.randomness import Generator
 from control_plane.searchers.space import Categorical, Const, Double, Group, Int, Log, Parameter
 
 SEED = 11
+BOTH_WAYS = (False, True)
 
 
-def perturb(parameter: Parameter, value: object, *, up: bool, factor: float = 0.2) -> object:
-    """The value, moved in a direction that a seed was found for."""
+def perturb(
+    parameter: Parameter,
+    value: object,
+    *,
+    up: bool,
+    factor: float = 0.2,
+    integers_move: bool = True,
+) -> object:
+    """Return the value times the smaller factor or, with `up`, times the larger factor."""
     exploration = Exploration(0.0, factor)
     for seed in range(100):
         first, second = np.random.RandomState(seed).random_sample(2)
         if first >= 0 and bool(second >= 0.5) is up:
             generator = Generator.from_seed(seed)
             found = explore_hparams(
-                Group({"x": parameter}), {"x": value}, generator, exploration, maxval_drawn=False
+                Group({"x": parameter}),
+                {"x": value},
+                generator,
+                exploration,
+                maxval_drawn=False,
+                integers_move=integers_move,
             )
             return found["x"]
     raise AssertionError
@@ -33,10 +46,19 @@ def perturb(parameter: Parameter, value: object, *, up: bool, factor: float = 0.
     [
         # 0.8 * 9 = 7.2 down to 7; 1.2 * 9 = 10.8 up to 11.
         (Int(0, 100), 9, 7, 11),
-        # 0.8 * 10 = 8 but at least 9; 1.2 * 10 = 12 but at most 11, which no draw would give.
+        # 0.8 * 10 = 8 but at least 9; 1.2 * 10 = 12 but at most 11.
         (Int(9, 11), 10, 9, 11),
-        # 0.8 * -9 = -7.2 down to -8; 1.2 * -9 = -10.8 up to -10.
-        (Int(-100, 0), -9, -8, -10),
+        # 0.8 * -9 = -7.2, away from -9 to -7; 1.2 * -9 = -10.8, away from -9 to -11.
+        (Int(-100, 0), -9, -7, -11),
+        # Both products of 0 are 0, and 0.8 * -1 = -0.8. The change is at least 1.
+        (Int(-100, 100), 0, -1, 1),
+        (Int(-100, 100), -1, 0, -2),
+        (Int(-100, 100), 1, 0, 2),
+        # Bounds hold.
+        (Int(0, 100), 0, 0, 1),
+        (Int(-100, 0), 0, -1, 0),
+        # A float rounds 2**62 + 1 to 2**62, which does not affect the products by much.
+        (Int(0, 2**63 - 1), 2**62 + 1, int(0.8 * 2**62), int(1.2 * 2**62)),
         (Double(0.0, 1.0), 0.5, 0.4, 0.6),
         (Double(0.45, 0.55), 0.5, 0.45, 0.55),
         # 0.8 * 0.1 and 1.2 * 0.1, within 10^-2 and 10^-1.
@@ -47,7 +69,7 @@ def perturb(parameter: Parameter, value: object, *, up: bool, factor: float = 0.
         (Categorical((1, 2, 3)), 2, 2, 2),
     ],
 )
-def test_a_value_moves_by_the_factor_within_its_bounds(
+def test_value_is_multiplied_within_bounds(
     parameter: Parameter, value: object, less: object, more: object
 ) -> None:
     down, up = perturb(parameter, value, up=False), perturb(parameter, value, up=True)
@@ -55,8 +77,33 @@ def test_a_value_moves_by_the_factor_within_its_bounds(
     assert type(down) is type(value)
 
 
+@pytest.mark.parametrize("factor", [0.001, 0.2, 0.5, 1.0])
+def test_integers_change_by_at_least_1_in_both_directions(factor: float) -> None:
+    for value in [*range(-30, 31), 10**9, -(10**9), 2**53 + 1, -(2**53) - 1]:
+        ends = {perturb(Int(-(2**60), 2**60), value, up=up, factor=factor) for up in BOTH_WAYS}
+        assert len(ends) == 2
+        assert min(ends) <= value - 1, value  # type: ignore[type-var]
+        assert max(ends) >= value + 1, value  # type: ignore[type-var]
+
+
+def test_factor_0_changes_nothing() -> None:
+    assert [perturb(Int(-9, 9), n, up=up, factor=0.0) for n in (-1, 0, 1) for up in BOTH_WAYS] == [
+        -1, -1, 0, 0, 1, 1,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "less", "more"),
+    # Determined 0.12: floor(0.8 * n) and ceil(1.2 * n).
+    [(9, 7, 11), (1, 0, 2), (0, 0, 0), (-1, -1, -1), (-4, -4, -4), (-5, -4, -6), (-9, -8, -10)],
+)
+def test_setting_keeps_rule_of_determined(value: int, less: int, more: int) -> None:
+    moved = [perturb(Int(-99, 99), value, up=up, integers_move=False) for up in BOTH_WAYS]
+    assert moved == [less, more]
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_each_name_draws_twice_in_sorted_order_whatever_its_kind(seed: int) -> None:
+def test_each_hyperparameter_draws_twice_in_sorted_order(seed: int) -> None:
     space = Group(
         {
             "d": Double(0.0, 1.0),
@@ -97,7 +144,7 @@ def test_each_name_draws_twice_in_sorted_order_whatever_its_kind(seed: int) -> N
     assert generator.draw_uniform() == numpy.random_sample()
 
 
-def test_a_group_is_explored_member_by_member() -> None:
+def test_group_is_explored_member_by_member() -> None:
     flat = Group({"a": Double(0.0, 1.0), "b": Double(0.0, 1.0)})
     nested = Group({"a": Double(0.0, 1.0), "g": Group({"b": Double(0.0, 1.0)})})
     exploration = Exploration(0.3, 0.2)
@@ -115,7 +162,7 @@ def test_a_group_is_explored_member_by_member() -> None:
 
 
 @pytest.mark.parametrize("maxval_drawn", [False, True])
-def test_what_is_resampled_is_drawn_as_at_the_start(maxval_drawn: bool) -> None:
+def test_resampled_value_is_drawn_like_first_sample(maxval_drawn: bool) -> None:
     found = {
         explore_hparams(
             Group({"n": Int(0, 2)}),

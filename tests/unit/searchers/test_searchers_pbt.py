@@ -38,14 +38,14 @@ from tests.unit.searchers.driven_search import STATE
 from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 SPACE = Group({"x": Double(0.0, 1.0)})
-# Nobody is resampled: a copy has 0.5 or 1.5 times its original's value.
+# No value is resampled: the value of a copy is 0.5 or 1.5 times the original's value.
 HALVES = Exploration(resample_probability=0.0, perturb_factor=0.5)
-# Rounds of 10 for 4 trials, of whom trunc(0.25 * 4) = 1 is replaced.
+# Rounds of length 10 with 4 trials; trunc(0.25 * 4) = 1 trial is replaced.
 PLAN = PopulationPlan(10, 4, 3, 0.25, HALVES, smaller_is_better=True, rules=STEP_ERA)
 
 
 class Search:
-    """A search whose trials report whatever a test says."""
+    """A search. The test sends the reports of the trials."""
 
     def __init__(self, method: PopulationPlan = PLAN, create_max: int = 100) -> None:
         self.plan = SearchPlan(method, SPACE, 7)
@@ -69,7 +69,10 @@ class Search:
         return self.send_event(TrialLengthReached(trial, length, metric))
 
     def run_round(self, length: int, metrics: dict[int, float]) -> list[TrialOperation]:
-        """All of them reach the length; what the last one brings about."""
+        """Report a result of each trial at `length`; return the operations after the last result.
+
+        Fail if an earlier result has operations.
+        """
         *first, last = metrics.items()
         for trial, metric in first:
             assert self.report_result(trial, length, metric) == []
@@ -80,29 +83,29 @@ class Search:
         return completed_share(self.plan, self.state)
 
     def _expand_all(self) -> list[TrialOperation]:
-        found: list[TrialOperation] = []
+        operations: list[TrialOperation] = []
         while self.state.backlog:
             step = expand_creates(
                 self.plan, self.state, self.generator, self.create_max, self.blobs
             )
             self.state = step.state
-            found += step.operations
-        self.created += [op for op in found if isinstance(op, CreateTrial)]
-        return found
+            operations += step.operations
+        self.created += [op for op in operations if isinstance(op, CreateTrial)]
+        return operations
 
 
 def operations_of_type(operations: Iterable[TrialOperation], kind: type) -> list[TrialOperation]:
     return [operation for operation in operations if isinstance(operation, kind)]
 
 
-def test_the_whole_population_begins_at_once() -> None:
+def test_whole_population_is_created_at_start() -> None:
     created = Search().created
     assert [(one.trial, one.length, one.closed, one.parent) for one in created] == [
         (trial, 10, False, None) for trial in range(4)
     ]
 
 
-def test_after_a_round_the_worst_is_replaced_by_a_copy_of_the_best() -> None:
+def test_copy_of_best_trial_replaces_worst_after_round() -> None:
     search = Search()
     operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
     # Sorted: 1, 3, 0, 2. The worst is closed, the best is copied, all but the worst train on.
@@ -113,19 +116,19 @@ def test_after_a_round_the_worst_is_replaced_by_a_copy_of_the_best() -> None:
     assert (copy.trial, copy.parent, copy.length, copy.closed) == (4, 1, 10, False)
 
 
-def test_a_copy_differs_by_half_of_its_originals_value() -> None:
+def test_perturb_factor_changes_hyperparameters_of_copy() -> None:
     search = Search()
     search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
     original, copy = (float(str(search.created[trial].hparams["x"])) for trial in (1, 4))
     assert copy in (original * 0.5, min(original * 1.5, 1.0))
 
 
-def test_a_copy_counts_its_rounds_from_its_own_beginning() -> None:
+def test_copy_counts_rounds_from_creation() -> None:
     search = Search()
     search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
     for trial in (0, 1, 3):
         assert search.report_result(trial, 20, float(trial + 10)) == []
-    # 10 is its length in the second round; then it is the best, and is copied itself.
+    # The length of the copy is 10 in the second round. The copy is the best and is copied.
     operations = search.report_result(4, 10, 1.0)
     assert operations_of_type(operations, TrainTo) == [
         TrainTo(4, 20),
@@ -137,7 +140,7 @@ def test_a_copy_counts_its_rounds_from_its_own_beginning() -> None:
     assert (copy.trial, copy.parent, copy.length) == (5, 4, 10)
 
 
-def test_after_the_last_round_all_are_closed() -> None:
+def test_all_trials_are_closed_after_last_round() -> None:
     search = Search(replace(PLAN, num_rounds=1))
     operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
     assert sorted(str(op) for op in operations) == [str(Close(trial)) for trial in range(4)]
@@ -146,14 +149,14 @@ def test_after_the_last_round_all_are_closed() -> None:
     assert search.send_event(TrialClosed(3, 10.0)) == [Shutdown(failure=False)]
 
 
-def test_a_larger_metric_is_better_by_its_negative() -> None:
+def test_larger_metric_is_better() -> None:
     search = Search(replace(PLAN, smaller_is_better=False))
     operations = search.run_round(10, {0: 3.0, 1: 1.0, 2: 4.0, 3: 2.0})
     assert operations_of_type(operations, Close) == [Close(1)]
     assert search.created[-1].parent == 2
 
 
-def test_equal_metrics_are_ranked_by_the_bytes_of_the_request_ids() -> None:
+def test_equal_metrics_are_ranked_by_request_ids() -> None:
     search = Search()
     operations = search.run_round(10, dict.fromkeys(range(4), 1.0))
     ranked = sorted(range(4), key=lambda trial: search.created[trial].request_id)
@@ -164,9 +167,7 @@ def test_equal_metrics_are_ranked_by_the_bytes_of_the_request_ids() -> None:
 @pytest.mark.parametrize(
     ("fraction", "size", "replaced"), [(0.0, 4, 0), (0.5, 4, 2), (0.5, 5, 2), (0.2, 4, 0)]
 )
-def test_a_share_of_the_population_is_replaced_rounded_down(
-    fraction: float, size: int, replaced: int
-) -> None:
+def test_replaced_share_is_rounded_down(fraction: float, size: int, replaced: int) -> None:
     plan = replace(PLAN, population_size=size, truncate_fraction=fraction)
     search = Search(plan)
     operations = search.run_round(10, {trial: float(trial) for trial in range(size)})
@@ -174,16 +175,16 @@ def test_a_share_of_the_population_is_replaced_rounded_down(
         Close(trial) for trial in range(size - replaced, size)
     ]
     assert [one.parent for one in search.created[size:]] == list(range(replaced))
-    # Each round but the last replaces as many.
+    # Each round but the last replaces the same number of trials.
     assert plan.max_trials == size + 2 * replaced
 
 
-def test_a_trial_that_failed_is_the_worst_of_each_round_and_never_closed_or_copied() -> None:
+def test_failed_trial_stays_worst_and_is_neither_closed_nor_copied() -> None:
     search = Search(replace(PLAN, population_size=5, truncate_fraction=0.2))
     for trial in (1, 2):
         assert search.send_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0)) == []
     operations = search.run_round(10, {0: 1.0, 3: 2.0, 4: 3.0})
-    # One of the two that failed is replaced; the other one stays as a result, and nobody closes it.
+    # One of the two failed trials is replaced. The other stays a member and is not closed.
     assert operations_of_type(operations, Close) == []
     assert operations_of_type(operations, TrainTo) == [
         TrainTo(0, 20),
@@ -191,7 +192,7 @@ def test_a_trial_that_failed_is_the_worst_of_each_round_and_never_closed_or_copi
         TrainTo(4, 20),
     ]
     assert search.created[-1].parent == 0
-    # It is in already: four more make a round, in which it is the one that is replaced.
+    # That member has a result already. The round ends after four more results and replaces it.
     operations = search.run_round(20, {0: 5.0, 3: 2.0, 4: 3.0})
     assert operations == []
     operations = search.report_result(5, 10, 4.0)
@@ -199,7 +200,7 @@ def test_a_trial_that_failed_is_the_worst_of_each_round_and_never_closed_or_copi
     assert search.created[-1].parent == 3
 
 
-def test_a_trial_that_fails_while_it_waits_for_the_round_loses_its_result() -> None:
+def test_trial_that_fails_while_waiting_loses_result() -> None:
     search = Search()
     assert search.report_result(1, 10, 1.0) == []
     assert search.send_event(TrialExitedEarly(1, ExitReason.USER_CANCELED, 0.0, length=10)) == []
@@ -213,7 +214,7 @@ def test_a_trial_that_fails_while_it_waits_for_the_round_loses_its_result() -> N
     ]
 
 
-def test_a_population_of_failures_fails() -> None:
+def test_search_fails_if_all_trials_fail() -> None:
     search = Search()
     for trial in range(3):
         assert search.send_event(TrialExitedEarly(trial, ExitReason.INVALID_HP, 0.0)) == []
@@ -222,22 +223,23 @@ def test_a_population_of_failures_fails() -> None:
     ]
 
 
-def test_fewer_than_a_full_population_go_on_where_the_best_have_failed() -> None:
+def test_failed_best_trials_shrink_population() -> None:
     search = Search(replace(PLAN, truncate_fraction=0.5))
     for trial in (0, 1, 2):
         search.send_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0))
     operations = search.report_result(3, 10, 1.0)
-    # The best two are trial 3 and one that failed, which has no copy; two that failed are replaced.
+    # The best two are trial 3 and a failed trial, which is not copied. Two failed trials are
+    # replaced.
     assert operations_of_type(operations, Close) == []
     assert operations_of_type(operations, TrainTo) == [TrainTo(3, 20)]
     assert [one.parent for one in search.created[4:]] == [3]
-    # The round is over with the two that live.
+    # The round ends after the results of the two open trials.
     assert search.report_result(3, 20, 1.0) == []
     operations = search.report_result(4, 10, 2.0)
     assert operations_of_type(operations, TrainTo) == [TrainTo(3, 30), TrainTo(4, 20)]
 
 
-def test_reports_that_nobody_waits_for_mean_nothing() -> None:
+def test_unexpected_reports_change_nothing() -> None:
     search = Search()
     assert search.report_result(0, 10, 1.0) == []
     before = search.state.method
@@ -246,7 +248,7 @@ def test_reports_that_nobody_waits_for_mean_nothing() -> None:
     assert search.state.method == before
 
 
-def test_copies_are_the_same_in_whatever_chunks_they_are_created() -> None:
+def test_copies_do_not_depend_on_chunk_size() -> None:
     metrics = {trial: float(trial) for trial in range(8)}
     plan = replace(PLAN, population_size=8, truncate_fraction=0.5)
     at_once, slowly = Search(plan), Search(plan, create_max=1)
@@ -256,7 +258,7 @@ def test_copies_are_the_same_in_whatever_chunks_they_are_created() -> None:
     assert len(slowly.created) == 12
 
 
-def test_progress_in_steps_counts_steps_validations_and_checkpoints() -> None:
+def test_step_era_progress_counts_steps_validations_and_checkpoints() -> None:
     search = Search(replace(PLAN, num_rounds=2))
     # 2 * 4 * 10 steps + 2 * 4 validations + 1 * 1 checkpoint = 89 workloads.
     search.send_event(TrialProgressed(0, 10.0))
@@ -268,14 +270,14 @@ def test_progress_in_steps_counts_steps_validations_and_checkpoints() -> None:
     assert search.progress == pytest.approx(45 / 89)
 
 
-def test_progress_in_lengths_counts_training() -> None:
+def test_length_era_progress_counts_training() -> None:
     search = Search(replace(PLAN, num_rounds=2, rules=LENGTH_ERA))
     search.send_event(TrialProgressed(0, 10.0))
     search.report_result(0, 10, 1.0)
     assert search.progress == pytest.approx(10 / 80)
 
 
-def test_what_is_kept_of_a_large_population_lies_in_small_parts() -> None:
+def test_large_population_is_stored_in_small_blobs() -> None:
     search = Search(replace(PLAN, population_size=1_000))
     operations = search.run_round(10, {trial: float(trial) for trial in range(1_000)})
     assert len(operations_of_type(operations, Close)) == 250
@@ -284,8 +286,9 @@ def test_what_is_kept_of_a_large_population_lies_in_small_parts() -> None:
 
 
 class LargeSearch(Search):
-    """A search whose operations are expanded by a few at a time; `most_blobs` were written in one
-    step.
+    """A search that creates few trials per step.
+
+    `log`: all operations. `most_blobs`: the largest number of blobs that one step wrote.
     """
 
     def __init__(self, method: PopulationPlan, create_max: int) -> None:
@@ -298,14 +301,14 @@ class LargeSearch(Search):
         return self._expand_all()
 
     def take_event(self, event: Event) -> None:
-        """Take an event and expand nothing after it."""
+        """Send an event without expanding further creates and closes."""
         self.blobs.written.clear()
         self._add(
             handle_event(self.plan, self.state, self.generator, event, self.create_max, self.blobs)
         )
 
     def expand_once(self) -> bool:
-        """Expand once; whether there was anything to expand."""
+        """Run one step of expansion. Return False if nothing is left to expand."""
         if not has_more(self.state):
             return False
         self.blobs.written.clear()
@@ -327,7 +330,12 @@ class LargeSearch(Search):
 
 
 def run_population(search: LargeSearch, draw: Random, exits: float, between: float) -> None:
-    """Report results, some exits, and some events before all is expanded, to the search's end."""
+    """Run a search to the end, with random results and exits.
+
+    Args:
+        exits: the probability that an open trial exits before the next result.
+        between: the probability that a result arrives before all creates and closes are expanded.
+    """
     lengths: dict[int, int] = {}
     live: set[int] = set()
     seen = 0
@@ -345,7 +353,7 @@ def run_population(search: LargeSearch, draw: Random, exits: float, between: flo
         if search.state.shutdown:
             return
         if live and draw.random() < exits:
-            # Of those that train and of those that wait for the end of the round.
+            # Trials that train and trials that wait for the end of the round can exit.
             trial = draw.choice(sorted(live))
             lengths.pop(trial, None)
             live.remove(trial)
@@ -362,13 +370,13 @@ def run_population(search: LargeSearch, draw: Random, exits: float, between: flo
 
 @pytest.mark.parametrize("create_max", [1, 7, 48])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_round_that_is_changed_in_steps_ends_like_one_that_is_not(
+def test_round_changed_in_steps_equals_round_changed_at_once(
     monkeypatch: pytest.MonkeyPatch, seed: int, create_max: int
 ) -> None:
     def run(at_once: int) -> object:
         monkeypatch.setattr(pbt, "_MEMBERS_AT_ONCE", at_once)
         search = LargeSearch(PopulationPlan(5, 20, 4, 0.3, HALVES, True, STEP_ERA), create_max)
-        # Nothing happens before all is expanded: then the order of the operations decides nothing.
+        # Without events between expansions, the order of the operations does not matter.
         run_population(search, Random(seed), exits=0.0, between=0.0)
         hparams = [(op.trial, op.parent, dict(op.hparams)) for op in search.created]
         return hparams, search.state.tally
@@ -377,7 +385,7 @@ def test_a_round_that_is_changed_in_steps_ends_like_one_that_is_not(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_trials_may_fail_while_a_round_is_changed_in_steps(
+def test_trials_can_fail_while_round_is_changed_in_steps(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(pbt, "_MEMBERS_AT_ONCE", 3)
@@ -391,13 +399,11 @@ def test_trials_may_fail_while_a_round_is_changed_in_steps(
 
 @pytest.mark.parametrize("population", [1_000, 1_001, 2_000, 5_000])
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_no_step_of_a_large_population_writes_more_than_a_commit_holds(
-    population: int, rounds: int
-) -> None:
+def test_steps_of_large_population_fit_into_commits(population: int, rounds: int) -> None:
     plan = PopulationPlan(5, population, rounds, 0.5, HALVES, True, STEP_ERA)
     search = LargeSearch(plan, create_max=48)
     for trial in range(population):
         search.send_event(TrialLengthReached(trial, 5, (trial * 7919) % population))
-    # Beside them are the head, the journal, the mail, the generator, and up to seven parts of mail.
+    # A commit also contains the head, the journal, messages, the generator and up to seven parts.
     assert search.most_blobs <= 90
     assert len(search.created) == population + (rounds - 1) * (population // 2)

@@ -1,4 +1,4 @@
-"""Operations as a stranger may post them: what is taken, and how the rest is refused."""
+"""The parsing of posted operations from an untrusted process."""
 
 import math
 from typing import Any
@@ -32,11 +32,11 @@ def refusal(*operations: object) -> str:
 
 
 def nest_lists(depth: int) -> Any:
-    """A map `depth` maps deep."""
+    """Return a map with `depth` nested maps."""
     return {"x": nest_lists(depth - 1)} if depth else 1
 
 
-def test_every_operation_is_understood() -> None:
+def test_parses_every_operation() -> None:
     hparams = {"lr": 0.1, "layers": [1, 2], "opt": {"name": "sgd", "nesterov": True, "w": None}}
     assert parse_operations(
         [
@@ -55,8 +55,8 @@ def test_every_operation_is_understood() -> None:
     )
 
 
-def test_a_post_survives_the_way_through_a_journal() -> None:
-    # Journals leave defaults out.
+def test_post_reads_back_from_journal() -> None:
+    # Journals omit default values.
     posted = PostedOperations(
         1,
         0,
@@ -94,28 +94,26 @@ WRONG: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("operation", "text"), WRONG)
-def test_nonsense_is_named_by_its_place_its_value_and_what_was_expected(
-    operation: object, text: str
-) -> None:
+def test_error_names_place_value_and_expectation(operation: object, text: str) -> None:
     assert refusal(operation).startswith(text)
 
 
 @pytest.mark.parametrize("length", [None, 0, -1, 1.0, "5", True, math.nan, LENGTH_MAX + 1, [5]])
-def test_a_length_is_a_positive_integer(length: object) -> None:
+def test_rejects_length_that_is_not_positive_integer(length: object) -> None:
     text = refusal({"type": "validate_after", "request_id": UUID, "length": length})
     expected = f"expected an integer from 1 to {LENGTH_MAX}"
     assert text == f"operations[0].length: got {length!r}; {expected}"
 
 
 @pytest.mark.parametrize("share", [None, -0.1, 1.1, math.nan, math.inf, "0.5", True, 10**400])
-def test_progress_is_a_share(share: object) -> None:
+def test_rejects_progress_outside_0_to_1(share: object) -> None:
     text = refusal({"type": "set_searcher_progress", "progress": share})
     assert text.startswith("operations[0].progress: got ")
     assert text.endswith("; expected a number from 0 to 1")
 
 
 @pytest.mark.parametrize("hparams", [None, 3, [], "lr", True])
-def test_hyperparameters_are_a_map(hparams: object) -> None:
+def test_rejects_hyperparameters_that_are_not_a_map(hparams: object) -> None:
     text = refusal({"type": "create", "request_id": UUID, "hparams": hparams})
     assert text.startswith("operations[0].hparams: got ")
     assert text.endswith("; expected an object of names to values")
@@ -124,21 +122,21 @@ def test_hyperparameters_are_a_map(hparams: object) -> None:
 @pytest.mark.parametrize(
     "value", [math.nan, -math.inf, 1 << 63, -(1 << 63) - 1, "\ud800", 10**400, {"\udfff": 1}]
 )
-def test_hyperparameters_are_values_that_a_trial_can_be_given(value: object) -> None:
+def test_rejects_hyperparameters_that_trials_cannot_use(value: object) -> None:
     hparams = {"lr": 0.1, "deep": {"list": [1, value]}}
     text = refusal({"type": "create", "request_id": UUID, "hparams": hparams})
     assert text.startswith("operations[0].hparams.deep.list[1]")
     assert "finite number of at most 64 bits" in text
-    # What is said can be written anywhere.
+    # An ASCII message can be written to any log or terminal.
     assert text.isascii()
 
 
-def test_hyperparameters_may_be_secret_and_are_not_repeated() -> None:
+def test_error_does_not_repeat_hyperparameters() -> None:
     hparams = {"key": "canary", "lr": math.nan}
     assert "canary" not in refusal({"type": "create", "request_id": UUID, "hparams": hparams})
 
 
-def test_hyperparameters_have_a_size_and_a_depth() -> None:
+def test_size_and_depth_of_hyperparameters_are_limited() -> None:
     fitting = "x" * (HPARAMS_BYTES_MAX - len('{"x":""}'))
     parse_operations([{"type": "create", "request_id": UUID, "hparams": {"x": fitting}}])
     parse_operations(
@@ -150,7 +148,7 @@ def test_hyperparameters_have_a_size_and_a_depth() -> None:
     assert deep.endswith(f": is nested more than {HPARAMS_DEPTH_MAX} deep")
 
 
-def test_a_post_holds_so_many_operations() -> None:
+def test_number_of_operations_is_limited() -> None:
     some = [{"type": "close", "request_id": UUID}] * OPERATIONS_MAX
     assert len(parse_operations(some)) == OPERATIONS_MAX
     assert refusal(*some, *some) == (
@@ -158,6 +156,6 @@ def test_a_post_holds_so_many_operations() -> None:
     )
 
 
-def test_the_place_of_a_fault_is_that_of_its_operation() -> None:
+def test_error_names_index_of_operation() -> None:
     fine = {"type": "close", "request_id": UUID}
     assert refusal(fine, fine, {"type": "close"}).startswith("operations[2].request_id: ")

@@ -1,4 +1,4 @@
-"""Asynchronous halving by promotion, on rungs that were worked out by hand."""
+"""Asynchronous halving by promotion, with expected values computed by hand."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from tests.unit.searchers.driven_search import (
 
 
 def rung_plan(length: int, count: int, divisor: float) -> HalvingPlan:
-    """For as many trials as may be, all of them open at the start."""
+    """Return a plan with the largest number of trials, all open at the start."""
     return HalvingPlan(length, count, divisor, 20, 20, True, LENGTH_ERA)
 
 
@@ -38,7 +38,7 @@ TWO_RUNGS = rung_plan(2, 2, 2.0)
     [
         (rung_plan(9, 3, 3.0), (1, 3, 9)),
         (rung_plan(2, 2, 2.0), (1, 2)),
-        # 9000/9, 9000/3: absolute lengths, and no sums of them.
+        # 9000/9, 9000/3: lengths count from the trial's start.
         (rung_plan(9000, 3, 3.0), (1000, 3000, 9000)),
         # 100/256 = 0.4, at least 1; 100/64 = 1.6; 100/16 = 6.3; 100/4.
         (rung_plan(100, 5, 4.0), (1, 1, 6, 25, 100)),
@@ -56,7 +56,7 @@ def test_rungs_are_at_powers_of_the_divisor(plan: HalvingPlan, expected: tuple[i
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
-        # As many as may be open, but no more than there are.
+        # max_concurrent_trials, but at most max_trials.
         (replace_trial_counts(THREE_RUNGS, 20, 4), 4),
         (replace_trial_counts(THREE_RUNGS, 3, 4), 3),
         # 3^2 = 9 lead to one trial in the last of three rungs.
@@ -69,185 +69,184 @@ def test_rungs_are_at_powers_of_the_divisor(plan: HalvingPlan, expected: tuple[i
     ],
 )
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_so_many_trials_are_created_at_the_start(
-    plan: HalvingPlan, rules: SearchRules, expected: int
-) -> None:
+def test_number_of_first_trials(plan: HalvingPlan, rules: SearchRules, expected: int) -> None:
     search = DrivenSearch(replace(plan, rules=rules))
     assert search.first == EMPTY_ANSWER._replace(created=expected)
     assert {trial.length for trial in search.trials.values()} == {plan.lengths[0]}
 
 
-def test_each_result_promotes_the_newcomer_or_one_older_trial_or_creates_one() -> None:
+def test_each_result_promotes_one_trial_or_creates_one() -> None:
     search = DrivenSearch(replace_trial_counts(THREE_RUNGS, 20, 9))
-    # Among 1 and 2 results nobody is in the best third.
+    # 1 and 2 results: trunc(1/3) = trunc(2/3) = 0.
     assert search.report_result(0, 5.0) == CREATING_ANSWER
     assert search.report_result(1, 6.0) == CREATING_ANSWER
-    # n = 2: 3/3 = 1 may go on, and the newcomer is the first of 4 5 6.
+    # n = 2: 3/3 = 1 is promoted, and the new result is the first of 4 5 6.
     assert search.report_result(2, 4.0) == training_answer(2, 3)
-    # n = 3: still trunc(4/3) = 1, and the newcomer is that one: more than a third go on.
+    # n = 3: still trunc(4/3) = 1, and the new result is the first: more than a third are promoted.
     assert search.report_result(3, 3.0) == training_answer(3, 3)
     # n = 4: still 1.
     assert search.report_result(4, 9.0) == CREATING_ANSWER
-    # n = 5: 6/3 = 2; at index 1 of 3 4 5 6 9 9.5 is trial 2, which went on already.
+    # n = 5: 6/3 = 2; at index 1 of 3 4 5 6 9 9.5 is trial 2, which is promoted already.
     assert search.report_result(5, 9.5) == CREATING_ANSWER
     # n = 6 and 7: trunc(7/3) = trunc(8/3) = 2.
     assert search.report_result(6, 8.0) == CREATING_ANSWER
     assert search.report_result(7, 8.5) == CREATING_ANSWER
-    # n = 8: 9/3 = 3; at index 2 of 3 4 5 6 ... is trial 0, which waited until now.
+    # n = 8: 9/3 = 3; at index 2 of 3 4 5 6 ... is trial 0, which has waited.
     assert search.report_result(8, 10.0) == training_answer(0, 3)
 
 
-def test_one_result_promotes_one_trial_at_most() -> None:
+def test_result_promotes_at_most_one_trial() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 1.5), 20, 9))
     # n = 0 and 1: trunc(1/1.5) = 0, trunc(2/1.5) = 1.
     assert search.report_result(0, 2.0) == CREATING_ANSWER
     assert search.report_result(1, 1.0) == training_answer(1, 3)
-    # n = 2: 3/1.5 = 2. The newcomer takes the first place, and trial 0 still waits at index 2.
+    # n = 2: 3/1.5 = 2. The new result is the first, and trial 0 still waits at index 2.
     assert search.report_result(2, 0.0) == training_answer(2, 3)
-    # n = 3: trunc(4/1.5) = 2, the newcomer at index 3.
+    # n = 3: trunc(4/1.5) = 2, the new result at index 3.
     assert search.report_result(3, 9.0) == CREATING_ANSWER
     # n = 4: trunc(5/1.5) = 3: trial 0 at index 2.
     assert search.report_result(4, 9.0) == training_answer(0, 3)
 
 
-def test_the_earlier_of_two_equal_results_is_better() -> None:
+def test_earlier_of_two_equal_results_is_better() -> None:
     search = DrivenSearch(TWO_RUNGS)
     search.report_result(0, 1.0)
-    # n = 1: 2/2 = 1 may go on; the newcomer is put after its equal.
+    # n = 1: 2/2 = 1 is promoted; the new result is sorted after the equal result.
     assert search.report_result(1, 1.0) == training_answer(0, 2)
 
 
-def test_a_larger_metric_is_better_by_its_negative() -> None:
+def test_larger_metric_is_better() -> None:
     search = DrivenSearch(replace(TWO_RUNGS, smaller_is_better=False))
     search.report_result(0, 1.0)
-    # n = 1: 2/2 = 1 may go on, the first of -2 -1.
+    # n = 1: 2/2 = 1 is promoted, the first of -2 -1.
     assert search.report_result(1, 2.0) == training_answer(1, 2)
 
 
-def test_an_early_exit_is_worst_of_all_where_larger_is_better_too() -> None:
+def test_early_exit_is_worst_result_if_larger_is_better() -> None:
     search = DrivenSearch(replace_trial_counts(replace(TWO_RUNGS, smaller_is_better=False), 2))
     search.exit_trial(0)
-    # n = 1: 2/2 = 1 may go on.
+    # n = 1: 2/2 = 1 is promoted.
     assert search.report_result(1, -1e300) == training_answer(1, 2)
 
 
-def test_a_trial_in_the_last_rung_is_closed_and_another_one_created() -> None:
+def test_trial_in_last_rung_is_closed_and_new_trial_created() -> None:
     search = DrivenSearch(replace_trial_counts(TWO_RUNGS, 20, 2))
     search.report_results({0: 1.0, 1: 2.0})
     assert search.report_result(0, 1.0) == closing_answer(0, created=1)
 
 
-def test_rungs_close_from_the_bottom_once_every_trial_is_in_the_first() -> None:
+def test_rungs_close_in_order_after_first_rung_is_full() -> None:
     search = DrivenSearch(replace_trial_counts(THREE_RUNGS, 9, 0))
     # 3/3 = 1 and 6/3 = 2 promote trials 0 and 1.
     assert search.report_results({0: 0.0, 1: 1.0, 2: 2.0}) == training_answer(0, 3)
     assert search.report_results({3: 3.0, 4: 4.0, 5: 5.0}) == training_answer(1, 3)
     assert search.report_results({6: 6.0, 7: 7.0}) == EMPTY_ANSWER
-    # 9/3 = 3 promotes trial 2, and nobody else is left to train in the first rung.
+    # 9/3 = 3 promotes trial 2, and no trial trains in the first rung any more.
     assert search.report_result(8, 8.0) == training_answer(2, 3, closes=(3, 4, 5, 6, 7, 8))
     assert search.report_results({0: 0.0, 1: 1.0}) == EMPTY_ANSWER
     assert search.report_result(2, 2.0) == training_answer(0, 9, closes=(1, 2))
     assert search.report_result(0, 0.0) == closing_answer(0)
 
 
-def test_a_rung_that_waits_for_nothing_stays_open_while_one_below_it_waits() -> None:
+def test_rung_stays_open_while_lower_rung_has_outstanding_results() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(4, 3, 2.0), 4))
     # 2/2 = 1 promotes trial 0, alone in the second rung.
     assert search.report_results({0: 0.0, 1: 1.0}) == training_answer(0, 2)
     assert search.report_results({2: 2.0, 0: 0.0}) == EMPTY_ANSWER
     # 4/2 = 2 promotes trial 1, and closes the first rung only.
     assert search.report_result(3, 3.0) == training_answer(1, 2, closes=(2, 3))
-    # The second rung's 2/2 = 1 is trial 0.
+    # In the second rung, 2/2 = 1 is trial 0.
     assert search.report_result(1, 5.0) == training_answer(0, 4, closes=(1,))
 
 
-def test_no_rung_closes_before_every_trial_is_in_the_first() -> None:
+def test_no_rung_closes_before_first_rung_is_full() -> None:
     search = DrivenSearch(replace_trial_counts(TWO_RUNGS, 4, 1))
     assert search.report_result(0, 1.0) == CREATING_ANSWER
-    # 2/2 = 1: trial 0 trains on and nobody trains in the first rung, but 2 trials are to come.
+    # 2/2 = 1: trial 0 is promoted. No trial trains in the first rung, but 2 trials are missing.
     assert search.report_result(1, 2.0) == training_answer(0, 2)
     assert search.report_result(0, 1.0) == closing_answer(0, created=1)
 
 
-def test_an_early_exit_counts_as_the_worst_result_and_is_not_closed() -> None:
+def test_early_exit_is_worst_result_and_is_not_closed() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 3.0), 3))
     assert search.exit_trial(0) == EMPTY_ANSWER
     assert search.report_result(1, 1.0) == EMPTY_ANSWER
-    # 3/3 = 1 promotes trial 1; trial 0 ended by itself.
+    # 3/3 = 1 promotes trial 1. Trial 0 ended already and is not closed.
     assert search.report_result(2, 2.0) == training_answer(1, 3, closes=(2,))
 
 
-def test_an_early_exit_creates_a_trial_while_there_are_any_left() -> None:
+def test_early_exit_creates_trial_up_to_max_trials() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 3.0), 4, 3))
     assert search.exit_trial(0) == CREATING_ANSWER
     assert search.exit_trial(1) == EMPTY_ANSWER
 
 
-def test_an_exited_trial_that_is_promoted_passes_a_rung_as_its_worst() -> None:
+def test_promoted_exited_trial_is_worst_in_next_rung() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(4, 3, 2.0), 4))
     assert search.exit_trial(0) == EMPTY_ANSWER
-    # n = 1: 2/2 = 1 may go on, trial 0 by being earlier: it is in the second rung at once.
+    # n = 1: 2/2 = 1 is promoted: trial 0, the earlier. The exited trial 0 is in the second rung at
+    # once.
     assert search.exit_trial(1) == EMPTY_ANSWER
-    # n = 2: trunc(3/2) = 1, the newcomer; n = 3: 4/2 = 2, the newcomer at index 1.
+    # n = 2: trunc(3/2) = 1, the new result; n = 3: 4/2 = 2, the new result at index 1.
     assert search.report_result(2, 5.0) == training_answer(2, 2)
     assert search.report_result(3, 6.0) == training_answer(3, 2)
-    # The second rung holds trial 0: 2/2 = 1 may go on, the newcomer.
+    # The second rung contains trial 0: 2/2 = 1 is promoted, the new result.
     assert search.report_result(2, 5.0) == training_answer(2, 4)
-    # trunc(3/2) = 1, and the newcomer is at index 1 of 5 6 worst.
+    # trunc(3/2) = 1, and the new result is at index 1 of 5 6 worst.
     assert search.report_result(3, 6.0) == closing_answer(3)
     assert search.report_result(2, 5.0) == closing_answer(2)
 
 
-def test_a_trial_that_exits_while_it_waits_keeps_its_result() -> None:
+def test_trial_that_exits_while_waiting_keeps_result() -> None:
     search = DrivenSearch(replace_trial_counts(TWO_RUNGS, 4, 2))
     assert search.report_result(0, 1.0) == CREATING_ANSWER
     assert search.exit_trial(0) == EMPTY_ANSWER
-    # n = 1: 2/2 = 1, which is trial 0. It passes the last rung too: a new one trains instead.
+    # n = 1: 2/2 = 1, which is trial 0. Trial 0 passes the last rung, too, so a trial is created.
     assert search.report_result(1, 2.0) == CREATING_ANSWER
 
 
 @pytest.mark.parametrize("reason", [ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP])
-def test_a_trial_with_invalid_hyperparameters_is_replaced_at_once(reason: ExitReason) -> None:
+def test_invalid_trial_is_replaced_at_once(reason: ExitReason) -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 3.0), 3))
     assert search.report_result(0, 1.0) == EMPTY_ANSWER
     assert search.exit_trial(1, reason) == CREATING_ANSWER
-    # 4 were created, 1 of them invalid: no more than 3 are wanted.
+    # 4 trials were created, 1 is invalid: max_trials is 3.
     assert search.report_result(2, 2.0) == EMPTY_ANSWER
     assert search.report_result(3, 3.0) == training_answer(0, 3, closes=(2, 3))
 
 
-def test_results_of_an_invalid_trial_count_no_more() -> None:
+def test_results_of_invalid_trial_are_removed() -> None:
     search = DrivenSearch(replace_trial_counts(TWO_RUNGS, 4))
     assert search.report_results({0: 1.0, 1: 2.0}) == training_answer(0, 2)
     assert search.exit_trial(0, ExitReason.INVALID_HP) == CREATING_ANSWER
-    # n = 1: 2/2 = 1 may go on, trial 1; with trial 0 it would be trunc(3/2) = 1 as before.
+    # n = 1: 2/2 = 1 is promoted, trial 1. With trial 0, the number would stay trunc(3/2) = 1.
     assert search.report_result(2, 3.0) == training_answer(1, 2)
-    # n = 2: trunc(3/2) = 1 as before; n = 3: 4/2 = 2, trial 2, and all four are there.
+    # n = 2: trunc(3/2) = 1 as before; n = 3: 4/2 = 2, trial 2, and the first rung is full.
     assert search.report_result(3, 4.0) == EMPTY_ANSWER
     assert search.report_result(4, 5.0) == training_answer(2, 2, closes=(3, 4))
     assert search.report_result(1, 2.0) == closing_answer(1)
     assert search.report_result(2, 3.0) == closing_answer(2)
 
 
-def test_an_invalid_trial_leaves_every_rung_it_came_through() -> None:
+def test_results_of_invalid_trial_are_removed_from_every_rung() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(4, 3, 2.0), 4))
-    # 2/2 = 1 promotes trial 0; trial 2 comes before it. Trial 0 waits in the second rung.
+    # 2/2 = 1 promotes trial 0. The better trial 2 follows. Trial 0 waits in the second rung.
     assert search.report_results({0: 1.0, 1: 2.0, 2: 0.0}) == training_answer(2, 2)
     assert search.report_result(0, 1.0) == EMPTY_ANSWER
     assert search.exit_trial(0, ExitReason.INVALID_HP) == CREATING_ANSWER
-    # The first and only result of the second rung: trunc(1/2) = 0 goes on.
+    # The only result of the second rung: trunc(1/2) = 0 are promoted.
     assert search.report_result(2, 0.0) == EMPTY_ANSWER
 
 
-def test_a_closed_trial_is_not_promoted_in_place_of_an_invalid_one() -> None:
+def test_closed_trial_is_not_promoted_in_place_of_invalid_trial() -> None:
     search = DrivenSearch(replace_trial_counts(TWO_RUNGS, 2))
     assert search.report_results({0: 1.0, 1: 2.0}) == training_answer(0, 2, closes=(1,))
     assert search.exit_trial(0, ExitReason.INVALID_HP) == CREATING_ANSWER
-    # n = 1: 2/2 = 1 may go on, and trial 1 was told to end.
+    # n = 1: 2/2 = 1 could be promoted, but trial 1 is closed.
     assert search.report_result(2, 3.0) == closing_answer(2)
 
 
-def test_invalid_hyperparameters_are_any_early_exit_in_the_step_era() -> None:
+def test_invalid_trial_is_not_replaced_in_step_era() -> None:
     search = DrivenSearch(replace(replace_trial_counts(rung_plan(3, 2, 3.0), 3), rules=STEP_ERA))
     assert search.exit_trial(0, ExitReason.INVALID_HP) == EMPTY_ANSWER
     assert search.report_result(1, 1.0) == EMPTY_ANSWER
@@ -258,25 +257,25 @@ def test_invalid_hyperparameters_are_any_early_exit_in_the_step_era() -> None:
 @pytest.mark.parametrize(
     ("last", "promoted", "left"), [(4.0, 0, (1, 2, 3)), (0.5, 3, (0, 1, 2)), (1.5, 0, (1, 2, 3))]
 )
-def test_a_result_counts_in_the_next_rung_too_where_that_is_no_longer(
+def test_result_counts_in_next_rung_of_same_length(
     last: float, promoted: int, left: tuple[int, ...]
 ) -> None:
     # 2/4 = 0.5, at least 1; 2/2 = 1; 2.
     search = DrivenSearch(replace_trial_counts(rung_plan(2, 3, 2.0), 4))
-    # 2/2 = 1 promotes trial 0, which is in the second rung with its 1.0 and waits there.
+    # 2/2 = 1 promotes trial 0, which waits in the second rung with the result 1.0.
     assert search.report_results({0: 1.0, 1: 2.0, 2: 3.0}) == EMPTY_ANSWER
-    # 4/2 = 2: trial 1 with 2.0, or the newcomer, comes to the second rung, of which 2/2 = 1.
+    # 4/2 = 2: trial 1 with 2.0, or the new result, enters the second rung, which promotes 2/2 = 1.
     assert search.report_result(3, last) == training_answer(promoted, 2, closes=left)
 
 
-def test_a_pass_that_trains_nobody_creates_a_trial() -> None:
+def test_promotion_without_training_creates_trial() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(2, 3, 2.0), 4, 2))
     assert search.report_result(0, 1.0) == CREATING_ANSWER
-    # 2/2 = 1: trial 0 goes on to the second rung, which it passed at this length.
+    # 2/2 = 1: trial 0 enters the second rung, which has the same length.
     assert search.report_result(1, 2.0) == CREATING_ANSWER
 
 
-def test_progress_is_the_first_rung_and_then_the_trials_that_ended() -> None:
+def test_progress_counts_first_rung_then_ended_trials() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(3, 2, 3.0), 3))
     assert search.progress == 0.0
     search.report_result(0, 1.0)
@@ -294,7 +293,7 @@ def test_progress_is_the_first_rung_and_then_the_trials_that_ended() -> None:
     assert search.shutdowns == [Shutdown(failure=False)]
 
 
-def test_progress_counts_no_invalid_trial() -> None:
+def test_progress_does_not_count_invalid_trials() -> None:
     search = DrivenSearch(replace_trial_counts(rung_plan(7, 1, 3.0), 10))
     search.report_results({trial: 1.0 for trial in range(10)})
     for trial in range(9):
@@ -302,7 +301,7 @@ def test_progress_counts_no_invalid_trial() -> None:
     # max(10/12, 9/10).
     assert search.progress == pytest.approx(0.9)
     search.exit_trial(9, ExitReason.INVALID_HP)
-    # Its result is gone: 9/12, and 9 valid trials of 10 ended once there are 10 results again.
+    # The result is removed: 9/12. With 10 results again, 9 of 10 valid trials have ended.
     assert search.progress == pytest.approx(0.75)
     search.report_result(10, 1.0)
     assert search.progress == pytest.approx(0.9)
@@ -316,7 +315,7 @@ def test_progress_counts_no_invalid_trial() -> None:
         (LENGTH_ERA, ExitReason.ERRORED, True),
     ],
 )
-def test_a_search_whose_trials_all_exit_is_over(
+def test_search_ends_if_all_trials_exit(
     rules: SearchRules, reason: ExitReason, failure: bool
 ) -> None:
     search = DrivenSearch(replace(replace_trial_counts(THREE_RUNGS, 9, 0), rules=rules))

@@ -6,7 +6,7 @@ from control_plane.searchers.randomness import KEY_BYTES, KEY_WORDS, Generator
 SEEDS = [0, 1, 5489, 2**31 - 1, 2**32 - 1]
 
 
-def test_the_reference_generator_gives_its_published_words() -> None:
+def test_generator_draws_published_words() -> None:
     # ISO C++ fixes mt19937's default seed 5489 and its 10,000th word, 4123659995.
     generator = Generator.from_seed(5489)
     words = [generator.draw_word() for _ in range(10_000)]
@@ -14,7 +14,7 @@ def test_the_reference_generator_gives_its_published_words() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_seed_gives_the_state_of_numpy(seed: int) -> None:
+def test_seed_gives_state_of_numpy(seed: int) -> None:
     name, key, position, *_ = np.random.RandomState(seed).get_state(legacy=True)
     generator = Generator.from_seed(seed)
     assert name == "MT19937"
@@ -23,7 +23,7 @@ def test_a_seed_gives_the_state_of_numpy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_uniform_draws_are_those_of_numpy(seed: int) -> None:
+def test_uniform_draws_equal_numpy(seed: int) -> None:
     generator = Generator.from_seed(seed)
     expected = np.random.RandomState(seed).random_sample(1000).tolist()
     assert [generator.draw_uniform() for _ in range(1000)] == expected
@@ -32,7 +32,7 @@ def test_uniform_draws_are_those_of_numpy(seed: int) -> None:
 @pytest.mark.parametrize(
     "n", [2, 3, 7, 8, 9, 1000, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**40, 2**62 + 5]
 )
-def test_integers_are_those_of_numpy(n: int) -> None:
+def test_integers_equal_numpy(n: int) -> None:
     generator = Generator.from_seed(42)
     numpy_state = np.random.RandomState(42)
     for _ in range(300):
@@ -49,14 +49,14 @@ def test_mixed_draws_stay_aligned_with_numpy() -> None:
         assert generator.draw_word().to_bytes(4, "little") == numpy_state.bytes(4)
 
 
-def test_one_choice_draws_nothing() -> None:
+def test_single_choice_draws_nothing() -> None:
     generator = Generator.from_seed(3)
     generator.draw_word()
     assert generator.draw_below(1) == 0
     assert generator.position == 1
 
 
-def test_the_key_changes_only_on_a_twist() -> None:
+def test_key_changes_only_after_all_words_are_used() -> None:
     generator = Generator.from_seed(3)
     generator.draw_word()  # the seeded key is all used, so the first word twists it
     key = generator.key
@@ -70,7 +70,7 @@ def test_the_key_changes_only_on_a_twist() -> None:
 
 
 @pytest.mark.parametrize("words", [0, 1, 623, 624, 625])
-def test_a_restored_generator_continues(words: int) -> None:
+def test_restored_generator_continues(words: int) -> None:
     generator = Generator.from_seed(11)
     for _ in range(words):
         generator.draw_word()
@@ -85,7 +85,7 @@ def test_generators_do_not_share_state() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_of_more_than_32_bits_is_refused(seed: int) -> None:
+def test_rejects_seed_of_more_than_32_bits(seed: int) -> None:
     with pytest.raises(ValueError, match=f"seed {seed} is outside"):
         Generator.from_seed(seed)
 
@@ -98,12 +98,12 @@ def test_a_seed_of_more_than_32_bits_is_refused(seed: int) -> None:
         (KEY_BYTES, 625, "position 625"),
     ],
 )
-def test_a_malformed_state_is_refused(size: int, position: int, message: str) -> None:
+def test_rejects_malformed_state(size: int, position: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Generator.from_state(bytes(size), position)
 
 
 @pytest.mark.parametrize("n", [0, -3, 2**64 + 1])
-def test_an_impossible_range_is_refused(n: int) -> None:
+def test_rejects_impossible_range(n: int) -> None:
     with pytest.raises(ValueError, match="below"):
         Generator.from_seed(1).draw_below(n)

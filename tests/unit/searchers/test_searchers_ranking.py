@@ -11,13 +11,13 @@ from tests.unit.searchers.recording_blob_store import RecordingBlobStore
 
 @pytest.mark.parametrize("before_equals", [False, True])
 @pytest.mark.parametrize("metrics", [3, 1_000_000])
-def test_a_result_goes_where_a_sorted_list_has_it(before_equals: bool, metrics: int) -> None:
+def test_results_are_sorted_like_list(before_equals: bool, metrics: int) -> None:
     chance = random.Random(7)
     blobs, expected = RecordingBlobStore(), list[Result]()
     bisect = bisect_left if before_equals else bisect_right
     for trial in range(9_000):
         if trial % 50 == 0:
-            # What was written is all there is.
+            # The ranking depends only on the blobs.
             ranking = Ranking(blobs, "rung")
         result = Result(float(chance.randrange(metrics)), trial)
         place = bisect(expected, result.metric, key=lambda known: known.metric)
@@ -29,7 +29,7 @@ def test_a_result_goes_where_a_sorted_list_has_it(before_equals: bool, metrics: 
     assert list(Ranking(blobs, "rung")) == expected
 
 
-def test_a_result_is_found_by_its_trial_and_dropped() -> None:
+def test_removes_result_of_trial() -> None:
     chance = random.Random(7)
     blobs, expected = RecordingBlobStore(), list[Result]()
     ranking = Ranking(blobs, "rung")
@@ -50,7 +50,7 @@ def test_a_result_is_found_by_its_trial_and_dropped() -> None:
 
 
 @pytest.mark.parametrize("order", ["falling", "rising", "equal"])
-def test_any_order_of_results_keeps_nodes_within_a_kilobyte(order: str) -> None:
+def test_nodes_stay_small_for_any_order_of_results(order: str) -> None:
     blobs = RecordingBlobStore()
     ranking = Ranking(blobs, "rung")
     for trial in range(5_000):
@@ -60,7 +60,7 @@ def test_any_order_of_results_keeps_nodes_within_a_kilobyte(order: str) -> None:
     assert len(blobs.contents) > 5_000 / LEAF_MAX
 
 
-def test_one_result_more_among_a_hundred_thousand_writes_five_small_pieces() -> None:
+def test_insertion_among_100000_results_writes_five_small_blobs() -> None:
     chance = random.Random(7)
     blobs = RecordingBlobStore()
     ranking = Ranking(blobs, "rung")
@@ -70,12 +70,12 @@ def test_one_result_more_among_a_hundred_thousand_writes_five_small_pieces() -> 
     blobs.written.clear()
     for trial in range(1_000):
         ranking.insert(Result(chance.random(), 100_000 + trial))
-    # A split writes more.
+    # A split writes additional nodes.
     assert len(blobs.written) < 5_200
     assert max(map(len, blobs.contents.values())) < 300
 
 
-def test_an_index_beyond_the_results_is_an_error() -> None:
+def test_index_out_of_range_is_error() -> None:
     ranking = Ranking(RecordingBlobStore(), "rung")
     with pytest.raises(IndexError):
         ranking.result_at(0)

@@ -1,6 +1,6 @@
-"""A searcher from outside the package: nothing but its specification makes it known everywhere.
+"""A searcher from outside the package, which only registers a specification.
 
-`sequential` trains one trial after another until one is good enough.
+`sequential` trains trials in sequence until the metric of a trial is good enough.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.unit.searchers.driven_search import DrivenSearch
 
 
 class SequentialOptions(TrialCountOptions):
-    """Trials one after another, until one is good enough."""
+    """Trials in sequence, until the metric of a trial is good enough."""
 
     max_length: MaxLength
     """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
@@ -114,7 +114,7 @@ SPEC = SearcherSpec[SequentialOptions, SequentialPlan](
     make_plan=make_plan,
     make_method=lambda plan, space, blobs: SequentialSearch(plan),
     trial_count=lambda options, plan, space: plan.max_trials,
-    # The preview's trial with number i reports i: with good_enough 0 all are made.
+    # Trial i of the preview reports i, so that good_enough 0 creates all trials.
     preview=lambda plan: [PreviewPart(plan, depends_on_results=True)],
     find_problems=find_problems,
 )
@@ -134,7 +134,7 @@ searcher:
 
 @pytest.fixture(autouse=True)
 def _register_sequential(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the searcher for one test."""
+    """Register `sequential` during each test."""
     for table in ("_specs", "_specs_by_plan_type"):
         monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
     registry.register(SPEC)
@@ -152,7 +152,7 @@ def problems_with(**fields: object) -> list[str]:
     return [f"{problem.path} {problem.message}" for problem in caught.value.problems]
 
 
-def test_a_configuration_can_choose_it() -> None:
+def test_configuration_can_name_registered_searcher() -> None:
     config = check_with()
     assert config.search_plan().method == PLAN
     assert (config.trials, config.unit, config.time_metric) == (4, "batches", "")
@@ -170,21 +170,21 @@ def test_a_configuration_can_choose_it() -> None:
     }
 
 
-def test_its_mistakes_are_named_like_those_of_any_other() -> None:
+def test_configuration_errors_name_options_of_registered_searcher() -> None:
     assert problems_with(max_trials=0) == ["searcher.max_trials must be at least 1, not 0"]
     assert problems_with(good_enoug=1) == ["searcher.good_enoug is not a known field"]
     assert problems_with(warm_up_trials=5) == [
         "searcher.warm_up_trials must be at most max_trials (4)"
     ]
     assert "sequential" in problems_with(name="sequentia")[0]
-    # The step era does not have it.
+    # The step era has no searcher `sequential`.
     step_era = CONFIG.replace("max_length: {batches: 5}", "max_steps: 5")
     with pytest.raises(ConfigInvalid, match="must be one of"):
         check_config(step_era)
 
 
-def test_it_is_previewed() -> None:
-    # Trial 0 reports 0, below 0.5: no other is made.
+def test_registered_searcher_has_preview() -> None:
+    # Trial 0 reports 0, below 0.5: the preview creates no other trial.
     assert preview_search(check_with()).brackets == (Bracket((Rung(5, 1, 1, 1),)),)
     found = preview_search(check_with(good_enough=0))
     # 4 trials of 5 batches.
@@ -192,7 +192,7 @@ def test_it_is_previewed() -> None:
     assert (found.batches, found.is_example) == (20, True)
 
 
-def test_the_program_and_the_reference_know_it(
+def test_command_and_reference_list_registered_searcher(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path_factory.mktemp("outside") / "config.yaml"
@@ -205,7 +205,7 @@ def test_the_program_and_the_reference_know_it(
     assert row in render_reference()
 
 
-def test_its_search_is_driven_and_its_state_stored() -> None:
+def test_driver_runs_registered_searcher_and_stores_state() -> None:
     # The driver of the tests encodes and decodes the state between all steps.
     search = DrivenSearch(PLAN)
     for trial, metric in enumerate((0.9, 0.7)):
@@ -218,14 +218,14 @@ def test_its_search_is_driven_and_its_state_stored() -> None:
     assert search.state.method == SequentialState("sequential", 3, is_done=True)
 
 
-def test_its_plan_is_stored_with_the_experiment() -> None:
+def test_plan_of_registered_searcher_is_stored_with_experiment() -> None:
     plan = check_with().search_plan()
     plans = TypeAdapter(SearchPlan)
     for leaves_out_defaults in (False, True):
         stored = plans.dump_json(plan, exclude_defaults=leaves_out_defaults)
         assert plans.validate_json(stored) == plan
     submission = simulated_submission(check_with())
-    # A new one, whose adapters are made after the registration.
+    # The adapters of a new table are made after the registration.
     experiment = replace(ACTOR_TYPES["experiment"])
     name, body = experiment.encode_message(submission)
     decoded = experiment.decode_message(name, TypeAdapter(dict[str, object]).validate_json(body))
@@ -233,36 +233,36 @@ def test_its_plan_is_stored_with_the_experiment() -> None:
     assert decoded == submission
 
 
-def test_every_builtin_searcher_is_registered_under_the_name_of_its_file() -> None:
+def test_builtin_searchers_are_registered_under_module_names() -> None:
     names = [spec.name for spec in registry.searcher_specs()]
-    # `sequential` says nothing of its place in lists, and comes last.
+    # `sequential` has the default listing order and is the last.
     assert names[0] == "single"
     assert names[-2:] == ["custom", "sequential"]
     assert registry.searcher_spec("random") is RANDOM
 
 
-def test_two_searchers_of_a_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is a searcher sequential already"):
+def test_rejects_second_searcher_with_same_name() -> None:
+    with pytest.raises(ValueError, match="a searcher sequential is already registered"):
         registry.register(SPEC)
 
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousPlan:
-    """Stored without its kind it has the fields of a SinglePlan."""
+    """A plan with the same stored fields as SinglePlan; `kind` has a default and is not stored."""
 
     max_length: int
     rules: SearchRules
     kind: Literal["ambiguous"] = "ambiguous"
 
 
-def test_a_plan_that_would_be_taken_for_another_is_refused() -> None:
+def test_rejects_plan_type_with_same_stored_fields() -> None:
     ambiguous: registry.AnySpec = SPEC
     ambiguous = replace(ambiguous, name="ambiguous", plan_type=AmbiguousPlan)
     with pytest.raises(ValueError, match="look like those of single"):
         registry.register(ambiguous)
 
 
-def test_searchers_that_share_plans_share_what_runs_them() -> None:
+def test_rejects_same_plan_type_with_other_state_type() -> None:
     other = replace(RANDOM, name="other", make_method=lambda plan, space, blobs: RandomSearch(plan))
-    with pytest.raises(ValueError, match="share plans"):
+    with pytest.raises(ValueError, match="have the same plan_type"):
         registry.register(other)

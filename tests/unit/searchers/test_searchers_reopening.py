@@ -1,4 +1,4 @@
-"""A search whose trials are open again: what it counts, and what it asks for then."""
+"""Searches that are continued with reopened trials: the tally and the operations."""
 
 import pytest
 
@@ -59,7 +59,7 @@ class Search:
         self.state = reopen_trials(self.plan, self.state, trials, lengthened=lengthened).state
 
 
-def test_an_event_that_is_only_noted_asks_for_nothing() -> None:
+def test_counted_event_returns_no_operations() -> None:
     search = Search(RandomPlan(100, 5, 2, LENGTH_ERA))
     search.count_events(TrialProgressed(0, 30.0), TrialExitedEarly(0, CANCELED, 30.0))
     tally = search.state.tally
@@ -68,14 +68,14 @@ def test_an_event_that_is_only_noted_asks_for_nothing() -> None:
     assert search.state.backlog == ()
 
 
-def test_an_event_of_a_trial_that_never_was_is_not_noted() -> None:
+def test_event_of_unknown_trial_is_not_counted() -> None:
     search = Search(RandomPlan(100, 5, 2, LENGTH_ERA))
     before = search.state
     search.count_events(TrialExitedEarly(7, CANCELED, 0.0))
     assert search.state == before
 
 
-def test_a_search_that_failed_is_open_again() -> None:
+def test_failed_search_can_be_reopened() -> None:
     search = Search(RandomPlan(100, 2, 0, LENGTH_ERA))
     search.state = count_event(search.state, TrialProgressed(1, 60.0))
     search.exit_trial(0, ERRORED)
@@ -89,7 +89,7 @@ def test_a_search_that_failed_is_open_again() -> None:
     assert completed_share(search.plan, search.state) == pytest.approx(0.3)
 
 
-def test_a_search_with_nothing_to_reopen_is_shut_down_again() -> None:
+def test_search_without_work_is_shut_down_again() -> None:
     search = Search(SinglePlan(100, LENGTH_ERA))
     step = handle_event(search.plan, search.state, search.generator, TrialClosed(0, 100.0), 100)
     again = reopen_trials(search.plan, step.state, ())
@@ -98,7 +98,7 @@ def test_a_search_with_nothing_to_reopen_is_shut_down_again() -> None:
     assert not again.more
 
 
-def test_a_lengthened_search_has_reached_nothing() -> None:
+def test_lengthened_search_resets_reached_count() -> None:
     search = Search(SinglePlan(4, STEP_ERA))
     search.exit_trial(0, ERRORED, 0.0)
     longer = SearchPlan(SinglePlan(9, STEP_ERA), SPACE, 7)
@@ -106,16 +106,17 @@ def test_a_lengthened_search_has_reached_nothing() -> None:
     assert step.state.tally.reached == 0
 
 
-def test_room_that_nobody_took_is_filled_when_the_search_goes_on() -> None:
-    # 5 trials, 2 at a time. Trial 0 closes while nobody is asked, trial 1 is open again: one more.
+def test_reopening_fills_vacant_places() -> None:
+    # 5 trials, 2 concurrent. Trial 0 closed without a call of the method, and trial 1 is reopened:
+    # one more trial is created.
     search = Search(RandomPlan(100, 5, 2, LENGTH_ERA))
     search.count_events(TrialClosed(0, 0.0), TrialExitedEarly(1, CANCELED, 0.0))
     search.reopen_trials(ReopenedTrial(CANCELED, 0.0))
     assert search.expand_all() == [2]
 
 
-def test_trials_that_are_open_again_may_be_more_than_the_limit_but_no_more_are_made() -> None:
-    # Trials 0 and 1 were canceled alone and replaced by 2 and 3, which complete.
+def test_reopened_trials_above_limit_prevent_new_trials() -> None:
+    # Trials 2 and 3 were created after trials 0 and 1 were canceled.
     search = Search(RandomPlan(100, 5, 2, LENGTH_ERA))
     search.exit_trial(0, CANCELED)
     search.exit_trial(1, CANCELED)
@@ -125,7 +126,7 @@ def test_trials_that_are_open_again_may_be_more_than_the_limit_but_no_more_are_m
 
 
 @pytest.mark.parametrize(("rules", "made"), [(LENGTH_ERA, [2]), (STEP_ERA, [])])
-def test_an_invalid_trial_that_was_only_noted_is_replaced_in_the_length_era(
+def test_counted_invalid_trial_is_replaced_only_in_length_era(
     rules: object, made: list[int]
 ) -> None:
     assert rules in (LENGTH_ERA, STEP_ERA)
@@ -137,7 +138,7 @@ def test_an_invalid_trial_that_was_only_noted_is_replaced_in_the_length_era(
     assert search.expand_all() == made
 
 
-def test_an_invalid_trial_that_was_replaced_is_not_replaced_again() -> None:
+def test_replaced_invalid_trial_is_not_replaced_again() -> None:
     search = Search(RandomPlan(100, 2, 0, LENGTH_ERA))
     search.exit_trial(0, ExitReason.INVALID_HP)
     assert search.state.tally.created == 3
@@ -146,8 +147,8 @@ def test_an_invalid_trial_that_was_replaced_is_not_replaced_again() -> None:
     assert search.expand_all() == []
 
 
-def test_a_grid_goes_on_with_the_points_it_has_not_taken() -> None:
-    # 5 points, 2 at a time; one of two is open again, so one point is taken.
+def test_grid_continues_with_next_points() -> None:
+    # 5 points, 2 concurrent. One of two trials is reopened, so one more point is created.
     search = Search(GridPlan(100, 2, LENGTH_ERA))
     search.count_events(TrialClosed(0, 0.0), TrialExitedEarly(1, CANCELED, 0.0))
     search.reopen_trials(ReopenedTrial(CANCELED, 0.0))
@@ -155,7 +156,7 @@ def test_a_grid_goes_on_with_the_points_it_has_not_taken() -> None:
     assert search.state.tally.requested == 3
 
 
-def test_a_backlog_outlives_a_stop() -> None:
+def test_backlog_is_kept_while_search_is_stopped() -> None:
     plan = SearchPlan(RandomPlan(100, 5, 0, LENGTH_ERA), SPACE, 7)
     generator = Generator.from_seed(7)
     state = expand_creates(plan, begin_search(plan).state, generator, 2).state
@@ -167,7 +168,7 @@ def test_a_backlog_outlives_a_stop() -> None:
     assert [op.trial for op in created if isinstance(op, CreateTrial)] == [2, 3, 4]
 
 
-def test_no_count_falls_below_zero_where_an_end_was_never_counted() -> None:
+def test_counts_stay_nonnegative_if_end_was_not_counted() -> None:
     search = Search(RandomPlan(100, 2, 0, LENGTH_ERA))
     search.reopen_trials(ReopenedTrial(ERRORED, 0.0), ReopenedTrial(CANCELED, 0.0))
     tally = search.state.tally

@@ -44,14 +44,14 @@ def grid_search(points: int, concurrent: int, rules: SearchRules = LENGTH_ERA) -
         (20, 16, STEP_ERA, 20),
     ],
 )
-def test_random_starts_as_many_trials_as_may_be_open(
+def test_random_creates_first_trials_up_to_limit(
     trials: int, concurrent: int, rules: SearchRules, expected: int
 ) -> None:
     step = random_search(trials, concurrent, rules).first_step()
     assert step.operations == (sampled_create(expected, 9),)
 
 
-def test_random_opens_a_trial_for_each_that_closed_until_max_trials() -> None:
+def test_random_creates_trial_for_each_closed_trial_up_to_max_trials() -> None:
     search = random_search(3, 2)
     state = search.first_step().state
     first = search.on_event(state, TrialClosed(0, 9.0))
@@ -60,7 +60,7 @@ def test_random_opens_a_trial_for_each_that_closed_until_max_trials() -> None:
 
 
 @pytest.mark.parametrize("reason", VALID)
-def test_random_counts_an_early_exit_as_done(reason: ExitReason) -> None:
+def test_random_creates_trial_after_early_exit(reason: ExitReason) -> None:
     search = random_search(3, 2)
     step = search.on_event(search.first_step().state, TrialExitedEarly(1, reason, 4.0))
     assert (step.state.counted, step.operations) == (3, (sampled_create(1, 9),))
@@ -68,16 +68,14 @@ def test_random_counts_an_early_exit_as_done(reason: ExitReason) -> None:
 
 @pytest.mark.parametrize("reason", INVALID)
 @pytest.mark.parametrize("counted", [2, 3])
-def test_random_replaces_an_invalid_trial_without_counting_it(
-    reason: ExitReason, counted: int
-) -> None:
+def test_random_replaces_invalid_trial_beyond_max_trials(reason: ExitReason, counted: int) -> None:
     step = random_search(3, 2).on_event(RandomState(counted), TrialExitedEarly(1, reason, 0.0))
     assert (step.state.counted, step.operations) == (counted, (sampled_create(1, 9),))
 
 
 @pytest.mark.parametrize("event", ENDS)
 @pytest.mark.parametrize("reaches", [True, False])
-def test_step_era_random_asks_for_nothing_after_its_start(event: Event, reaches: bool) -> None:
+def test_step_era_random_creates_no_trials_after_start(event: Event, reaches: bool) -> None:
     search = random_search(3, 2, STEP_ERA)
     state = search.first_step().state
     answer = search.on_event(state, TrialLengthReached(0, 9, 0.1) if reaches else event)
@@ -86,14 +84,14 @@ def test_step_era_random_asks_for_nothing_after_its_start(event: Event, reaches:
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
 @pytest.mark.parametrize("event", ENDS)
-def test_single_makes_one_trial_and_never_another(rules: SearchRules, event: Event) -> None:
+def test_single_creates_only_one_trial(rules: SearchRules, event: Event) -> None:
     search = single_search(SinglePlan(7, rules))
     step = search.first_step()
     assert step.operations == (sampled_create(1, 7),)
     assert search.on_event(step.state, event) == MethodStep(step.state)
 
 
-def test_a_length_era_grid_goes_from_its_end_to_its_start() -> None:
+def test_length_era_grid_starts_at_last_point() -> None:
     search = grid_search(4, 3)
     step = search.first_step()
     # points 3, 2, 1 first, then 0
@@ -104,13 +102,13 @@ def test_a_length_era_grid_goes_from_its_end_to_its_start() -> None:
 
 
 @pytest.mark.parametrize("reason", list(ExitReason))
-def test_a_length_era_grid_takes_the_next_point_on_any_exit(reason: ExitReason) -> None:
+def test_length_era_grid_creates_next_point_after_any_exit(reason: ExitReason) -> None:
     search = grid_search(4, 2)
     step = search.on_event(search.first_step().state, TrialExitedEarly(0, reason, 1.0))
     assert step.operations == (Create(1, "FromGrid", 1, 9, closed=True, point_step=-1),)
 
 
-def test_a_step_era_grid_creates_all_points_from_its_start() -> None:
+def test_step_era_grid_creates_all_points_from_first() -> None:
     search = grid_search(40, 3, STEP_ERA)
     step = search.first_step()
     assert step.operations == (Create(40, "FromGrid", 0, 9, closed=True),)
@@ -124,7 +122,7 @@ def test_a_step_era_grid_creates_all_points_from_its_start() -> None:
         (Tally(4, 4), 0.0),
         (Tally(4, 4, units=6.0, open_units=6.0), 6 / 40),
         (Tally(4, 4, closed=2, reached=2, units=18.0), 20 / 40),
-        # an exited trial keeps the 5 steps that it did: 9 + 1 + 5
+        # the 5 steps of an exited trial count: 9 + 1 + 5
         (Tally(4, 4, closed=2, exited=1, errored=1, reached=1, units=14.0), 15 / 40),
     ],
 )
@@ -154,6 +152,6 @@ def test_length_era_progress_counts_units(tally: Tally, expected: float) -> None
     assert grid.progress(grid.first_step().state, tally) == expected
 
 
-def test_a_search_of_nothing_has_no_progress() -> None:
+def test_search_without_trials_has_progress_0() -> None:
     grid = grid_search(0, 16)
     assert grid.progress(grid.first_step().state, Tally()) == 0.0

@@ -54,7 +54,7 @@ def search_plan(method: MethodPlan, space: Group = SPACE) -> SearchPlan:
 
 
 class RunningSearch:
-    """A search with its generator, fed one event at a time."""
+    """A search with a generator. The test sends events."""
 
     def __init__(self, plan: SearchPlan, create_max: int = 100) -> None:
         self.plan = plan
@@ -82,7 +82,7 @@ def created_trials(operations: tuple[TrialOperation, ...]) -> list[CreateTrial]:
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_create_draws_hyperparameters_then_request_id_then_seed(rules: SearchRules) -> None:
+def test_create_draws_hyperparameters_then_request_id_then_seed(rules: SearchRules) -> None:
     state = np.random.RandomState(SEED)
     running = RunningSearch(search_plan(RandomPlan(9, 50, 0, rules)))
     assert len(running.begun) == 50
@@ -101,7 +101,7 @@ def test_a_create_draws_hyperparameters_then_request_id_then_seed(rules: SearchR
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_grid_create_draws_no_hyperparameters(rules: SearchRules) -> None:
+def test_grid_create_draws_no_hyperparameters(rules: SearchRules) -> None:
     space = Group({"a": Categorical(("x", "y")), "b": Int(0, 10, 3)})
     state = np.random.RandomState(SEED)
     points = [{"a": a, "b": b} for a in ("x", "y") for b in (0, 5, 10)]
@@ -112,7 +112,7 @@ def test_a_grid_create_draws_no_hyperparameters(rules: SearchRules) -> None:
         assert create.seed == state.randint(2**31)
 
 
-def test_a_request_id_is_a_random_uuid() -> None:
+def test_request_id_is_random_uuid() -> None:
     for create in created_trials(
         RunningSearch(search_plan(RandomPlan(9, 100, 0, LENGTH_ERA))).begun
     ):
@@ -122,7 +122,7 @@ def test_a_request_id_is_a_random_uuid() -> None:
         assert 0 <= create.seed < 2**31
 
 
-def test_beginning_draws_nothing() -> None:
+def test_begin_search_draws_nothing() -> None:
     step = begin_search(search_plan(RandomPlan(9, 3, 16, LENGTH_ERA)))
     assert (step.operations, step.more) == ((), True)
     assert step.state.position == Generator.from_seed(SEED).position
@@ -145,7 +145,7 @@ def test_creates_are_expanded_in_chunks() -> None:
     assert operations == RunningSearch(plan).begun
 
 
-def test_unlike_creates_are_expanded_in_the_order_they_were_asked_for() -> None:
+def test_different_creates_are_expanded_in_order() -> None:
     plan = search_plan(RandomPlan(9, 4, 0, LENGTH_ERA))
     creates = [Create(2, "Sampled", 0, length, closed=False) for length in (5, 9)]
     state = replace(begin_search(plan).state, backlog=tuple(creates))
@@ -158,8 +158,8 @@ def test_unlike_creates_are_expanded_in_the_order_they_were_asked_for() -> None:
     assert lengths == [(0, 5), (1, 5), (2, 9), (3, 9)]
 
 
-def test_a_waiting_backlog_keeps_its_order_and_its_size() -> None:
-    # 100 points wait, and each trial that ends asks for one more: all of one descending row
+def test_backlog_merges_consecutive_creates_and_keeps_order() -> None:
+    # 100 points wait, and each ended trial adds one more: a single decreasing sequence
     plan = search_plan(GridPlan(9, 100, LENGTH_ERA), Group({"n": Int(0, 199, 200)}))
     running = RunningSearch(plan, create_max=1)
     for trial in range(50):
@@ -169,7 +169,7 @@ def test_a_waiting_backlog_keeps_its_order_and_its_size() -> None:
     assert (waiting.count, waiting.first_point) == (99, 148)
 
 
-def test_replacements_of_invalid_trials_join_the_backlog() -> None:
+def test_replacements_of_invalid_trials_are_appended_to_backlog() -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 30, 0, LENGTH_ERA)), create_max=1)
     for trial in range(20):
         running.send_event(TrialExitedEarly(trial, ExitReason.INVALID_HP, 0.0))
@@ -177,7 +177,7 @@ def test_replacements_of_invalid_trials_join_the_backlog() -> None:
     assert [create.count for create in running.state.backlog] == [29]
 
 
-def test_the_search_shuts_down_with_its_last_trial() -> None:
+def test_search_shuts_down_with_last_trial() -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 2, 1, LENGTH_ERA)))
     assert running.send_event(TrialLengthReached(0, 9, 0.5)) == ()
     assert [op.trial for op in created_trials(running.send_event(TrialClosed(0, 0.0)))] == [1]
@@ -197,7 +197,7 @@ def test_the_search_shuts_down_with_its_last_trial() -> None:
         (STEP_ERA, ExitReason.INVALID_HP, Shutdown(failure=True)),
     ],
 )
-def test_a_search_ends_as_all_its_trials_did(
+def test_search_ends_like_all_trials(
     rules: SearchRules, reason: ExitReason, shutdown: Shutdown
 ) -> None:
     running = RunningSearch(search_plan(SinglePlan(9, rules)))
@@ -205,7 +205,7 @@ def test_a_search_ends_as_all_its_trials_did(
 
 
 @pytest.mark.parametrize("other", [ExitReason.USER_REQUESTED_STOP, ExitReason.ERRORED])
-def test_a_search_is_canceled_only_if_people_stopped_all_of_it(other: ExitReason) -> None:
+def test_search_is_canceled_only_if_all_trials_are_canceled(other: ExitReason) -> None:
     # 2 requested: 1 canceled < 2, 1 errored < 2.
     running = RunningSearch(search_plan(RandomPlan(9, 2, 0, LENGTH_ERA)))
     running.send_event(TrialExitedEarly(0, ExitReason.USER_CANCELED, 3.0))
@@ -213,7 +213,7 @@ def test_a_search_is_canceled_only_if_people_stopped_all_of_it(other: ExitReason
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_one_good_trial_saves_the_search(rules: SearchRules) -> None:
+def test_search_with_one_good_trial_does_not_fail(rules: SearchRules) -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 3, 0, rules)))
     running.send_event(TrialExitedEarly(0, ExitReason.ERRORED, 0.0))
     running.send_event(TrialClosed(2, 0.0))
@@ -222,8 +222,8 @@ def test_one_good_trial_saves_the_search(rules: SearchRules) -> None:
     )
 
 
-def test_replaced_trials_count_as_requested_in_the_failure_rule() -> None:
-    # 1 errored of 2 requested: the search did not fail
+def test_replaced_trials_count_as_requested_in_failure_rule() -> None:
+    # 1 of 2 requested trials errored: the search does not fail
     running = RunningSearch(search_plan(RandomPlan(9, 1, 16, LENGTH_ERA)))
     (replacement,) = created_trials(
         running.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 0.0))
@@ -235,7 +235,7 @@ def test_replaced_trials_count_as_requested_in_the_failure_rule() -> None:
 
 
 @pytest.mark.parametrize("rules", [STEP_ERA, LENGTH_ERA])
-def test_a_plan_without_trials_shuts_down_at_once(rules: SearchRules) -> None:
+def test_plan_without_trials_shuts_down_at_once(rules: SearchRules) -> None:
     plan = search_plan(GridPlan(9, 16, rules), Group({}))
     step = begin_search(plan)
     assert (step.operations, step.more) == ((Shutdown(failure=True),), False)
@@ -244,14 +244,14 @@ def test_a_plan_without_trials_shuts_down_at_once(rules: SearchRules) -> None:
 
 
 @pytest.mark.parametrize("trial", [-1, 2, 3])
-def test_an_event_of_an_unknown_trial_is_dropped(trial: int) -> None:
+def test_ignores_event_of_unknown_trial(trial: int) -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 3, 2, LENGTH_ERA)))
     before = running.state
     assert running.send_event(TrialClosed(trial, 0.0)) == ()
     assert running.state == before
 
 
-def test_an_event_is_dropped_while_no_trial_is_open() -> None:
+def test_ignores_event_while_no_trial_is_open() -> None:
     plan = search_plan(RandomPlan(9, 2, 1, LENGTH_ERA))
     running = RunningSearch(plan)
     running.create_max = 0  # the next trial is requested, not yet created
@@ -262,7 +262,7 @@ def test_an_event_is_dropped_while_no_trial_is_open() -> None:
     assert handle_event(plan, before, running.generator, TrialClosed(0, 1.0), 1).more
 
 
-def test_an_event_after_the_shutdown_is_dropped() -> None:
+def test_ignores_event_after_shutdown() -> None:
     running = RunningSearch(search_plan(SinglePlan(9, LENGTH_ERA)))
     open_still = replace(running.state, shutdown=True)
     late = handle_event(running.plan, open_still, running.generator, TrialClosed(0, 9.0), 1)
@@ -273,7 +273,7 @@ def test_an_event_after_the_shutdown_is_dropped() -> None:
     assert running.state == before
 
 
-def test_step_era_progress_follows_the_workloads() -> None:
+def test_step_era_progress_follows_workloads() -> None:
     running = RunningSearch(search_plan(RandomPlan(4, 2, 0, STEP_ERA)))
     # (4 + 1) * 2 = 10 workloads
     assert running.progress == 0.0
@@ -301,7 +301,7 @@ def test_length_era_progress_follows_units_and_closed_trials() -> None:
     assert running.progress == 130 / 400
     running.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 30.0))
     assert running.progress == 100 / 400
-    # trials 2 and 3 took their places, 3 in that of the invalid one
+    # trials 2 and 3 were created; trial 3 replaces the invalid trial
     running.send_event(TrialClosed(2, 0.0))
     running.send_event(TrialClosed(3, 0.0))
     assert running.progress == 300 / 400
@@ -312,14 +312,14 @@ def test_length_era_progress_follows_units_and_closed_trials() -> None:
 @pytest.mark.parametrize(
     ("units", "expected"), [(math.nan, 0.0), (math.inf, 0.0), (-5.0, 0.0), (500.0, 1.0)]
 )
-def test_progress_is_cut_to_its_range(units: float, expected: float) -> None:
+def test_progress_is_clamped_to_0_and_1(units: float, expected: float) -> None:
     running = RunningSearch(search_plan(SinglePlan(100, LENGTH_ERA)))
     state = replace(running.state, tally=Tally(1, 1, open_units=units))
     assert completed_share(running.plan, state) == expected
 
 
 @pytest.mark.parametrize("units", [math.nan, math.inf, -1.0])
-def test_units_that_are_no_amount_are_refused(units: float) -> None:
+def test_rejects_units_that_are_negative_or_not_finite(units: float) -> None:
     running = RunningSearch(search_plan(SinglePlan(100, LENGTH_ERA)))
     events = (
         TrialProgressed(0, units),
@@ -331,7 +331,7 @@ def test_units_that_are_no_amount_are_refused(units: float) -> None:
             running.send_event(event)
 
 
-def test_fractions_leave_nothing_behind() -> None:
+def test_open_units_are_0_without_open_trials() -> None:
     running = RunningSearch(search_plan(RandomPlan(1, 3, 1, LENGTH_ERA)))
     for _ in range(3):
         running.send_event(TrialProgressed(0, 0.1))
@@ -340,7 +340,7 @@ def test_fractions_leave_nothing_behind() -> None:
     assert running.state.tally.open_units == 0.0
 
 
-def test_a_trial_cannot_take_away_what_others_reported() -> None:
+def test_open_units_stay_nonnegative() -> None:
     running = RunningSearch(search_plan(RandomPlan(9, 3, 3, LENGTH_ERA)))
     running.send_event(TrialProgressed(0, 2.0))
     running.send_event(TrialExitedEarly(1, ExitReason.INVALID_HP, 5.0))
@@ -349,7 +349,7 @@ def test_a_trial_cannot_take_away_what_others_reported() -> None:
     assert running.progress == 3 / 27
 
 
-def test_a_generator_that_stands_elsewhere_is_refused() -> None:
+def test_rejects_generator_at_other_position() -> None:
     plan = search_plan(RandomPlan(9, 3, 1, LENGTH_ERA))
     generator = Generator.from_seed(SEED)
     generator.draw_word()
@@ -357,7 +357,7 @@ def test_a_generator_that_stands_elsewhere_is_refused() -> None:
         expand_creates(plan, begin_search(plan).state, generator, 1)
 
 
-def test_the_stored_state_is_small_whatever_the_number_of_trials() -> None:
+def test_stored_state_stays_small_for_many_trials() -> None:
     running = RunningSearch(search_plan(RandomPlan(10**9, 10**9, 0, LENGTH_ERA)))
     running.send_event(TrialProgressed(99, 0.1 + 0.2))
     running.send_event(TrialExitedEarly(98, ExitReason.ERRORED, 0.0))
@@ -371,7 +371,7 @@ def test_the_stored_state_is_small_whatever_the_number_of_trials() -> None:
     "method",
     [RandomPlan(9, 3, 1, LENGTH_ERA), SinglePlan(9, STEP_ERA), GridPlan(9, 2, LENGTH_ERA)],
 )
-def test_a_plan_survives_a_json_codec(method: MethodPlan) -> None:
+def test_plan_reads_back_from_json(method: MethodPlan) -> None:
     codec = TypeAdapter(SearchPlan)
     plan = search_plan(method)
     restored = codec.validate_json(codec.dump_json(plan))
@@ -382,10 +382,10 @@ def test_a_plan_survives_a_json_codec(method: MethodPlan) -> None:
 @pytest.mark.parametrize(
     "method", [RandomPlan(9, 10_000, 0, LENGTH_ERA), GridPlan(9, 10_000, LENGTH_ERA)]
 )
-def test_ten_thousand_creates_expand_fast(method: MethodPlan) -> None:
+def test_10000_creates_expand_fast(method: MethodPlan) -> None:
     # 10 * 10 * 10 * 10 * 1 = 10,000 points
     space = Group({f"p{i}": Double(0, 1, 10) for i in range(4)} | {"p4": Int(0, 9, 1)})
     started = process_time()
     assert len(RunningSearch(search_plan(method, space), create_max=10_000).begun) == 10_000
-    # 0.1 to 0.2 s of a processor.
+    # Takes 0.1 to 0.2 s of processor time.
     assert process_time() - started < 2

@@ -38,7 +38,7 @@ def grid_values(parameter: Parameter) -> list[object]:
 
 
 @pytest.mark.parametrize("maxval_drawn", [True, False])
-def test_a_sample_is_what_numpy_draws_by_sorted_names(maxval_drawn: bool) -> None:
+def test_sample_equals_numpy_draws_by_sorted_names(maxval_drawn: bool) -> None:
     state = np.random.RandomState(99)
     generator = Generator.from_seed(99)
     vals = ("relu", ["tanh", 2], None)
@@ -57,7 +57,7 @@ def test_a_sample_is_what_numpy_draws_by_sorted_names(maxval_drawn: bool) -> Non
 
 
 @pytest.mark.parametrize(("maxval_drawn", "expected"), [(True, {3, 4, 5}), (False, {3, 4})])
-def test_an_integers_maxval_is_drawn_in_the_length_era_only(
+def test_maxval_of_integer_is_drawn_only_in_length_era(
     maxval_drawn: bool, expected: set[int]
 ) -> None:
     generator = Generator.from_seed(5)
@@ -120,16 +120,16 @@ def test_constants_and_single_choices_draw_nothing() -> None:
         (Log(2, 0, 4, 3), [1.0, 4.0, 16.0]),
     ],
 )
-def test_the_grid_values_of(parameter: Parameter, expected: list[object]) -> None:
+def test_grid_values(parameter: Parameter, expected: list[object]) -> None:
     assert grid_values(parameter) == expected
 
 
-def test_the_grid_keeps_the_type_of_its_values() -> None:
+def test_grid_keeps_types_of_values() -> None:
     assert [type(value) for value in grid_values(Int(0, 10, 3))] == [int, int, int]
     assert [type(value) for value in grid_values(Double(0, 2, 2))] == [float, float]
 
 
-def test_the_first_name_varies_slowest() -> None:
+def test_first_name_varies_slowest() -> None:
     space = Group({"b": Categorical((1, 2, 3)), "a": Categorical(("x", "y")), "c": Const(0)})
     assert [(p["a"], p["b"], p["c"]) for p in grid_points(space)] == list(
         product(["x", "y"], [1, 2, 3], [0])
@@ -137,7 +137,7 @@ def test_the_first_name_varies_slowest() -> None:
     assert list(grid_point(space, 0)) == ["a", "b", "c"]
 
 
-def test_nested_axes_take_the_place_of_their_group() -> None:
+def test_nested_axes_replace_group() -> None:
     space = Group(
         {
             "c": Categorical((5, 6)),
@@ -152,31 +152,31 @@ def test_nested_axes_take_the_place_of_their_group() -> None:
     assert grid_points(space) == expected
 
 
-def test_a_group_alone_makes_one_point_but_nothing_makes_none() -> None:
+def test_empty_group_has_one_point_and_empty_space_has_none() -> None:
     assert grid_points(Group({"empty": Group({})})) == [{"empty": {}}]
     assert grid_size(Group({})) == 0
 
 
-def test_a_point_of_a_huge_grid_is_found_without_listing_it() -> None:
+def test_point_of_huge_grid_is_computed_without_listing() -> None:
     space = Group({f"p{i}": Int(0, 9, 10) for i in range(9)})
     assert grid_size(space) == 10**9
-    # the names are digits of the index, the first one the highest
+    # the values are the digits of the index; the first name has the highest digit
     assert list(grid_point(space, 123_456_789).values()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("index", [-1, 2])
-def test_a_point_outside_the_grid_is_refused(index: int) -> None:
+def test_rejects_point_outside_grid(index: int) -> None:
     with pytest.raises(IndexError, match="the grid has 2 points"):
         grid_point(Group({"a": Categorical((1, 2))}), index)
 
 
 @pytest.mark.parametrize("parameter", [Int(0, 1), Double(0, 1), Log(10, 0, 1)])
-def test_a_grid_parameter_without_count_is_refused_by_name(parameter: Parameter) -> None:
+def test_rejects_grid_parameter_without_count_by_name(parameter: Parameter) -> None:
     with pytest.raises(ValueError, match=r"hyperparameter layers\.lr has no count"):
         grid_size(Group({"layers": Group({"lr": parameter})}))
 
 
-def test_a_space_survives_a_json_codec() -> None:
+def test_space_reads_back_from_json() -> None:
     space = Group({"nested": MIXED, "whole": Double(0, 1), "n": Int(0, 1)})
     codec = TypeAdapter(Group)
     restored = codec.validate_json(codec.dump_json(space))

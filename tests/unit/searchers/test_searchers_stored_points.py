@@ -4,7 +4,7 @@ from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.stored_points import Point, load_point, store_point
 
 
-def test_a_kept_point_reads_back_as_it_was_kept() -> None:
+def test_stored_point_reads_back() -> None:
     blobs = MemoryBlobStore()
     point = Point({"lr": 0.1, "layers": [1, 2], "optimizer": {"name": "adam"}}, "some-id")
     store_point(blobs, 7, point)
@@ -13,6 +13,6 @@ def test_a_kept_point_reads_back_as_it_was_kept() -> None:
     assert load_point(blobs, 8) == Point({}, "")
 
 
-def test_a_point_that_nobody_keeps_is_an_error() -> None:
+def test_missing_point_is_error() -> None:
     with pytest.raises(KeyError, match="number 3"):
         load_point(MemoryBlobStore(), 3)

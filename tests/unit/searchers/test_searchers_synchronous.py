@@ -36,7 +36,7 @@ def ladder(max_length: int, divisor: float) -> RungLadder:
 def plan(
     *trials: int, smaller_is_better: bool = True, rules: SearchRules = STEP_ERA
 ) -> SyncHalvingPlan:
-    """Rungs of 1, 3, 9 and so on."""
+    """Return a plan with rungs at 1, 3, 9 and so on, and these numbers of trials."""
     lengths = tuple(3**k for k in range(len(trials)))
     return SyncHalvingPlan(lengths, trials, smaller_is_better, rules)
 
@@ -55,7 +55,7 @@ def driven_brackets(*brackets: SyncHalvingPlan, expand_max: int = 100) -> Driven
         (800, 4, 3, 2000, (50, 200, 800), (16, 4, 1)),
         # 3100/2000 = 1.55: 24.8, 6.2, 1.55
         (800, 4, 3, 3100, (50, 200, 800), (24, 6, 1)),
-        # 124/2000 = 0.062: 0.99, and then one each although there is none to come from
+        # 124/2000 = 0.062: 0.99, and at least 1 in each later rung
         (800, 4, 3, 124, (50, 200, 800), (0, 1, 1)),
         # 126/2000 = 0.063: 1.008
         (800, 4, 3, 126, (50, 200, 800), (1, 1, 1)),
@@ -69,7 +69,7 @@ def driven_brackets(*brackets: SyncHalvingPlan, expand_max: int = 100) -> Driven
         (9, 4, 1, 100, (9,), (11,)),
     ],
 )
-def test_a_budget_is_shared_by_the_rungs_of_a_halving(
+def test_budget_determines_trials_of_rungs(
     max_length: int,
     divisor: float,
     rungs: int,
@@ -91,12 +91,12 @@ def test_a_budget_is_shared_by_the_rungs_of_a_halving(
         (9, 3, 3, 2, (1, 3, 9), (2, 1, 1)),
         # c = 6.25, 2.5, 1: 10/c = 1.6, 4, 10; 20, 20/2.5 = 8, 20/6.25 = 3.2
         (10, 2.5, 3, 20, (1, 4, 10), (20, 8, 3)),
-        # 1 at least, and longer than the one before: 2/64, 2/16, 2/4, 2
+        # 2/64, 2/16, 2/4, 2: at least 1, and longer than the previous rung
         (2, 4, 4, 5, (1, 2, 3, 4), (5, 1, 1, 1)),
         (7, 4, 1, 5, (7,), (5,)),
     ],
 )
-def test_a_number_of_trials_is_halved_from_rung_to_rung(
+def test_number_of_trials_determines_trials_of_rungs(
     max_length: int,
     divisor: float,
     rungs: int,
@@ -108,29 +108,29 @@ def test_a_number_of_trials_is_halved_from_rung_to_rung(
     assert (made.lengths, made.trials) == (lengths, trials)
 
 
-def test_a_divisor_whose_powers_no_float_holds_makes_rungs_all_the_same() -> None:
-    # 1e10^99 is beyond every float. c = 1e10, 1e0 in the last two rungs, and 100/c = 0 but for the
-    # last one: lengths of 1 to 99, and 100.
+def test_divisor_with_infinite_powers_makes_rungs() -> None:
+    # 1e10^99 exceeds the range of floats. c = 1e10, 1e0 in the last two rungs, and 100/c = 0 except
+    # in the last rung: lengths 1 to 99, and 100.
     made = ladder(100, 1e10).plan_within_budget(100, 500)
     assert made.lengths == tuple(range(1, 101))
     assert made.trials[0] == 500
     assert ladder(100, 1e10).plan_with_trials(100, 7).trials == (7, *(1,) * 99)
 
 
-def test_all_trials_are_created_at_once() -> None:
+def test_all_trials_are_created_at_start() -> None:
     search = driven_brackets(plan(4, 2, 1))
     assert search.first.created == 4
     assert {trial: now.length for trial, now in search.trials.items()} == dict.fromkeys(range(4), 1)
 
 
-def test_a_trial_goes_on_when_no_result_to_come_can_take_its_place() -> None:
+def test_trial_is_promoted_when_later_results_cannot_change_decision() -> None:
     search = driven_brackets(plan(4, 2, 1))
-    # 2 of 4 stay behind: after n results n - 2 are sure to be among the best 2
+    # 2 of 4 trials are not promoted: after n results, n - 2 are certainly among the best 2
     assert search.report_results({0: 0.4, 1: 0.1}) == EMPTY_ANSWER
     assert search.report_result(2, 0.3) == training_answer(1, 3)
-    # the newcomer is the second; all are in, so 0 and 2 stay behind
+    # the new result is the second; all results exist, so trials 0 and 2 are not promoted
     assert search.report_result(3, 0.2) == training_answer(3, 3, closes=(0, 2))
-    # 1 of 2 stays behind, whichever comes first
+    # 1 of 2 trials is not promoted, in any order
     assert search.report_result(3, 0.5) == EMPTY_ANSWER
     assert search.report_result(1, 0.6) == training_answer(3, 9, closes=(1,))
     assert search.report_result(3, 0.7) == closing_answer(3)
@@ -140,7 +140,7 @@ def test_a_trial_goes_on_when_no_result_to_come_can_take_its_place() -> None:
 
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
-def test_the_same_trials_go_on_whatever_the_order_of_their_results(
+def test_promoted_trials_do_not_depend_on_order_of_results(
     smaller_is_better: bool,
 ) -> None:
     metrics = {0: 0.5, 1: -3.0, 2: 7.0, 3: 0.25, 4: 0.0}
@@ -153,21 +153,21 @@ def test_the_same_trials_go_on_whatever_the_order_of_their_results(
         assert sorted(answers[-1].closes) == sorted(ranked[2:])
 
 
-def test_of_equal_results_the_first_goes_on() -> None:
+def test_first_of_equal_results_is_promoted() -> None:
     search = driven_brackets(plan(4, 2))
     assert search.report_results({2: 1.0, 0: 1.0}) == EMPTY_ANSWER
     assert search.report_result(3, 1.0) == training_answer(2, 3)
-    # after its equals 1 would be the fourth: the second one goes on
+    # sorted after the equal results, trial 1 is the fourth: the second result is promoted
     assert search.report_result(1, 1.0) == training_answer(0, 3, closes=(1, 3))
 
 
-def test_where_all_go_on_none_waits() -> None:
+def test_no_trial_waits_if_all_are_promoted() -> None:
     search = driven_brackets(plan(2, 2))
     assert search.report_result(1, 5.0) == training_answer(1, 3)
     assert search.report_result(0, 9.0) == training_answer(0, 3)
 
 
-def test_a_repeated_report_of_an_earlier_rung_says_nothing_new() -> None:
+def test_repeated_report_of_earlier_rung_changes_nothing() -> None:
     search = driven_brackets(plan(2, 2, 1))
     search.report_result(0, 0.5)
     before = search.state.method
@@ -177,50 +177,50 @@ def test_a_repeated_report_of_an_earlier_rung_says_nothing_new() -> None:
 
 @pytest.mark.parametrize("smaller_is_better", [True, False])
 @pytest.mark.parametrize("reason", list(ExitReason))
-def test_an_early_exit_is_the_worst_result_and_is_not_replaced(
+def test_early_exit_is_worst_result_and_is_not_replaced(
     reason: ExitReason, smaller_is_better: bool
 ) -> None:
     search = driven_brackets(plan(3, 1, smaller_is_better=smaller_is_better, rules=LENGTH_ERA))
     worst = 1e308 if smaller_is_better else -1e308
     assert search.exit_trial(0, reason) == EMPTY_ANSWER
     assert search.report_result(1, worst) == EMPTY_ANSWER
-    # 1 is better than 0, which is not closed: it ended
+    # trial 1 is better than trial 0, which is not closed, because trial 0 ended already
     assert search.report_result(2, worst) == training_answer(1, 3, closes=(2,))
 
 
-def test_a_trial_that_exits_while_it_waits_has_its_result_already() -> None:
+def test_trial_that_exits_while_waiting_is_not_counted_twice() -> None:
     search = driven_brackets(plan(3, 1))
     search.report_result(0, 0.5)
     assert search.exit_trial(0) == EMPTY_ANSWER
-    # were it counted twice, 0.7 would be the third of three
+    # if the result counted twice, 0.7 would be the third of three
     assert search.report_result(1, 0.7) == EMPTY_ANSWER
     assert search.report_result(2, 0.6) == closing_answer(1, 2)
 
 
-def test_a_trial_that_exited_passes_through_the_rungs_it_gets_into() -> None:
+def test_promoted_exited_trials_pass_through_rungs() -> None:
     search = driven_brackets(plan(3, 2, 2, 1))
     assert search.report_result(0, 0.1) == EMPTY_ANSWER
     search.exit_trial(0)
-    # 0 is the first of those that go on from the first rung and from the second, which all leave;
-    # in the third rung it waits with the worst result
+    # all trials of the first and the second rung are promoted, trial 0 first; in the third rung,
+    # trial 0 waits with the worst result
     assert search.report_result(1, 0.3) == EMPTY_ANSWER
     assert search.report_result(2, 0.2) == training_answer(2, 3, closes=(1,))
     assert search.report_result(2, 0.2) == training_answer(2, 9)
-    # it is left behind there, but not closed: it ended
+    # trial 0 is not promoted, and not closed, because trial 0 ended already
     assert search.report_result(2, 99.0) == training_answer(2, 27)
     assert search.report_result(2, 99.0) == closing_answer(2)
 
 
-def test_an_exit_that_fills_a_rung_fills_those_above_it() -> None:
+def test_exit_can_fill_several_rungs() -> None:
     search = driven_brackets(plan(2, 2, 1))
-    # nobody stays behind in the first rung: 0 passes to the second one with the worst result
+    # the first rung promotes all trials: trial 0 enters the second rung with the worst result
     assert search.exit_trial(0) == EMPTY_ANSWER
-    # so does 1, after its equal; 0 is the best then, and passes through the last rung too
+    # trial 1 follows, sorted after the equal result; trial 0 is the best and passes the last rung
     assert search.exit_trial(1) == EMPTY_ANSWER
     assert search.shutdowns == [Shutdown(failure=True)]
 
 
-def test_an_exit_after_a_promotion_counts_in_the_new_rung() -> None:
+def test_exit_after_promotion_counts_in_new_rung() -> None:
     search = driven_brackets(plan(2, 2, 1))
     search.report_results({0: 0.1, 1: 0.2})
     assert search.exit_trial(0) == EMPTY_ANSWER
@@ -229,13 +229,13 @@ def test_an_exit_after_a_promotion_counts_in_the_new_rung() -> None:
     assert search.shutdowns == [Shutdown(failure=True)]
 
 
-def test_an_exit_can_be_what_promotes_another_trial() -> None:
+def test_exit_can_promote_another_trial() -> None:
     search = driven_brackets(plan(2, 1))
     assert search.report_result(0, 0.5) == EMPTY_ANSWER
     assert search.exit_trial(1) == training_answer(0, 3)
 
 
-def test_a_trial_that_exits_after_it_was_closed_changes_nothing() -> None:
+def test_exit_of_closed_trial_does_not_change_search() -> None:
     search = driven_brackets(plan(2, 1))
     search.report_results({0: 0.5, 1: 0.6})
     assert search.exit_trial(1) == EMPTY_ANSWER
@@ -248,13 +248,13 @@ def test_a_trial_that_exits_after_it_was_closed_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("rules", "work", "shares"),
     [
-        # (1 + 1)*2 + (2 + 1)*1 = 7: a step, its validation, the other's, 2 steps and a validation
+        # (1 + 1)*2 + (2 + 1)*1 = 7: twice a step and a validation, then 2 steps and a validation
         (STEP_ERA, 7, [1, 2, 4, 6, 7]),
         # 1*2 + 2*1 = 4
         (LENGTH_ERA, 4, [1, 1, 2, 4, 4]),
     ],
 )
-def test_progress_counts_steps_and_validations_or_else_units(
+def test_progress_counts_workloads_or_units(
     rules: SearchRules, work: int, shares: list[int]
 ) -> None:
     search = driven_brackets(plan(2, 1, rules=rules))
@@ -277,8 +277,8 @@ def test_progress_counts_steps_and_validations_or_else_units(
     assert seen == [share / work for share in shares]
 
 
-def test_progress_is_the_mean_over_brackets_and_1_at_the_end() -> None:
-    # steps and validations: (1 + 1)*1 of the first bracket, (1 + 1)*2 of the second
+def test_progress_is_mean_of_brackets_and_1_at_end() -> None:
+    # steps and validations: (1 + 1)*1 in the first bracket, (1 + 1)*2 in the second
     search = driven_brackets(plan(1), plan(2))
     search.send_event(TrialProgressed(0, 1.0))
     search.send_event(TrialProgressed(2, 1.0))
@@ -288,7 +288,7 @@ def test_progress_is_the_mean_over_brackets_and_1_at_the_end() -> None:
     assert search.progress == 1.0
 
 
-def test_a_bracket_without_trials_does_not_keep_a_search_from_its_end() -> None:
+def test_bracket_without_trials_does_not_delay_end() -> None:
     search = driven_brackets(plan(0, 1, 1), plan(2, 1), plan(0))
     assert search.first.created == 2
     assert search.report_results({0: 0.2, 1: 0.1}) == training_answer(1, 3, closes=(0,))
@@ -300,11 +300,11 @@ def test_a_bracket_without_trials_does_not_keep_a_search_from_its_end() -> None:
 
 
 @pytest.mark.parametrize("brackets", [[plan(0, 1)], [plan(0, 1), plan(0, 1)]])
-def test_a_search_without_trials_fails_at_once(brackets: Iterable[SyncHalvingPlan]) -> None:
+def test_search_without_trials_fails_at_once(brackets: Iterable[SyncHalvingPlan]) -> None:
     assert driven_brackets(*brackets).shutdowns == [Shutdown(failure=True)]
 
 
-def test_many_trials_are_closed_a_few_at_a_time_in_few_and_small_parts() -> None:
+def test_many_trials_are_closed_in_small_steps_and_blobs() -> None:
     count, create_max = 5_000, 48
     search, generator, blobs = (
         SearchPlan(plan(count, 1), SPACE, 7),
@@ -326,12 +326,12 @@ def test_many_trials_are_closed_a_few_at_a_time_in_few_and_small_parts() -> None
         assert len(step.operations) <= create_max
         assert len(set(blobs.written)) <= 2
         closed += [op.trial for op in step.operations if isinstance(op, Close)]
-    # the last one was the best
+    # the last trial was the best
     assert closed == list(range(count - 1))
     assert max(map(len, blobs.contents.values())) <= 300
 
 
-def test_a_trial_that_exits_before_its_turn_to_be_closed_is_not_closed() -> None:
+def test_trial_that_exits_before_pending_close_is_not_closed() -> None:
     search, generator, blobs = (
         SearchPlan(plan(3, 1), SPACE, 7),
         Generator.from_seed(7),
@@ -342,7 +342,7 @@ def test_a_trial_that_exits_before_its_turn_to_be_closed_is_not_closed() -> None
     for trial in range(3):
         event = TrialLengthReached(trial, 1, float(trial))
         step = handle_event(search, step.state, generator, event, 1, blobs)
-    # one at a time: 2 is still to be closed
+    # each step closes one trial: trial 2 is not closed yet
     assert step.operations == (TrainTo(0, 3), Close(1))
     exited = TrialExitedEarly(2, ExitReason.ERRORED, 1.0, 1)
     step = handle_event(search, step.state, generator, exited, 1, blobs)

@@ -1,4 +1,4 @@
-"""Halving by a time metric, on rungs that were worked out by hand."""
+"""Asynchronous halving with a time metric, with expected values computed by hand."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ TWO_RUNGS = replace(PLAN, max_length=2, num_rungs=2, divisor=2.0)
 
 
 class Search:
-    """A search whose trials report whatever a test says."""
+    """A search. The test sends the reports of the trials."""
 
     def __init__(self, method: MethodPlan) -> None:
         self.plan = SearchPlan(method, Group({"x": Double(0.0, 1.0)}), 7)
@@ -54,7 +54,7 @@ class Search:
         return step.operations
 
     def report_validation(self, trial: int, time: float, metric: float) -> tuple[list[int], int]:
-        """The trials that a report stops, and how many it creates."""
+        """Report a validation; return the stopped trials and the number of created trials."""
         operations = self.send_event(TrialValidationReported(trial, time, metric))
         stops = [op.trial for op in operations if isinstance(op, Stop)]
         created = sum(isinstance(op, CreateTrial) for op in operations)
@@ -66,25 +66,25 @@ class Search:
         return completed_share(self.plan, self.state)
 
 
-def test_trials_train_until_they_are_stopped() -> None:
+def test_trials_train_until_search_stops_trials() -> None:
     created = [op for op in Search(PLAN).first if isinstance(op, CreateTrial)]
     assert len(created) == 9
     assert {(one.length, one.closed) for one in created} == {(ENDLESS, False)}
 
 
-def test_reports_before_the_time_of_a_rung_mean_nothing() -> None:
+def test_reports_before_time_of_rung_change_nothing() -> None:
     search = Search(PLAN)
     assert search.report_validation(0, 0.99, 5.0) == ([], 0)
-    # Nobody is in the first rung: n = 1 after it, max(trunc(1/3), 1) = 1 and index 0: it goes on.
+    # The first result of the first rung: max(trunc(1/3), 1) = 1 and index 0: the trial continues.
     assert search.report_validation(0, 1.0, 5.0) == ([], 0)
-    # Its rung is that of 3 now.
+    # The trial's rung is now the rung of time 3.
     assert search.report_validation(0, 2.5, 100.0) == ([], 0)
 
 
-def test_a_report_stops_its_trial_or_lets_it_train_on() -> None:
+def test_report_stops_or_continues_trial() -> None:
     search = Search(PLAN)
     assert search.report_validation(0, 1, 10.0) == ([], 0)
-    # n = 2 to 5 after it: max(trunc(n/3), 1) = 1, and none of them is at index 0.
+    # n = 2 to 5 results: max(trunc(n/3), 1) = 1, and no new result is at index 0.
     for trial, metric in enumerate((20.0, 30.0, 40.0, 50.0), start=1):
         assert search.report_validation(trial, 1, metric) == ([trial], 1)
     # n = 6: 6/3 = 2, and 15 is at index 1 of 10 15 20 ...
@@ -95,78 +95,79 @@ def test_a_report_stops_its_trial_or_lets_it_train_on() -> None:
 
 def test_one_report_passes_several_rungs() -> None:
     search = Search(PLAN)
-    # At 5 it has come to 1 and to 3, the first in both.
+    # At time 5, the trial passes the rungs 1 and 3, with the first result in both.
     assert search.report_validation(0, 5, 1.0) == ([], 0)
-    # At 20 the next one goes through the first rung, being before its equal, and in the second:
-    # n = 2, max(trunc(2/3), 1) = 1, index 0 again; in the last rung it stops.
+    # At time 20, the next trial passes the first rung, sorted before the equal result, and the
+    # second: n = 2, max(trunc(2/3), 1) = 1, index 0 again. The trial stops in the last rung.
     assert search.report_validation(1, 20, 1.0) == ([1], 1)
-    # 1.5 is at index 2 of the three in the first rung, of which max(trunc(3/3), 1) = 1 goes on.
+    # 1.5 is at index 2 of three results in the first rung, and max(trunc(3/3), 1) = 1 continues.
     assert search.report_validation(2, 20, 1.5) == ([2], 1)
 
 
-def test_a_trial_that_has_come_to_the_last_time_is_stopped() -> None:
+def test_trial_is_stopped_at_last_rung() -> None:
     search = Search(TWO_RUNGS)
     assert search.report_validation(0, 1, 1.0) == ([], 0)
     assert search.report_validation(0, 2, 0.1) == ([0], 1)
     assert search.report_validation(0, 3, 0.1) == ([], 0)
 
 
-def test_a_repeated_report_means_nothing() -> None:
+def test_repeated_report_changes_nothing() -> None:
     search = Search(TWO_RUNGS)
     assert search.report_validation(0, 1, 1.0) == ([], 0)
-    # After a failure it trains that stretch again.
+    # After a failure, the trial repeats the training.
     assert search.report_validation(0, 1, 1.0) == ([], 0)
     assert search.report_validation(1, 1, 2.0) == ([1], 1)
     assert search.report_validation(1, 1, 2.0) == ([], 0)
 
 
-def test_a_larger_metric_is_better_by_its_negative() -> None:
+def test_larger_metric_is_better() -> None:
     search = Search(replace(TWO_RUNGS, smaller_is_better=False))
     assert search.report_validation(0, 1, 1.0) == ([], 0)
-    # n = 2: 2/2 = 1 goes on, the newcomer; n = 3: 1, and -2 -1.5 -1 has it at index 1.
+    # n = 2: 2/2 = 1 continues, the new result; n = 3: 1, and the new result is at index 1 of
+    # -2 -1.5 -1.
     assert search.report_validation(1, 1, 2.0) == ([], 0)
     assert search.report_validation(2, 1, 1.5) == ([2], 1)
 
 
-def test_an_early_exit_counts_as_the_worst_and_makes_room_for_a_trial() -> None:
+def test_early_exit_is_worst_result_and_creates_trial() -> None:
     search = Search(TWO_RUNGS)
     for trial in (0, 1):
         operations = search.send_event(TrialExitedEarly(trial, ExitReason.ERRORED, 0.0))
         assert [type(op) for op in operations] == [CreateTrial]
-    # n = 3: max(trunc(3/2), 1) = 1, the newcomer; n = 4: 4/2 = 2, index 1 of 1 2 worst worst.
+    # n = 3: max(trunc(3/2), 1) = 1, the new result; n = 4: 4/2 = 2, index 1 of 1 2 worst worst.
     assert search.report_validation(2, 1, 1.0) == ([], 0)
     assert search.report_validation(3, 1, 2.0) == ([], 0)
 
 
-def test_refused_hyperparameters_are_replaced_and_their_results_forgotten() -> None:
+def test_invalid_trial_is_replaced_and_results_are_removed() -> None:
     search = Search(TWO_RUNGS)
     search.report_validation(0, 1, 1.0)
     operations = search.send_event(TrialExitedEarly(0, ExitReason.INVALID_HP, 0.0))
     assert [type(op) for op in operations] == [CreateTrial]
-    # It is the first of an empty rung again.
+    # The rung is empty again, so the next result is the first.
     assert search.report_validation(1, 1, 1e300) == ([], 0)
 
 
-def test_a_trial_killed_after_it_was_stopped_creates_none() -> None:
+def test_exit_after_stop_creates_no_trial() -> None:
     search = Search(TWO_RUNGS)
     search.report_validation(0, 1, 1.0)
     assert search.report_validation(1, 1, 2.0) == ([1], 1)
     assert search.send_event(TrialExitedEarly(1, ExitReason.USER_CANCELED, 0.0)) == ()
 
 
-def test_training_code_that_ends_by_itself_creates_none() -> None:
+def test_normal_end_without_stop_creates_no_trial() -> None:
     search = Search(TWO_RUNGS)
     search.report_validation(0, 1, 1.0)
     assert search.send_event(TrialClosed(0, 1.0)) == ()
 
 
 @pytest.mark.parametrize("max_trials", [1, 4])
-def test_the_search_ends_when_its_trials_have_and_no_more_are_allowed(max_trials: int) -> None:
+def test_search_ends_after_max_trials_ended(max_trials: int) -> None:
     search = Search(replace(TWO_RUNGS, max_trials=max_trials, max_concurrent_trials=1))
     for trial in range(max_trials):
         more = trial + 1 < max_trials
         assert search.report_validation(trial, 2, 1.0) == ([trial], int(more))
-        # Rung 0 is full with the last one: a share of the trials that ended from then on.
+        # The last trial fills rung 0. After that, progress is the share of ended trials.
         share = (trial + 1) / (1.2 * max_trials)
         assert search.progress == pytest.approx(share)
         ended = search.send_event(TrialClosed(trial, 2.0))
@@ -174,10 +175,10 @@ def test_the_search_ends_when_its_trials_have_and_no_more_are_allowed(max_trials
     assert search.progress == 1.0
 
 
-def test_brackets_measured_by_time_go_side_by_side() -> None:
+def test_timed_brackets_run_side_by_side() -> None:
     few, many = replace(TWO_RUNGS, max_concurrent_trials=2), replace(PLAN, max_concurrent_trials=1)
     search = Search(MultiBracketPlan((many, few)))
-    # Trial 0 is of the bracket of three rungs, 1 and 2 of that of two.
+    # Trial 0 is in the bracket with three rungs, trials 1 and 2 in the bracket with two.
     assert search.report_validation(0, 9, 1.0) == ([0], 1)
     assert search.report_validation(1, 1, 1.0) == ([], 0)
     assert search.report_validation(2, 1, 3.0) == ([2], 1)

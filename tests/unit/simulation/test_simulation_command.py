@@ -184,7 +184,7 @@ def test_a_custom_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         (None, "cannot be read: No such file or directory"),
         (b"\xff", "cannot be read"),
-        (b"{}", "must be 1 of recorded curves"),
+        (b"{}", "must be 1; `detcloud experiment curves`"),
     ],
 )
 def test_curves_that_are_none_are_refused_with_their_file(
@@ -265,7 +265,7 @@ def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "path", "message"),
     [
-        (["--deadline=12h"], "--deadline", "needs the spot machines to meet it with"),
+        (["--deadline=12h"], "--deadline", "requires an option for spot machines"),
         (["--spot-availability=0.5"], "--deadline", "is needed where spot machines"),
         (["--spot-availability=2", "--deadline=12h"], "--spot-availability", "between 0 and 1"),
         (["--spot-availability=nan", "--deadline=12h"], "--spot-availability", "between 0 and 1"),

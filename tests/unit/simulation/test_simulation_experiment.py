@@ -199,7 +199,7 @@ def test_a_model_is_asked_in_no_time() -> None:
 
 
 def test_a_pool_without_room_for_a_trial_is_told_apart_from_a_long_search() -> None:
-    with pytest.raises(SimulationStuck, match=r"after 0 s nothing goes on.*needs 3 slots: agents"):
+    with pytest.raises(SimulationStuck, match=r"after 0 s no event is due.*needs 3 slots: agents"):
         simulate_experiment(submission(random_plan(10, 2), slots=3), 2, CurvesByNumber())
 
 

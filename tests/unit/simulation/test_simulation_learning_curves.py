@@ -156,7 +156,7 @@ def test_a_file_of_curves_is_read() -> None:
     ("text", "path", "message"),
     [
         ("{", "", "is not valid JSON"),
-        ("[]", "version", "must be 1 of recorded curves"),
+        ("[]", "version", "must be 1; `detcloud experiment curves`"),
         (document(metric="accuracy"), "metric", "is 'accuracy', but the search compares 'loss'"),
         (document(trials={}), "trials", "must be a list"),
         (document(trials=[]), "trials", "no trial with a validation"),
@@ -170,7 +170,7 @@ def test_a_file_of_curves_is_read() -> None:
         (
             document(trials=[{"hparams": {}, "points": [[2, 1.0], [1, 1.0]]}]),
             "trials[0].points",
-            "must go up",
+            "must be strictly increasing",
         ),
         (
             document(trials=[{"hparams": {}, "points": [[1, 1.0]], "seconds_per_batch": 0}]),

@@ -48,7 +48,7 @@ WITH_SPOT = EVERY[1:]
 
 @pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("machine", MachineKind)
-def test_nothing_runs_once_the_work_is_done(policy: Policy, machine: MachineKind) -> None:
+def test_finished_work_uses_no_machine(policy: Policy, machine: MachineKind) -> None:
     assert policy(job(), snapshot(70, 60, machine, spot=True)) is NONE
 
 
@@ -61,27 +61,28 @@ def test_nothing_runs_once_the_work_is_done(policy: Policy, machine: MachineKind
         # Slack (100 - 60) - (60 - 30) = 10, just two changeovers.
         (snapshot(60, 30, spot=True), SPOT),
         (snapshot(61, 30, spot=True), ON_DEMAND),
-        # A spot machine is kept until it is lost: slack (100 - 65) - 30 = 5, one changeover.
+        # A spot machine is kept until lost: the slack (100 - 65) - 30 = 5 is a changeover.
         (snapshot(65, 30, SPOT, spot=True), SPOT),
-        # It starts: 5 of the slack of 10 are its own, the other 5 bring the work on-demand.
+        # The spot machine is starting. Its start takes 5 of the slack of 10, and 5 are left to
+        # change over to on-demand.
         (snapshot(60, 30, SPOT, spot=True, starting=5), SPOT),
-        # It should have started long ago: another 5 would leave 3, too few for a changeover of 5.
+        # The start is overdue: another 5 minutes would leave 3, too few for a changeover of 5.
         (snapshot(62, 30, SPOT, spot=True, starting=5), ON_DEMAND),
-        # Late whatever it does, so it stays where it costs less.
+        # The work is late in any case and stays on the cheaper machine.
         (snapshot(69, 30, SPOT, spot=True), SPOT),
-        # Nothing there, slack 9: the next decision would come with less than a changeover to spare.
+        # No spot machine, slack 9: at the next decision, the slack would be less than a changeover.
         (snapshot(61, 30), ON_DEMAND),
         (snapshot(95, 30), ON_DEMAND),
     ],
 )
-def test_the_safety_net_and_the_spot_machine_that_is_kept(
+def test_safety_net_and_exploitation(
     policy: Policy, standing: JobSnapshot, chosen: MachineKind
 ) -> None:
     assert policy(job(), standing) is chosen
 
 
 @pytest.mark.parametrize("policy", WITH_SPOT)
-def test_a_long_wait_for_the_next_decision_comes_out_of_the_slack(policy: Policy) -> None:
+def test_tick_reduces_slack_for_waiting(policy: Policy) -> None:
     # Changeover 1, tick 5: slack 5 is more than 2 changeovers, but 0 are left at the next decision.
     assert policy(job(changeover=1), snapshot(65, 30)) is ON_DEMAND
 
@@ -96,7 +97,7 @@ def test_a_long_wait_for_the_next_decision_comes_out_of_the_slack(policy: Policy
         (snapshot(10, 10, ON_DEMAND, spot=True), ON_DEMAND),
     ],
 )
-def test_greedy_goes_on_demand_when_it_must_and_stays(
+def test_greedy_uses_on_demand_at_safety_net_until_the_end(
     standing: JobSnapshot, chosen: MachineKind
 ) -> None:
     assert greedy_policy(job(), standing) is chosen
@@ -110,21 +111,23 @@ def test_greedy_goes_on_demand_when_it_must_and_stays(
         (snapshot(20, 11), ON_DEMAND),
         # Risks are taken although it is behind.
         (snapshot(20, 0, spot=True), SPOT),
-        # On-demand until cp >= ep(20 + 2 * 5) = 18, whether there are spot machines or not.
+        # On-demand until cp >= ep(20 + 2 * 5) = 18, with or without spot machines.
         (snapshot(20, 17, ON_DEMAND, spot=True), ON_DEMAND),
         (snapshot(20, 18, ON_DEMAND, spot=True), SPOT),
         (snapshot(20, 18, ON_DEMAND), NONE),
     ],
 )
-def test_uniform_progress_keeps_to_its_line(standing: JobSnapshot, chosen: MachineKind) -> None:
+def test_uniform_progress_follows_expected_progress(
+    standing: JobSnapshot, chosen: MachineKind
+) -> None:
     assert uniform_progress_policy(job(), standing) is chosen
 
 
 @pytest.mark.parametrize(
     ("standing", "chosen"),
     [
-        # Behind the line of uniform progress, but with slack 100 - 20 - 60 = 20, of which a tick
-        # and a changeover are 10; the reserve is 2 * 5 * (1 + 60/60) = 20: it does not wait.
+        # Behind uniform progress, with slack 100 - 20 - 60 = 20. A tick and a changeover take 10,
+        # and the reserve is 2 * 5 * (1 + 60/60) = 20, so the work does not wait.
         (snapshot(20, 0), ON_DEMAND),
         # Slack 30 is the tick, the changeover and the reserve.
         (snapshot(10, 0), NONE),
@@ -139,42 +142,44 @@ def test_uniform_progress_keeps_to_its_line(standing: JobSnapshot, chosen: Machi
         (snapshot(1, 1, ON_DEMAND), ON_DEMAND),
     ],
 )
-def test_reserved_slack_waits_until_its_reserve(standing: JobSnapshot, chosen: MachineKind) -> None:
+def test_reserved_slack_waits_while_slack_exceeds_reserve(
+    standing: JobSnapshot, chosen: MachineKind
+) -> None:
     assert reserved_slack_policy(job(), standing) is chosen
 
 
 @pytest.mark.parametrize(
     ("standing", "chosen"),
     [
-        # 60 + 5 to start at 1.0 from nothing; on a spot machine the same at its price.
+        # From nothing, 60 + 5 minutes at 1.0 on-demand, and the same time at the spot price.
         (snapshot(0, 0, spot=True, price=0.99), SPOT),
         (snapshot(0, 0, spot=True, price=1.0), NONE),
         # 2 left on-demand cost 2; on a spot machine (2 + 5) * 0.3 = 2.1.
         (snapshot(0, 58, ON_DEMAND, spot=True), ON_DEMAND),
         # 3 left on-demand cost 3; on a spot machine (3 + 5) * 0.3 = 2.4.
         (snapshot(0, 57, ON_DEMAND, spot=True), SPOT),
-        # 60 on the spot machine it has at 1.08 cost 64.8; a changeover to on-demand 60 + 5 = 65.
+        # The 60 minutes on the present spot machine at 1.08 cost 64.8. On-demand takes 60 + 5 = 65.
         (snapshot(0, 0, SPOT, spot=True, price=1.08), SPOT),
-        # At 1.09 they cost 65.4; there is slack to wait for another price.
+        # At 1.09, the spot machine costs 65.4. The slack is enough to wait for another price.
         (snapshot(0, 0, SPOT, spot=True, price=1.09), NONE),
         (snapshot(61, 30, SPOT, spot=True, price=3.0), ON_DEMAND),
     ],
 )
-def test_reserved_slack_heeds_prices(standing: JobSnapshot, chosen: MachineKind) -> None:
+def test_reserved_slack_chooses_by_price(standing: JobSnapshot, chosen: MachineKind) -> None:
     assert reserved_slack_policy(job(), standing) is chosen
 
 
-def test_the_reserve_pays_for_two_changeovers_a_spell_and_two_more() -> None:
+def test_reserve_is_two_changeovers_per_spell_and_two_more() -> None:
     # 2 * 5 * (1 + 60/240) = 12.5 minutes, and 10 when nothing is left.
     assert reserve_ms(job(spell=240), snapshot(0, 0)) == 750_000
     assert reserve_ms(job(spell=240), snapshot(0, 60)) == 600_000
 
 
-def test_slack_is_the_time_left_less_the_computing_left() -> None:
+def test_slack_is_time_left_minus_work_left() -> None:
     assert slack_ms(job(), snapshot(30, 10)) == (70 - 50) * MINUTE
     assert slack_ms(job(), snapshot(90, 10)) == (10 - 50) * MINUTE
 
 
-def test_a_deadline_is_feasible_if_on_demand_from_the_start_meets_it() -> None:
+def test_deadline_is_feasible_if_on_demand_meets_it() -> None:
     assert job(deadline=65).is_feasible
     assert not job(deadline=64).is_feasible

@@ -22,7 +22,7 @@ MINUTE = 60_000
 
 
 def trace(market: str, price: float = 0.25) -> SpotTrace:
-    """A sign for each tick of 5 minutes, `s` where there are spot machines."""
+    """Return a trace from a sign per tick of 5 minutes, `s` for available spot machines."""
     return SpotTrace(5 * MINUTE, tuple(sign == "s" for sign in market), (price,) * len(market))
 
 
@@ -40,7 +40,7 @@ def always_spot(job: DeadlineJob, standing: JobSnapshot) -> MachineKind:
     return MachineKind.SPOT if standing.spot_available else MachineKind.NONE
 
 
-def test_a_machine_is_paid_from_its_changeover_to_the_end_of_the_work() -> None:
+def test_machine_is_paid_from_changeover_to_end_of_work() -> None:
     market = trace("......")
     found = replay_policy(on_demand_policy, job(market, 12, 30, 7), market)
     # 7 of changeover and 12 of work end after 19 minutes, in the fourth tick.
@@ -49,7 +49,7 @@ def test_a_machine_is_paid_from_its_changeover_to_the_end_of_the_work() -> None:
     assert (found.starts, found.losses, found.on_demand_ms) == (1, 0, 19 * MINUTE)
 
 
-def test_a_lost_spot_machine_costs_another_changeover() -> None:
+def test_lost_spot_machine_costs_another_changeover() -> None:
     market = trace("ss.sss")
     found = replay_policy(always_spot, job(market, 10, 30, 3), market)
     # 7 minutes of work in the first two ticks; 3 to start again, and 3 of work.
@@ -58,14 +58,14 @@ def test_a_lost_spot_machine_costs_another_changeover() -> None:
     assert (found.starts, found.losses, found.spot_ms) == (2, 1, 16 * MINUTE)
 
 
-def test_a_changeover_that_is_cut_off_is_paid_for_nothing() -> None:
+def test_interrupted_changeover_is_paid() -> None:
     market = trace("s.s...")
     found = replay_policy(always_spot, job(market, 10, 30, 7), market)
     assert found.finished_ms is None
     assert found.cost == pytest.approx(0.25 * 10 / 60)
 
 
-def test_work_that_ends_after_the_deadline_is_late() -> None:
+def test_work_after_deadline_is_not_finished() -> None:
     market = trace("....")
     # 5 + 13 = 18 minutes, and the deadline lies within the fourth tick.
     assert (
@@ -84,8 +84,8 @@ def test_each_tick_has_its_price() -> None:
 @pytest.mark.parametrize(
     ("policy", "course"),
     [
-        # 30 of work due after 60, changeover 1. After 40 minutes it has done 14 and its slack is
-        # 4: on-demand, and there it stays although spot machines come back.
+        # 30 of work due after 60, changeover 1. After 40 minutes, 14 are done and the slack is 4.
+        # So the work goes on-demand and stays there, although spot machines return.
         (greedy_policy, ".....sssDDDD"),
         # ep(t) = t / 2. Behind at 5; 9 at 15 is more than ep(17) = 8.5, but less than ep(20) = 10.
         # 13 at 25 is less than ep(27) = 13.5, 18 at 30 more than ep(32) = 16; 27 at 40 is far
@@ -95,7 +95,7 @@ def test_each_tick_has_its_price() -> None:
         (reserved_slack_policy, ".....sssDssD"),
     ],
 )
-def test_courses_of_the_policies(policy: Policy, course: str) -> None:
+def test_courses_of_policies(policy: Policy, course: str) -> None:
     market = trace(".....sss.ss.")
     found = replay_policy(policy, job(market, 30, 60, 1), market)
     assert (signs(found), found.finished_ms is not None) == (course, True)
@@ -108,7 +108,7 @@ def test_courses_of_the_policies(policy: Policy, course: str) -> None:
         ("ssssss", 20, 30, 5, 6.25),
         # None there: 20 + 5 on-demand.
         ("......", 20, 30, 5, 25.0),
-        # One tick is not worth its changeover: on-demand alone costs 10 + 5.
+        # A single tick is not worth a changeover: on-demand alone costs 10 + 5.
         ("s.....", 10, 30, 5, 15.0),
         # 10 + 5 on the spot machine in the middle: 3.75.
         (".sss..", 10, 30, 5, 3.75),
@@ -120,7 +120,7 @@ def test_courses_of_the_policies(policy: Policy, course: str) -> None:
         ("......", 12, 17, 5, 17.0),
     ],
 )
-def test_the_optimum_of_small_traces(
+def test_optimum_of_small_traces(
     market: str, work: int, deadline: int, changeover: int, cost: float
 ) -> None:
     known = trace(market)
@@ -128,18 +128,18 @@ def test_the_optimum_of_small_traces(
     assert found == pytest.approx(cost / 60)
 
 
-def test_a_deadline_that_cannot_be_met_has_no_optimum() -> None:
+def test_infeasible_deadline_has_no_optimum() -> None:
     known = trace("......")
     assert optimum_cost(job(known, 26, 30, 5), known) is None
 
 
-def test_the_optimum_takes_the_cheap_ticks() -> None:
+def test_optimum_uses_cheap_ticks() -> None:
     known = SpotTrace(5 * MINUTE, (True,) * 4, (0.9, 0.3, 0.2, 0.8))
     # 10 of work without changeovers: 5 at 0.3 and 5 at 0.2.
     assert optimum_cost(job(known, 10, 20, 0), known) == pytest.approx(2.5 / 60)
 
 
-def test_a_comparison_has_a_sign_for_each_tick() -> None:
+def test_comparison_has_a_sign_per_tick() -> None:
     market = trace("ss..ss")
     found = compare_policies(job(market, 10, 30, 0), market)
     assert (found["market"], found["availability"]) == ("ss..ss", pytest.approx(4 / 6))

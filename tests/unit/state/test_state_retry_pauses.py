@@ -1,4 +1,4 @@
-"""Pauses before a request is sent again: full jitter below a ceiling that doubles, and an end."""
+"""The pauses before a request is repeated: full jitter below a ceiling that doubles."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from control_plane.state.retry_pauses import TRIES_MAX, RetryPauses
 from control_plane.state.table import Unavailable
 
 CALLERS = 200
-# In seconds: 25 ms, and twice as much each time.
+# The ceilings in seconds: 25 ms, doubled each time, at most 1 s.
 CEILINGS = [0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
 
 
@@ -20,10 +20,11 @@ def pauses_of_a_caller() -> list[float]:
     return slept
 
 
-def test_those_who_were_refused_together_do_not_come_back_together() -> None:
+def test_pauses_are_spread_below_a_doubling_ceiling() -> None:
     callers = [pauses_of_a_caller() for _ in range(CALLERS)]
     for ceiling, pauses in zip(CEILINGS, zip(*callers, strict=True), strict=True):
         assert all(0 <= pause <= ceiling for pause in pauses)
-        # Of 200 in [0, 1] a tenth is expected to be in each tenth; that one has none is 1 in 10^9.
+        # Each tenth of the range should have a tenth of the 200 pauses. An empty tenth has a
+        # probability of 10^-9.
         tenths = {int(10 * pause / ceiling) for pause in pauses if pause < ceiling}
         assert tenths == set(range(10))

@@ -1,4 +1,6 @@
-"""The SQLite table beyond the suite of state tables: query plans, readers beside a writer."""
+"""The SQLite table beyond the common suite of state tables: query plans, and reads during a
+write.
+"""
 
 import sqlite3
 import threading
@@ -18,20 +20,20 @@ KEYS = [Key("trial#1", "M"), Key("trial#2", "M"), Key("trial#2", "P")]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[SqliteTable]:
-    made = SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
-    made.commit([Put(key, 1, b"body", Expect.ABSENT, due_ms=5) for key in KEYS])
-    yield made
-    made.close()
+    created = SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
+    created.commit([Put(key, 1, b"body", Expect.ABSENT, due_ms=5) for key in KEYS])
+    yield created
+    created.close()
 
 
-def test_no_read_looks_through_the_whole_table(
+def test_reads_use_an_index(
     table: SqliteTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, tuple[object, ...]]] = []
+    statements: list[tuple[str, tuple[object, ...]]] = []
     read = SqliteTable._read
 
     def record_read(self: SqliteTable, statement: str, values: tuple[object, ...]) -> object:
-        asked.append((statement, values))
+        statements.append((statement, values))
         return read(self, statement, values)
 
     monkeypatch.setattr(SqliteTable, "_read", record_read)
@@ -40,7 +42,10 @@ def test_no_read_looks_through_the_whole_table(
     table.query("trial#2", "A", "Z", descending=True)
     table.due_keys(0, 10)
     db = sqlite3.connect(tmp_path / "state.db")
-    plans = [db.execute(f"explain query plan {one}", values).fetchall() for one, values in asked]
+    plans = [
+        db.execute(f"explain query plan {statement}", values).fetchall()
+        for statement, values in statements
+    ]
     db.close()
     assert len(plans) == 4
     assert [step for plan in plans for *_, step in plan if step.startswith("SCAN rows")] == []
@@ -70,10 +75,10 @@ def test_reads_do_not_wait_for_a_writer(
     assert after.body == b"later"
 
 
-def test_a_table_in_memory_is_the_same_for_all_who_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_a_table_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     table = SqliteTable(sqlite.IN_MEMORY)
     table.commit([Put(key, 1, b"body", Expect.ABSENT) for key in KEYS])
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: table.get(KEYS[0]), range(200)))
-    assert {row and row.body for row in found} == {b"body"}
+        rows = list(pool.map(lambda _: table.get(KEYS[0]), range(200)))
+    assert {row and row.body for row in rows} == {b"body"}
     table.close()

@@ -8,13 +8,16 @@ import pytest
 
 from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
 from control_plane.actors.suggestion_rows import SUGGESTIONS
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.method import SuggestedPoints
 from control_plane.searchers.methods.bayesian import BayesianPlan
 from control_plane.searchers.search import SearchPlan
 from control_plane.searchers.space import Double, Group
-from control_plane.state.table import Key, Unavailable
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
 from lambdas.local.suggestion_thread import SuggestionThread
@@ -210,3 +213,16 @@ def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
     cluster.now_ms -= 86_400_000
     model.raises = None
     assert cluster.host.suggester.suggest_all()
+
+
+def test_a_search_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = SqliteTable(tmp_path / "rows.db")
+    engine = Engine(table, lambda: 1_800_000_000_000)
+    for number in (1, 2):
+        unreadable = Put(Key(f"experiment#{number}", HEAD), 1, b"{}\n{", Expect.ABSENT)
+        table.commit([unreadable, Put(Key(SUGGESTIONS, f"{number:012d}"), 1, b"", Expect.ABSENT)])
+    assert not Suggester(engine).suggest_all()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [f"no suggestion: experiment {number} cannot be read" for number in (1, 2)]

@@ -1,4 +1,4 @@
-"""Pins that users set by hand: who sets and removes them, and what they keep from whom."""
+"""Pins of users on checkpoints: permissions, and protection from deletion."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Trial 1 has checkpoints at 2 and 4."""
+    """An agent whose trial 1 has checkpoints at batches 2 and 4."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -53,7 +53,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.json["error"]["message"]
 
 
-def test_a_pin_without_users_is_stored_as_it_was_before_there_were_any() -> None:
+def test_pin_without_users_keeps_its_old_format() -> None:
     assert encode_pin(Pin((1,))) == b'{"by": [1], "gone": false}'
     assert decode_pin(b'{"by": [1], "gone": false, "versions": ["m/1"]}').users == ()
     pin = Pin((1,), versions=("m/1",), users=("ada", "bob"))
@@ -63,7 +63,7 @@ def test_a_pin_without_users_is_stored_as_it_was_before_there_were_any() -> None
     )
 
 
-def test_users_pin_and_unpin_each_for_themselves(cluster: Cluster, agent: Agent) -> None:
+def test_each_user_has_a_pin_of_their_own(cluster: Cluster, agent: Agent) -> None:
     pinned = set_pin(cluster, uuid=FIRST[:8])
     expected = {"uuid": FIRST, "users": ["user-1"], "versions": [], "experiments": []}
     assert (pinned.status, pinned.json) == (200, expected)
@@ -80,7 +80,7 @@ def test_users_pin_and_unpin_each_for_themselves(cluster: Cluster, agent: Agent)
     assert remove_pin(cluster).status == 200
 
 
-def test_a_checkpoint_names_what_keeps_it(
+def test_checkpoint_shows_holders_of_its_pin(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin = Pin((7,), versions=("m/1",), users=("ada",))
@@ -101,13 +101,13 @@ def test_a_checkpoint_names_what_keeps_it(
         items = cluster.get(path).json["items"]
         assert [item["pinned"] for item in items] == [False, True]
         assert [item["pinned_by"] for item in items] == [nothing, everything]
-        # One read for all of them.
+        # One call reads all pins.
         assert [len(keys) for keys in reads if keys] == [2]
     described = cluster.get(f"/checkpoints/{SECOND}").json
     assert (described["pinned"], described["pinned_by"]) == (True, everything)
 
 
-def test_a_repeated_request_is_one(cluster: Cluster, agent: Agent) -> None:
+def test_repeated_request_takes_effect_once(cluster: Cluster, agent: Agent) -> None:
     path = f"/checkpoints/{FIRST}/pin"
     first = ask(cluster, "POST", path, key="k")
     remove_pin(cluster)
@@ -115,9 +115,7 @@ def test_a_repeated_request_is_one(cluster: Cluster, agent: Agent) -> None:
     assert pinning_users(cluster) == ()
 
 
-def test_what_is_not_there_is_not_pinned_and_agents_pin_nothing(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_rejects_unknown_checkpoints_and_agents(cluster: Cluster, agent: Agent) -> None:
     assert set_pin(cluster, uuid="abcdef01").status == 404
     assert remove_pin(cluster, uuid="abcdef01").status == 404
     for method in ("POST", "DELETE"):
@@ -125,7 +123,7 @@ def test_what_is_not_there_is_not_pinned_and_agents_pin_nothing(
         assert call(cluster.app, method, path, token=agent.token).status == 403
 
 
-def test_a_pinned_checkpoint_stays_until_it_is_unpinned(cluster: Cluster, agent: Agent) -> None:
+def test_pin_prevents_deletion(cluster: Cluster, agent: Agent) -> None:
     set_pin(cluster, Role.ADMIN)
     kill(cluster, agent)
     path = f"{V1}/experiments/1"
@@ -150,7 +148,7 @@ def test_a_pinned_checkpoint_stays_until_it_is_unpinned(cluster: Cluster, agent:
     assert ask(cluster, "DELETE", "/experiments/1").json["state"] == "DELETING"
 
 
-def test_a_version_and_a_pin_leave_each_other(cluster: Cluster, agent: Agent) -> None:
+def test_user_pin_and_version_pin_are_independent(cluster: Cluster, agent: Agent) -> None:
     set_pin(cluster)
     token = TOKENS[Role.USER]
     call(cluster.app, "POST", f"{V1}/models", token=token, content={"name": "m"})
@@ -177,7 +175,7 @@ def run_before_commit(
     monkeypatch.setattr(table, "commit", commit_second)
 
 
-def test_a_deletion_that_is_faster_leaves_nothing_to_pin(
+def test_concurrent_deletion_before_pin_wins(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[Answer] = []
@@ -193,7 +191,7 @@ def test_a_deletion_that_is_faster_leaves_nothing_to_pin(
     assert [answer.json["state"] for answer in deleted] == ["DELETING"]
 
 
-def test_a_pin_that_is_faster_keeps_the_checkpoint_from_a_deletion(
+def test_concurrent_pin_before_deletion_wins(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster))
@@ -202,14 +200,14 @@ def test_a_pin_that_is_faster_keeps_the_checkpoint_from_a_deletion(
     assert cluster.get(f"/checkpoints/{FIRST}").json["state"] == "COMPLETED"
 
 
-def test_two_users_who_pin_at_once_both_have(
+def test_concurrent_pins_of_two_users_are_both_kept(
     cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster, Role.ADMIN))
     assert set_pin(cluster).json["users"] == ["admin-1", "user-1"]
 
 
-def test_a_checkpoint_is_pinned_by_so_many(cluster: Cluster, agent: Agent) -> None:
+def test_users_per_pin_are_limited(cluster: Cluster, agent: Agent) -> None:
     users = tuple(f"user {n}" for n in range(USERS_OF_CHECKPOINT_MAX))
     body = encode_pin(Pin(users=users))
     cluster.services.table.commit((Put(Key(PINS, FIRST), NOW_MS, body, Expect.ABSENT),))

@@ -1,4 +1,4 @@
-"""Checkpoints that users upload: what they are, what keeps them, and what becomes of a part."""
+"""Uploads of checkpoints by users: use, retention, parts and refusals."""
 
 import hashlib
 import json
@@ -12,6 +12,7 @@ from control_plane.access.principals import Role
 from control_plane.usecases import checkpoint_uploads
 from detcloud.client import Client
 from detcloud.client.checkpoint_upload import _Sender
+from detcloud.shared import upload_parts
 from detcloud.shared.errors import DetcloudError
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
@@ -23,11 +24,12 @@ from tests.unit.queries.test_queries_trials import checkpoint
 OWN = "00000011-0000-4000-8000-000000000000"
 NAMES = ["deep/b ü.bin", "metadata.json", "weights.bin"]
 DAY_MS = 24 * 3600 * 1000
+MIB = 1 << 20
 
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Trial 1 has stored a checkpoint at 2 itself."""
+    """An agent whose trial 1 stored a checkpoint at batch 2 itself."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -53,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stored_names(cluster: Cluster) -> list[str]:
-    """The files of uploads that lie in the store, without the checkpoint's folder."""
+    """Return the names of all uploaded files in the store, without the checkpoint's folder."""
     found = (cluster.checkpoints / "1/1/0").rglob("*")
     return sorted("/".join(path.parts[len(cluster.checkpoints.parts) + 4 :]) for path in found)
 
@@ -63,7 +65,7 @@ def checkpoint_uuids(cluster: Cluster) -> list[str]:
 
 
 def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begins an upload that ends with its first file."""
+    """Begin an upload that fails after its first file."""
     sent: list[str] = []
     put = _Sender._put
 
@@ -80,7 +82,7 @@ def cut_short(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             client.trial(1).upload_checkpoint(folder)
 
 
-def test_an_uploaded_folder_is_a_checkpoint_like_others(
+def test_uploaded_folder_is_a_usable_checkpoint(
     cluster: Cluster, client: Client, folder: Path, tmp_path: Path
 ) -> None:
     told: list[tuple[int, int]] = []
@@ -93,7 +95,7 @@ def test_an_uploaded_folder_is_a_checkpoint_like_others(
     expected = {"state": "COMPLETED", "steps_completed": 7, "uploaded_by": "user-1", "files": 3}
     assert expected.items() <= uploaded.data.items()
     assert uploaded.metadata == {"note": "n", "steps_completed": 7}
-    # 1000 + 1 bytes and the metadata, all of which are told of in the end.
+    # 1000 + 1 bytes and the metadata; the progress reports all of them in the end.
     stored = cluster.checkpoints / "1/1/0" / uploaded.uuid / "metadata.json"
     assert uploaded.size_bytes == 1001 + stored.stat().st_size
     assert told[-1] == (uploaded.size_bytes, uploaded.size_bytes)
@@ -103,19 +105,19 @@ def test_an_uploaded_folder_is_a_checkpoint_like_others(
     fetched = uploaded.download(tmp_path / "fetched")
     assert (fetched / "deep" / "b ü.bin").read_bytes() == b"b"
     assert uploaded.pin()["users"] == ["user-1"]
-    # It is not what the training goes on from, though it has more steps.
+    # Training does not continue from the upload, although the upload has more steps.
     assert cluster.get("/trials/1").json["latest_checkpoint"] == OWN
     for source in (f"source_checkpoint_uuid: {uploaded.uuid}", "source_trial_id: 1"):
         config = CONFIG.replace("searcher: {", f"searcher: {{{source}, ")
         assert cluster.create(config).status == 201
-    # Experiment 2 started from it, and 3 from the latest of the trial's own.
+    # Experiment 2 started from the upload, and experiment 3 from the trial's own latest checkpoint.
     starts = [next(client.experiment(n).trials()).warm_start for n in (2, 3)]
     assert starts == [uploaded.uuid, OWN]
-    # Uploading what was fetched, whose metadata name its steps, is the same again.
+    # Uploading the downloaded folder, whose metadata name the steps, yields the same checkpoint.
     assert client.trial(1).upload_checkpoint(fetched).uuid == uploaded.uuid
 
 
-def test_files_that_no_download_would_take_are_not_uploaded(
+def test_client_refuses_undownloadable_file_names(
     cluster: Cluster, client: Client, folder: Path
 ) -> None:
     (folder / "Weights.bin").write_bytes(b"other")
@@ -124,7 +126,7 @@ def test_files_that_no_download_would_take_are_not_uploaded(
     assert stored_names(cluster) == []
 
 
-def test_an_upload_that_was_cut_short_goes_on_where_it_was(
+def test_interrupted_upload_is_resumed(
     cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_short(client, folder, monkeypatch)
@@ -141,13 +143,13 @@ def test_an_upload_that_was_cut_short_goes_on_where_it_was(
     uploaded = client.trial(1).upload_checkpoint(folder)
     assert sorted(sent) == ["manifest.json", *NAMES[1:]]
     assert {finding["state"] for finding in uploaded.verify()} == {"OK"}
-    # What changed is another checkpoint, and what did not is the same.
+    # A changed folder is another checkpoint; an unchanged folder is the same checkpoint.
     assert client.trial(1).upload_checkpoint(folder).uuid == uploaded.uuid
     (folder / "weights.bin").write_bytes(b"v" * 1000)
     assert client.trial(1).upload_checkpoint(folder).uuid != uploaded.uuid
 
 
-def test_the_save_settings_count_no_upload_and_a_deleted_one_may_come_again(
+def test_retention_ignores_uploads_and_deleted_upload_can_be_repeated(
     cluster: Cluster, client: Client, agent: Agent, folder: Path
 ) -> None:
     uploaded = client.trial(1).upload_checkpoint(folder, steps_completed=9)
@@ -156,7 +158,7 @@ def test_the_save_settings_count_no_upload_and_a_deleted_one_may_come_again(
     path = f"{V1}/experiments/1"
     assert call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=none).status == 200
     collect(cluster)
-    # The one place is for the latest that the trial stored itself.
+    # Retention keeps the latest checkpoint that the trial stored itself.
     assert {item.uuid: item.state for item in client.trial(1).checkpoints()} == {
         OWN: "COMPLETED",
         uploaded.uuid: "COMPLETED",
@@ -168,7 +170,7 @@ def test_the_save_settings_count_no_upload_and_a_deleted_one_may_come_again(
     assert client.checkpoint(uploaded.uuid).state == "DELETED"
 
 
-def test_uploads_and_parts_of_them_go_with_the_experiment(
+def test_experiment_deletion_removes_uploads(
     cluster: Cluster,
     client: Client,
     agent: Agent,
@@ -187,7 +189,7 @@ def test_uploads_and_parts_of_them_go_with_the_experiment(
     assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
-def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
+def test_concurrent_experiment_deletion_removes_upload(
     cluster: Cluster,
     client: Client,
     agent: Agent,
@@ -209,7 +211,7 @@ def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
     assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
 
 
-def test_a_part_is_removed_by_the_collection_after_a_day(
+def test_collection_removes_incomplete_upload_after_a_day(
     cluster: Cluster,
     client: Client,
     agent: Agent,
@@ -221,7 +223,7 @@ def test_a_part_is_removed_by_the_collection_after_a_day(
     collect(cluster)
     assert stored_names(cluster) == ["", "deep", NAMES[0]]
     cluster.clock.ms += DAY_MS
-    # Any change of the settings asks for a collection.
+    # Any change of the settings requests a collection.
     content = {"save_trial_latest": 3}
     path = f"{V1}/experiments/1"
     assert call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=content).status == 200
@@ -240,7 +242,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     )
 
 
-def test_nothing_is_recorded_that_is_not_all_there(cluster: Cluster, agent: Agent) -> None:
+def test_incomplete_upload_is_not_recorded(cluster: Cluster, agent: Agent) -> None:
     uuid = "00000077-0000-4000-8000-000000000000"
     assert post(cluster, "/checkpoint-uploads", {"trial_id": 1, "uuid": uuid}).json == {
         "uuid": uuid,
@@ -276,7 +278,7 @@ def test_nothing_is_recorded_that_is_not_all_there(cluster: Cluster, agent: Agen
     assert checkpoint_uuids(cluster) == [OWN]
 
 
-def test_files_lead_nowhere_else_and_are_what_was_named(cluster: Cluster, agent: Agent) -> None:
+def test_rejects_wrong_paths_digests_and_sizes(cluster: Cluster, agent: Agent) -> None:
     uuid = "00000077-0000-4000-8000-000000000000"
     place = f"/checkpoint-uploads/1/{uuid}"
 
@@ -291,17 +293,70 @@ def test_files_lead_nowhere_else_and_are_what_was_named(cluster: Cluster, agent:
     assert post(cluster, f"{place}/files", {"files": [file]}).status == 422
     large = {**file, "path": "x", "size": (5 << 40) + 1}
     assert post(cluster, f"{place}/files", {"files": [large]}).status == 413
-    # A folder takes parts through the API.
+    # The parts for a folder are sent to the API.
     answer = post(cluster, f"{place}/parts", {"path": "x", "size": 6 << 30})
     expected = {"part_bytes": 64 << 20, "in_order": False, "stored": [], "uploads": []}
     assert answer.json == expected
     joined = post(cluster, f"{place}/parts/join", {"path": "x", "size": 6 << 30})
-    assert (joined.status, "part 1 of" in refusal(joined)[1]) == (503, True)
+    assert (joined.status, "part 1 of" in refusal(joined)[1]) == (409, True)
     assert post(cluster, f"{place}/parts", {"path": "../x", "size": 1}).status == 422
     (cluster.checkpoints / f"1/1/0/{uuid}").rmdir()
     (cluster.checkpoints / "1/1/0" / uuid).symlink_to("/tmp")
     assert put("detcloud-planted", b"x").status == 503
     assert not Path("/tmp/detcloud-planted").exists()
+
+
+def test_rejects_wrong_parts_with_conflict(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 1 << 20)
+    content = bytes(1 << 20) + b"the rest"
+    place = "/checkpoint-uploads/1/00000077-0000-4000-8000-000000000000"
+    own = {"path": "big", "size": len(content)}
+
+    def put(path: str, number: int, part: bytes) -> Answer:
+        md5 = hashlib.md5(part).hexdigest()
+        query = f"path={path}&size={len(content)}&number={number}&md5={md5}"
+        target = f"{V1}{place}/parts/content?{query}"
+        return call(cluster.app, "PUT", target, token=TOKENS[Role.USER], body=part)
+
+    def join(**changes: object) -> Answer:
+        return post(cluster, f"{place}/parts/join", {**own, **changes})
+
+    assert "ask for its parts before they are sent" in refusal(put("big", 1, content[:MIB]))[1]
+    assert put("big", 1, content[:MIB]).status == 409
+    assert post(cluster, f"{place}/parts", own).status == 200
+    assert put("big", 1, content[:MIB]).status == 204
+    assert (join().status, join(size=MIB).status) == (409, 409)
+    assert put("big", 2, content[MIB:]).status == 204
+    for changes in ({"size": MIB}, {"size": len(content) + 1}, {"md5": "0" * 32}):
+        answer = join(**changes)
+        assert answer.status == 409, changes
+        # A failed join stores no file.
+        assert not list(cluster.checkpoints.rglob("big"))
+    assert join(md5=hashlib.md5(content).hexdigest()).status == 204
+    assert (join().status, join(size=MIB).status) == (204, 409)
+    # A late part is accepted and ignored.
+    assert put("big", 2, content[MIB:]).status == 204
+
+
+def test_file_of_another_size_is_uploaded_from_the_start(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 1 << 20)
+    place = "/checkpoint-uploads/1/00000077-0000-4000-8000-000000000000"
+    for size in (3 * MIB, 2 * MIB):
+        own = {"path": "big", "size": size}
+        assert post(cluster, f"{place}/parts", own).json["stored"] == []
+        for number in range(1, size // MIB + 1):
+            part = bytes([number]) * MIB
+            query = f"path=big&size={size}&number={number}&md5={hashlib.md5(part).hexdigest()}"
+            target = f"{V1}{place}/parts/content?{query}"
+            answer = call(cluster.app, "PUT", target, token=TOKENS[Role.USER], body=part)
+            assert answer.status == 204
+    assert post(cluster, f"{place}/parts/join", own).status == 204
+    [stored] = cluster.checkpoints.rglob("big")
+    assert stored.read_bytes() == b"\1" * MIB + b"\2" * MIB
 
 
 def test_only_owners_and_admins_upload(cluster: Cluster, agent: Agent) -> None:
@@ -311,12 +366,13 @@ def test_only_owners_and_admins_upload(cluster: Cluster, agent: Agent) -> None:
     theirs = cluster.get("/experiments/2/trials").json["items"][0]["id"]
     assert refusal(post(cluster, "/checkpoint-uploads", {"trial_id": theirs, "uuid": uuid})) == (
         403,
-        "experiment 2 is admin-1's: only they or an admin upload checkpoints to it",
+        f"trial {theirs} of experiment 2 belongs to admin-1: ask admin-1 or an admin to upload "
+        "checkpoints to it, or create your own from its configuration",
     )
     own = {"trial_id": 1, "uuid": uuid}
     assert post(cluster, "/checkpoint-uploads", own, Role.ADMIN).status == 200
     assert post(cluster, "/checkpoint-uploads", {"trial_id": 99, "uuid": uuid}).status == 404
-    # A checkpoint of the trial's own is no upload.
+    # A checkpoint that the trial stored is not an upload.
     assert post(cluster, "/checkpoint-uploads", {**own, "uuid": OWN}).json["state"] == "COMPLETED"
     path = f"{V1}/checkpoint-uploads"
     assert call(cluster.app, "POST", path, token=agent.token, content=own).status == 403

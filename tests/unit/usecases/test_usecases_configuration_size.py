@@ -1,4 +1,4 @@
-"""The size of a configuration: what is stored of it fits, or is refused where it is submitted."""
+"""The size of a configuration: the stored form fits, or the submission is refused."""
 
 import json
 
@@ -14,7 +14,7 @@ CHARACTERS_MAX = 256 * 1024
 
 
 def submit(cluster: Cluster, section: str, text: str) -> Answer:
-    """Submit a configuration with a long constant in one of its sections."""
+    """Submit a configuration with a long constant in a section."""
     constant = json.dumps(text, ensure_ascii=False)
     if section == "hyperparameters":
         config = CONFIG.replace(HYPERPARAMETERS, f"{HYPERPARAMETERS}  constant: {constant}\n")
@@ -25,21 +25,19 @@ def submit(cluster: Cluster, section: str, text: str) -> Answer:
 
 @pytest.mark.parametrize("section", ["hyperparameters", "data"])
 @pytest.mark.parametrize("text", ["a", "\N{GREEK SMALL LETTER ALPHA}", '"\\'])
-def test_a_configuration_is_stored_up_to_its_limit(
-    cluster: Cluster, section: str, text: str
-) -> None:
+def test_configuration_is_stored_up_to_its_limit(cluster: Cluster, section: str, text: str) -> None:
     fits, refused = 1_000, CHARACTERS_MAX
     assert submit(cluster, section, text * (fits // len(text))).status == 201
     while refused - fits > 1_000:
         middle = (fits + refused) // 2
         status = submit(cluster, section, text * (middle // len(text))).status
-        # Never refused by the table, which names rows that no user knows.
+        # The check refuses before the table, whose error would name internal rows.
         assert status in (201, 422)
         fits, refused = (middle, refused) if status == 201 else (fits, middle)
     assert fits > 40_000
 
 
-def test_a_configuration_that_is_too_large_is_refused_with_its_largest_section(
+def test_rejects_too_large_configuration_naming_largest_section(
     cluster: Cluster,
 ) -> None:
     answer = submit(cluster, "hyperparameters", "class " * 40_000)

@@ -1,4 +1,4 @@
-"""The checkpoint store that the cluster configuration names for experiments that name none."""
+"""The cluster's default checkpoint store, for experiments without a store of their own."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ DEFAULT = json.dumps({"checkpoint_storage": {**BUCKET, **KEYS, "save_trial_lates
 
 
 def storage_of_trial(cluster: Cluster, config: str) -> dict[str, Any]:
-    """The `storage` of the specification that an agent gets of the experiment's trial."""
+    """Submit an experiment; return the `storage` in the specification that its agent receives."""
     created = cluster.create(config)
     assert created.status == 201, created.body
     agent = Agent(cluster)
@@ -34,7 +34,7 @@ def shown_storage(cluster: Cluster, experiment: int) -> dict[str, Any]:
     return {name: item for name, item in config["checkpoint_storage"].items() if item is not None}
 
 
-def test_who_names_no_store_gets_the_clusters(cluster: Cluster) -> None:
+def test_experiment_without_store_uses_cluster_default(cluster: Cluster) -> None:
     assert apply(cluster, DEFAULT).status == 200
     assert storage_of_trial(cluster, CONFIG) == {**BUCKET, **KEYS}
     shown = shown_storage(cluster, 1)
@@ -42,7 +42,7 @@ def test_who_names_no_store_gets_the_clusters(cluster: Cluster) -> None:
     assert "canary" not in json.dumps([shown, ask(cluster, "GET", "/cluster/configuration").json])
 
 
-def test_the_numbers_to_keep_are_an_experiments_own(cluster: Cluster) -> None:
+def test_experiment_overrides_retention_of_cluster_default(cluster: Cluster) -> None:
     apply(cluster, DEFAULT)
     cluster.create(CONFIG + "checkpoint_storage: {save_trial_latest: 7}\n")
     shown = shown_storage(cluster, 1)
@@ -56,9 +56,7 @@ def test_the_numbers_to_keep_are_an_experiments_own(cluster: Cluster) -> None:
         {"type": "s3", "bucket": "mine", "endpoint_url": "https://evil.test"},
     ],
 )
-def test_a_store_of_ones_own_has_nothing_of_the_clusters_but_the_numbers(
-    cluster: Cluster, own: dict[str, str]
-) -> None:
+def test_own_store_inherits_only_retention(cluster: Cluster, own: dict[str, str]) -> None:
     apply(cluster, DEFAULT)
     assert cluster.create(CONFIG + f"checkpoint_storage: {json.dumps(own)}\n").status == 201
     shown = shown_storage(cluster, 1)
@@ -67,7 +65,7 @@ def test_a_store_of_ones_own_has_nothing_of_the_clusters_but_the_numbers(
     assert shown["save_trial_latest"] == 3
 
 
-def test_no_part_of_the_clusters_store_is_replaced_alone(cluster: Cluster) -> None:
+def test_rejects_override_of_part_of_cluster_default(cluster: Cluster) -> None:
     apply(cluster, DEFAULT)
     refused = cluster.create(CONFIG + "checkpoint_storage: {endpoint_url: 'https://evil.test'}\n")
     (detail,) = refused.json["error"]["details"]
@@ -75,7 +73,7 @@ def test_no_part_of_the_clusters_store_is_replaced_alone(cluster: Cluster) -> No
     assert "canary" not in refused.body.decode()
 
 
-def test_an_experiment_keeps_what_was_in_force_when_it_was_created(cluster: Cluster) -> None:
+def test_experiment_keeps_default_from_its_submission(cluster: Cluster) -> None:
     apply(cluster, DEFAULT)
     cluster.create(CONFIG)
     apply(cluster, DEFAULT.replace("ours", "newer"))
@@ -83,7 +81,7 @@ def test_an_experiment_keeps_what_was_in_force_when_it_was_created(cluster: Clus
     assert [shown_storage(cluster, n)["bucket"] for n in (1, 2)] == ["ours", "newer"]
 
 
-def test_its_endpoints_are_called_by_every_cluster(cluster: Cluster) -> None:
+def test_endpoints_of_cluster_default_are_allowed(cluster: Cluster) -> None:
     hdfs = {"type": "hdfs", "hdfs_url": "http://n1:50070; http://n2:50070", "hdfs_path": "/c"}
     apply(cluster, json.dumps({"checkpoint_storage": hdfs}))
     find_problem = endpoint_rule(lambda: allowed_endpoints(cluster.services.table))
@@ -103,7 +101,7 @@ def test_its_endpoints_are_called_by_every_cluster(cluster: Cluster) -> None:
     assert "canary" not in problem.message
 
 
-def test_a_default_names_its_type() -> None:
+def test_cluster_default_requires_type() -> None:
     with pytest.raises(ConfigInvalid) as refused:
         check_cluster("checkpoint_storage: {save_trial_best: 2}")
     (problem,) = refused.value.problems

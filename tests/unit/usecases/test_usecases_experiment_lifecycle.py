@@ -1,6 +1,4 @@
-"""Experiments that are changed, archived, continued and deleted; trials that are killed; warm
-starts.
-"""
+"""Changes, archiving, continuation and deletion of experiments; killed trials; warm starts."""
 
 import json
 from collections.abc import Sequence
@@ -40,7 +38,7 @@ def ids(answer: Answer) -> list[int]:
 
 
 def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
-    """A checkpoint of the allocation, by its UUID."""
+    """Report a checkpoint of the allocation; return its UUID."""
     trial, epoch = allocation.split(".")
     experiment = agent.cluster.get(f"/trials/{trial}").json["experiment_id"]
     uuid = UUID.format(trial=int(trial), steps=steps)
@@ -59,7 +57,7 @@ def save_checkpoint(agent: Agent, allocation: str, steps: int) -> str:
 
 
 def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
-    """Experiment 1, whose only trial has a checkpoint at 4 of 10 batches and ended in ERROR."""
+    """Run experiment 1, whose only trial saves a checkpoint at batch 4 of 10 and ends in ERROR."""
     cluster.create(config, overrides=["max_restarts=0"])
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -71,7 +69,7 @@ def run_failing_experiment(cluster: Cluster, config: str = SINGLE) -> Agent:
 
 
 def run_complete_experiment(cluster: Cluster) -> Agent:
-    """Experiment 1, whose only trial completed with a checkpoint at 10."""
+    """Run experiment 1, whose only trial completes with a checkpoint at batch 10."""
     cluster.create(SINGLE)
     agent = Agent(cluster)
     [allocation] = agent.take_work()
@@ -82,7 +80,7 @@ def run_complete_experiment(cluster: Cluster) -> Agent:
     return agent
 
 
-def test_what_is_given_is_changed_and_shown_and_the_rest_stays(cluster: Cluster) -> None:
+def test_patch_changes_only_given_fields(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     changes: dict[str, Any] = {
         "name": "letters",
@@ -112,16 +110,14 @@ def test_what_is_given_is_changed_and_shown_and_the_rest_stays(cluster: Cluster)
         ({"speed": 2}, "speed"),
     ],
 )
-def test_a_change_that_makes_no_sense_is_refused(
-    cluster: Cluster, changes: dict[str, Any], word: str
-) -> None:
+def test_rejects_invalid_change(cluster: Cluster, changes: dict[str, Any], word: str) -> None:
     cluster.create(CONFIG)
     status, code, text = problem(send(cluster, "PATCH", "/experiments/1", changes))
     assert (status, code) == (422, "invalid")
     assert word in text
 
 
-def test_archived_experiments_are_listed_only_when_asked_for(cluster: Cluster) -> None:
+def test_archived_experiments_are_listed_on_request_only(cluster: Cluster) -> None:
     for _ in range(3):
         cluster.create(CONFIG)
     assert problem(cluster.post("/experiments/2/archive", {}))[:2] == (409, "conflict")
@@ -135,7 +131,7 @@ def test_archived_experiments_are_listed_only_when_asked_for(cluster: Cluster) -
     assert ids(cluster.get("/experiments")) == [3, 2, 1]
 
 
-def test_experiments_are_found_by_label_and_part_of_their_name(cluster: Cluster) -> None:
+def test_list_filters_by_label_and_part_of_name(cluster: Cluster) -> None:
     cluster.create(CONFIG, overrides=["labels=[a]"])
     cluster.create(CONFIG, overrides=["name=Letters"])
     assert ids(cluster.get("/experiments?label=a")) == [1]
@@ -145,21 +141,21 @@ def test_experiments_are_found_by_label_and_part_of_their_name(cluster: Cluster)
     assert ids(cluster.get("/experiments?label=a&name=digits")) == [2, 1]
 
 
-def test_the_experiments_seed_is_stored_and_shown(cluster: Cluster) -> None:
+def test_seed_is_stored_and_shown(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).json["seed"] == 7
     drawn = cluster.create(CONFIG.replace("{experiment_seed: 7}", "{}")).json["seed"]
     assert 0 <= drawn < 2**31
 
 
 @pytest.mark.parametrize("seed", ["-1", "2147483648", "1.5"])
-def test_a_seed_that_is_none_is_refused(cluster: Cluster, seed: str) -> None:
+def test_rejects_invalid_seed(cluster: Cluster, seed: str) -> None:
     answer = cluster.create(CONFIG, overrides=[f"reproducibility.experiment_seed={seed}"])
     assert answer.status == 422
     [detail] = answer.json["error"]["details"]
     assert detail["path"] == "reproducibility.experiment_seed"
 
 
-def test_a_killed_trial_ends_alone(cluster: Cluster) -> None:
+def test_killed_trial_does_not_end_its_experiment(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -176,7 +172,7 @@ def test_a_killed_trial_ends_alone(cluster: Cluster) -> None:
     assert cluster.post("/trials/9/kill", {}).status == 404
 
 
-def test_a_killed_step_era_experiment_is_stopping_canceled_and_forces_its_containers(
+def test_killed_step_era_experiment_is_canceled_and_kills_containers(
     cluster: Cluster,
 ) -> None:
     cluster.create(STEPS)
@@ -192,7 +188,7 @@ def test_a_killed_step_era_experiment_is_stopping_canceled_and_forces_its_contai
     assert problem(cluster.post("/experiments/1/kill", {}))[:2] == (404, "not_found")
 
 
-def test_the_spec_tells_the_era(cluster: Cluster) -> None:
+def test_spec_names_the_era(cluster: Cluster) -> None:
     agent = Agent(cluster)
     cluster.create(STEPS)
     cluster.create(SINGLE)
@@ -201,7 +197,7 @@ def test_the_spec_tells_the_era(cluster: Cluster) -> None:
     assert [entry["spec"]["era"] for entry in agent.sync().json["desired"]] == ["steps", "length"]
 
 
-def test_an_experiment_goes_on_from_the_checkpoints_of_its_trials(cluster: Cluster) -> None:
+def test_continued_experiment_starts_from_its_checkpoints(cluster: Cluster) -> None:
     agent = run_failing_experiment(cluster)
     answer = cluster.post("/experiments/1/continue", {"overrides": ["max_restarts=3"]})
     assert (answer.status, answer.json["state"]) == (200, "ACTIVE"), answer.body
@@ -219,7 +215,7 @@ def test_an_experiment_goes_on_from_the_checkpoints_of_its_trials(cluster: Clust
     assert problem(again)[:2] == (409, "conflict")
 
 
-def test_a_completed_single_search_goes_on_when_it_is_lengthened(cluster: Cluster) -> None:
+def test_completed_single_search_continues_with_larger_length(cluster: Cluster) -> None:
     agent = run_complete_experiment(cluster)
     nothing = cluster.post("/experiments/1/continue", {})
     assert problem(nothing)[:2] == (409, "conflict")
@@ -236,7 +232,7 @@ def test_a_completed_single_search_goes_on_when_it_is_lengthened(cluster: Cluste
     assert config["searcher"]["max_length"] == {"batches": 25}
 
 
-def test_a_step_era_search_is_lengthened_in_steps(cluster: Cluster) -> None:
+def test_step_era_search_is_lengthened_in_steps(cluster: Cluster) -> None:
     run_failing_experiment(cluster, STEPS)
     answer = cluster.post("/experiments/1/continue", {"overrides": ["searcher.max_steps=5"]})
     assert answer.json["state"] == "ACTIVE", answer.body
@@ -255,7 +251,7 @@ def test_a_step_era_search_is_lengthened_in_steps(cluster: Cluster) -> None:
         ("searcher.max_lengths=1", "overrides", "cannot be changed"),
     ],
 )
-def test_what_cannot_be_overridden_is_refused_by_name(
+def test_rejects_override_of_other_fields(
     cluster: Cluster, override: str, path: str, word: str
 ) -> None:
     run_failing_experiment(cluster, SINGLE.replace("  x:", "  global_batch_size: 8\n  x:"))
@@ -269,7 +265,7 @@ def test_what_cannot_be_overridden_is_refused_by_name(
     assert cluster.get("/experiments/1").json["state"] == "ERROR"
 
 
-def test_overrides_are_validated_without_continuing_anything(cluster: Cluster) -> None:
+def test_dry_run_validates_overrides_only(cluster: Cluster) -> None:
     run_failing_experiment(cluster)
     before = cluster.get("/experiments/1").json
     body = {"overrides": ["max_restarts=3"], "validate_only": True}
@@ -280,7 +276,7 @@ def test_overrides_are_validated_without_continuing_anything(cluster: Cluster) -
     assert problem(absent)[:2] == (404, "not_found")
 
 
-def test_a_search_of_many_trials_is_not_lengthened(cluster: Cluster) -> None:
+def test_rejects_larger_length_for_search_with_many_trials(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     cluster.post("/experiments/1/cancel", {})
     longer = {"overrides": ["searcher.max_length={batches: 20}"]}
@@ -291,7 +287,7 @@ def test_a_search_of_many_trials_is_not_lengthened(cluster: Cluster) -> None:
     assert (answer.json["state"], answer.json["trials"]["running"]) == ("ACTIVE", 2)
 
 
-def test_a_continuation_that_is_sent_again_happens_once(cluster: Cluster) -> None:
+def test_repeated_continuation_takes_effect_once(cluster: Cluster) -> None:
     run_failing_experiment(cluster)
     for _ in range(2):
         answer = cluster.post("/experiments/1/continue", {"overrides": []}, key="k")
@@ -299,7 +295,7 @@ def test_a_continuation_that_is_sent_again_happens_once(cluster: Cluster) -> Non
 
 
 class Repeating(TableDecorator):
-    """Does the next commit and says that it could not, as a table may that repeats a write."""
+    """Table that makes the next commit but raises a conflict, as after a repeated write."""
 
     repeats = 1
 
@@ -310,7 +306,7 @@ class Repeating(TableDecorator):
             raise Conflict(Key("experiment#1", HEAD))
 
 
-def test_a_command_that_does_not_learn_that_it_was_carried_out_is_not_refused(
+def test_command_with_lost_commit_response_succeeds(
     cluster: Cluster,
 ) -> None:
     run_failing_experiment(cluster)
@@ -320,7 +316,7 @@ def test_a_command_that_does_not_learn_that_it_was_carried_out_is_not_refused(
     assert (answer.status, answer.json["state"]) == (200, "ACTIVE")
 
 
-def test_an_experiment_is_deleted_and_its_name_says_so(cluster: Cluster) -> None:
+def test_deleted_experiment_is_not_found_as_deleted(cluster: Cluster) -> None:
     run_complete_experiment(cluster)
     cluster.create(CONFIG)
     assert problem(send(cluster, "DELETE", "/experiments/2"))[:2] == (409, "conflict")
@@ -341,7 +337,7 @@ def test_an_experiment_is_deleted_and_its_name_says_so(cluster: Cluster) -> None
     assert problem(cluster.get("/experiments/9"))[2] == "there is no experiment 9"
 
 
-def test_a_deletion_that_is_sent_again_is_answered_alike_though_nothing_is_left(
+def test_repeated_deletion_gets_the_stored_answer(
     cluster: Cluster,
 ) -> None:
     run_complete_experiment(cluster)
@@ -354,10 +350,10 @@ def test_a_deletion_that_is_sent_again_is_answered_alike_though_nothing_is_left(
     assert (again.status, again.body) == (200, first.body)
 
 
-def test_a_warm_start_takes_the_latest_checkpoint_of_a_trial(cluster: Cluster) -> None:
+def test_warm_start_uses_latest_checkpoint_of_source_trial(cluster: Cluster) -> None:
     agent = run_complete_experiment(cluster)
     source = UUID.format(trial=1, steps=10)
-    # The trial wins where both are given.
+    # With both settings, the source trial takes precedence.
     both = [
         "searcher.source_trial_id=1",
         f"searcher.source_checkpoint_uuid={UUID.format(trial=1, steps=4)}",
@@ -374,7 +370,7 @@ def test_a_warm_start_takes_the_latest_checkpoint_of_a_trial(cluster: Cluster) -
     assert spec["steps_completed"] == 0
 
 
-def test_a_warm_start_is_forgotten_once_the_trial_has_a_checkpoint_of_its_own(
+def test_own_checkpoint_replaces_warm_start(
     cluster: Cluster,
 ) -> None:
     agent = run_complete_experiment(cluster)
@@ -409,7 +405,7 @@ def test_a_warm_start_is_forgotten_once_the_trial_has_a_checkpoint_of_its_own(
         ),
     ],
 )
-def test_a_source_that_is_not_there_is_refused_by_name(
+def test_rejects_unknown_warm_start_source(
     cluster: Cluster, override: str, path: str, word: str
 ) -> None:
     cluster.create(CONFIG)
@@ -421,7 +417,7 @@ def test_a_source_that_is_not_there_is_refused_by_name(
         assert word in detail["message"]
 
 
-def test_a_source_in_another_store_is_refused(cluster: Cluster) -> None:
+def test_rejects_warm_start_from_another_store(cluster: Cluster) -> None:
     run_complete_experiment(cluster)
     elsewhere = "checkpoint_storage={type: directory, container_path: /elsewhere}"
     answer = cluster.create(SINGLE, overrides=["searcher.source_trial_id=1", elsewhere])
@@ -430,7 +426,7 @@ def test_a_source_in_another_store_is_refused(cluster: Cluster) -> None:
     assert "but this experiment's store is /elsewhere" in detail["message"]
 
 
-def test_an_experiment_that_others_started_from_is_not_deleted_before_them(
+def test_rejects_deletion_of_warm_start_source(
     cluster: Cluster,
 ) -> None:
     agent = run_complete_experiment(cluster)
@@ -449,5 +445,5 @@ def test_an_experiment_that_others_started_from_is_not_deleted_before_them(
     assert send(cluster, "DELETE", "/experiments/1").json["state"] == "DELETING"
 
 
-def test_what_is_not_there_is_not_deleted(cluster: Cluster) -> None:
+def test_deletion_of_unknown_experiment_is_not_found(cluster: Cluster) -> None:
     assert problem(send(cluster, "DELETE", "/experiments/7"))[:2] == (404, "not_found")

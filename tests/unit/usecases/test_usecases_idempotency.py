@@ -15,7 +15,7 @@ ROW = Key("idempotency#user-1", "I#abc")
 DAY_MS = 24 * 3600 * 1000
 
 
-def test_the_same_request_again_is_answered_alike_and_done_once(cluster: Cluster) -> None:
+def test_repeated_request_gets_the_stored_answer(cluster: Cluster) -> None:
     first = cluster.create(CONFIG, key="abc")
     cluster.post("/experiments/1/pause", {})
     second = cluster.create(CONFIG, key="abc")
@@ -23,7 +23,7 @@ def test_the_same_request_again_is_answered_alike_and_done_once(cluster: Cluster
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_another_request_with_the_key_is_refused(cluster: Cluster) -> None:
+def test_rejects_key_of_another_request(cluster: Cluster) -> None:
     cluster.create(CONFIG, key="abc")
     other_body = cluster.create(CONFIG + "labels: [a]\n", key="abc")
     other_path = cluster.post("/experiments/1/pause", {}, key="abc")
@@ -32,7 +32,7 @@ def test_another_request_with_the_key_is_refused(cluster: Cluster) -> None:
     assert cluster.get("/experiments/1").json["state"] == "ACTIVE"
 
 
-def test_commands_are_done_once_too(cluster: Cluster) -> None:
+def test_repeated_command_takes_effect_once(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     paused = cluster.post("/experiments/1/pause", {}, key="k1")
     cluster.post("/experiments/1/activate", {}, key="k2")
@@ -41,7 +41,7 @@ def test_commands_are_done_once_too(cluster: Cluster) -> None:
     assert cluster.get("/experiments/1").json["state"] == "ACTIVE"
 
 
-def test_of_many_at_once_one_has_the_effect_and_all_get_its_answer(cluster: Cluster) -> None:
+def test_concurrent_repetitions_take_effect_once(cluster: Cluster) -> None:
     answers: list[Answer] = []
     start = threading.Barrier(8)
 
@@ -59,7 +59,7 @@ def test_of_many_at_once_one_has_the_effect_and_all_get_its_answer(cluster: Clus
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_different_requests_at_once_all_happen(cluster: Cluster) -> None:
+def test_concurrent_different_requests_all_take_effect(cluster: Cluster) -> None:
     answers: list[Answer] = []
     threads = [
         threading.Thread(target=lambda n=n: answers.append(cluster.create(CONFIG, key=f"k{n}")))
@@ -72,7 +72,7 @@ def test_different_requests_at_once_all_happen(cluster: Cluster) -> None:
     assert sorted(answer.json["id"] for answer in answers) == list(range(1, 9))
 
 
-def test_an_answer_lost_in_a_crash_is_made_again_without_the_effect(cluster: Cluster) -> None:
+def test_lost_answer_is_rebuilt_without_repeating_the_effect(cluster: Cluster) -> None:
     cluster.create(CONFIG, key="abc")
     table = cluster.services.table
     row = table.get(ROW)
@@ -85,7 +85,7 @@ def test_an_answer_lost_in_a_crash_is_made_again_without_the_effect(cluster: Clu
     assert len(cluster.get("/experiments").json["items"]) == 1
 
 
-def test_a_key_is_kept_for_a_day(cluster: Cluster) -> None:
+def test_key_expires_after_a_day(cluster: Cluster) -> None:
     cluster.create(CONFIG, key="abc")
     table = cluster.services.table
     due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS - 1, UNHURRIED))
@@ -95,12 +95,12 @@ def test_a_key_is_kept_for_a_day(cluster: Cluster) -> None:
     assert cluster.create(CONFIG, key="abc").json["id"] == 2
 
 
-def test_a_refused_request_keeps_no_key(cluster: Cluster) -> None:
+def test_refused_request_stores_no_key(cluster: Cluster) -> None:
     assert cluster.create("nonsense: 1", key="abc").status == 422
     assert cluster.create(CONFIG, key="abc").status == 201
 
 
-def test_a_senseless_key_is_refused(cluster: Cluster) -> None:
+def test_rejects_invalid_key(cluster: Cluster) -> None:
     for key in ("", "x" * 129, "a\tb"):
         answer = cluster.create(CONFIG, key=key)
         assert answer.json["error"]["details"][0]["path"] == "Idempotency-Key", key

@@ -1,4 +1,4 @@
-"""An experiment's max_slots over HTTP: from its configuration, and changed while it runs."""
+"""An experiment's max_slots over HTTP: from the configuration, and changed during the run."""
 
 import pytest
 
@@ -19,18 +19,18 @@ def preempted_allocations(agent: Agent) -> list[str]:
     return [entry["allocation"] for entry in entries if entry["directives"]["preempt"]]
 
 
-def test_an_experiment_has_no_more_slots_than_it_may(cluster: Cluster) -> None:
+def test_experiment_gets_at_most_max_slots(cluster: Cluster) -> None:
     cluster.create(CONFIG + "resources: {max_slots: 1}\n")
     cluster.create(CONFIG)
     agent = Agent(cluster)
-    # The first experiment's second trial lets the second experiment pass.
+    # Trial 2 exceeds the limit of experiment 1, so that trial 3 of experiment 2 starts.
     assert agent.take_work() == ["1.1", "3.1"]
     agent.finish("3.1")
     agent.finish("1.1")
     assert sorted(agent.take_work()) == ["2.1", "4.1"]
 
 
-def test_a_limit_is_changed_while_the_experiment_runs(cluster: Cluster) -> None:
+def test_max_slots_changes_while_experiment_runs(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -46,9 +46,7 @@ def test_a_limit_is_changed_while_the_experiment_runs(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("section", ["{max_slots: 1, slots_per_trial: 2}", "{max_slots: 0}"])
-def test_a_limit_below_one_trial_is_an_error_of_the_configuration(
-    cluster: Cluster, section: str
-) -> None:
+def test_rejects_max_slots_below_one_trial(cluster: Cluster, section: str) -> None:
     answer = cluster.create(f"{CONFIG}resources: {section}\n")
     assert (answer.status, answer.code) == (422, "invalid")
     (problem,) = answer.json["error"]["details"]

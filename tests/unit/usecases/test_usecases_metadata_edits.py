@@ -1,4 +1,4 @@
-"""Metadata of trials and checkpoints that users edit, and revisions of what they edit."""
+"""Users' edits of the metadata of trials and checkpoints, and revisions of the metadata."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON)
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Agent:
-    """Runs trial 1, whose code has set metadata, and which has a checkpoint."""
+    """An agent that runs trial 1, which has metadata set by its code and a checkpoint."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
     agent.take_work()
@@ -48,7 +48,7 @@ def patch(cluster: Cluster, path: str, key: str | None = None, **content: Any) -
 
 
 @given(OBJECTS, OBJECTS, OBJECTS, OBJECTS)
-def test_an_edit_shows_what_is_wanted_and_its_keys_outlive_what_the_code_sets(
+def test_edited_keys_outlive_later_values_of_the_code(
     own: dict[str, Any], first: dict[str, Any], wanted: dict[str, Any], later: dict[str, Any]
 ) -> None:
     before = edit_between(first, own, MetadataEdit())
@@ -63,29 +63,27 @@ def test_an_edit_shows_what_is_wanted_and_its_keys_outlive_what_the_code_sets(
     }
 
 
-def test_a_trial_is_edited_while_its_code_goes_on_to_set_metadata(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_trial_is_edited_while_its_code_sets_metadata(cluster: Cluster, agent: Agent) -> None:
     read = cluster.get("/trials/1").json
     assert read["metadata"] == {"fold": 1, "kind": "cv"}
     wanted = {"fold": 1, "note": CANARY}
     answer = patch(cluster, "/trials/1", metadata=wanted, revision=read["metadata_revision"])
     assert (answer.status, answer.json["metadata"]) == (200, wanted)
-    # `fold` is the code's still; `kind` was removed, and stays so.
+    # `fold` still has the code's value; `kind` was removed by the edit and stays removed.
     set_by_code(agent, {"fold": 2, "kind": "cv", "epoch": 3})
     shown = {"fold": 2, "epoch": 3, "note": CANARY}
     assert cluster.get("/trials/1").json["metadata"] == shown
     found = cluster.get("/experiments/1/trials?metadata=fold=2").json["items"]
     assert [item["id"] for item in found] == [1]
     assert cluster.get("/experiments/1/trials?metadata=kind=cv").json["items"] == []
-    # The next run begins with what users see.
+    # The next run starts with the edited metadata.
     agent.report("1.1", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
     agent.known.remove("1.1")
     specs = [entry["spec"] for entry in agent.sync().json["desired"] if "spec" in entry]
     assert [spec["metadata"] for spec in specs if spec["trial_id"] == 1] == [shown]
 
 
-def test_a_checkpoint_is_edited_wherever_it_is_shown(cluster: Cluster, agent: Agent) -> None:
+def test_edited_checkpoint_metadata_appears_in_every_answer(cluster: Cluster, agent: Agent) -> None:
     read = cluster.get(f"/checkpoints/{UUID}").json
     assert read["metadata"] == {"note": "n"}
     path = f"/checkpoints/{UUID[:8]}"
@@ -97,9 +95,7 @@ def test_a_checkpoint_is_edited_wherever_it_is_shown(cluster: Cluster, agent: Ag
 
 
 @pytest.mark.parametrize("path", ["/trials/1", f"/checkpoints/{UUID}"])
-def test_who_read_another_revision_changes_nothing(
-    cluster: Cluster, agent: Agent, path: str
-) -> None:
+def test_rejects_edit_of_an_older_revision(cluster: Cluster, agent: Agent, path: str) -> None:
     revision = cluster.get(path).json["metadata_revision"]
     first = patch(cluster, path, key="k", metadata={"a": 1}, revision=revision)
     assert patch(cluster, path, key="k", metadata={"a": 1}, revision=revision).body == first.body
@@ -107,14 +103,12 @@ def test_who_read_another_revision_changes_nothing(
     assert (late.status, late.code) == (409, "conflict")
     assert "was changed in the meantime" in late.json["error"]["message"]
     assert cluster.get(path).json["metadata"] == {"a": 1}
-    # Without a revision the last one wins.
+    # Without a revision, the last edit wins.
     assert patch(cluster, path, metadata={"a": 3}).json["metadata"] == {"a": 3}
 
 
 @pytest.mark.parametrize("path", ["/trials/1", f"/checkpoints/{UUID}"])
-def test_metadata_are_bounded_and_nothing_else_is_changed(
-    cluster: Cluster, agent: Agent, path: str
-) -> None:
+def test_rejects_large_metadata_and_other_fields(cluster: Cluster, agent: Agent, path: str) -> None:
     # {"k": "..."} has 9 bytes besides the text.
     fits = {"k": "x" * (METADATA_BYTES_MAX - 9)}
     assert patch(cluster, path, metadata=fits).status == 200
@@ -128,9 +122,7 @@ def test_metadata_are_bounded_and_nothing_else_is_changed(
     assert call(cluster.app, "PATCH", V1 + path, token=agent.token, content={}).status == 403
 
 
-def test_nothing_is_left_of_edits_once_their_experiment_is_deleted(
-    cluster: Cluster, agent: Agent
-) -> None:
+def test_experiment_deletion_removes_edits(cluster: Cluster, agent: Agent) -> None:
     for path in ("/trials/1", f"/checkpoints/{UUID}"):
         assert patch(cluster, path, metadata={"a": 1}).status == 200
     kill(cluster, agent)
@@ -141,7 +133,7 @@ def test_nothing_is_left_of_edits_once_their_experiment_is_deleted(
     assert cluster.services.table.query("trial#1", "V#", "V$").rows == ()
 
 
-def test_an_experiment_of_another_revision_stays_as_it_is(cluster: Cluster) -> None:
+def test_rejects_experiment_change_of_an_older_revision(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     path = "/experiments/1"
     read = cluster.get(path).json
@@ -152,6 +144,6 @@ def test_an_experiment_of_another_revision_stays_as_it_is(cluster: Cluster) -> N
     assert "experiment 1 was changed in the meantime" in late.json["error"]["message"]
     again = patch(cluster, path, labels=["x"], revision=changed.json["revision"])
     assert (again.json["description"], again.json["labels"]) == ("one", ["x"])
-    # What nobody writes by hand makes no other revision.
+    # The revision covers descriptive settings only, not the weight.
     weighed = patch(cluster, path, weight=2.0, revision=again.json["revision"])
     assert weighed.json["revision"] == again.json["revision"]

@@ -1,6 +1,4 @@
-"""The pool that a submitted experiment goes to, and what is refused or warned of because it could
-not run.
-"""
+"""Placement of submitted experiments: the choice of the pool, refusals and warnings."""
 
 from typing import Any
 
@@ -55,13 +53,13 @@ def problem(answer: Answer) -> tuple[str, str]:
     return detail["path"], detail["message"]
 
 
-def test_an_unknown_pool_is_refused_with_those_there_are(cluster: Cluster) -> None:
+def test_unknown_pool_is_refused_with_existing_pools(cluster: Cluster) -> None:
     answer = submit(cluster, resource_pool="gpus")
     assert problem(answer) == ("resources.resource_pool", "resource pool gpus does not exist")
-    assert answer.json["error"]["details"][0]["hint"] == "there is default"
+    assert answer.json["error"]["details"][0]["hint"] == "existing pools: default"
 
 
-def test_who_names_no_pool_goes_where_its_slots_say(cluster: Cluster) -> None:
+def test_slots_choose_the_default_pool(cluster: Cluster) -> None:
     text = """
 resource_manager: {default_compute_resource_pool: big, default_aux_resource_pool: small}
 resource_pools: [{pool_name: big}, {pool_name: small}]
@@ -73,22 +71,20 @@ resource_pools: [{pool_name: big}, {pool_name: small}]
 
 
 @pytest.mark.parametrize("slots", [1, 4, 8, 16, 24])
-def test_what_one_agent_or_whole_agents_could_hold_is_accepted(
-    cluster: Cluster, slots: int
-) -> None:
+def test_accepts_slots_that_agents_can_hold(cluster: Cluster, slots: int) -> None:
     for number in range(3):
         enrol(cluster, f"node-{number}", 8)
     assert submit(cluster, slots_per_trial=slots).status == 201
 
 
-def test_what_no_agents_could_hold_is_refused_with_the_sizes_that_would_fit(
+def test_rejects_slots_with_sizes_that_would_fit(
     cluster: Cluster,
 ) -> None:
     for number in range(3):
         enrol(cluster, f"node-{number}", 8)
     path, message = problem(submit(cluster, slots_per_trial=12))
     assert path == "resources.slots_per_trial"
-    # One agent holds up to 8; beyond that only whole agents, 16 and 24.
+    # One agent holds up to 8 slots; above 8, only whole agents count: 16 and 24.
     assert message == (
         "no trial could ever start in pool default: it needs 12 slots: agents have 8;"
         " it would fit with 8, 16 or 24"
@@ -96,14 +92,14 @@ def test_what_no_agents_could_hold_is_refused_with_the_sizes_that_would_fit(
     assert problem(submit(cluster, slots_per_trial=32))[0] == "resources.slots_per_trial"
 
 
-def test_who_wants_a_single_machine_gets_no_gang(cluster: Cluster) -> None:
+def test_single_node_experiment_gets_no_gang(cluster: Cluster) -> None:
     enrol(cluster, "one", 8)
     enrol(cluster, "two", 8)
     _, message = problem(submit(cluster, slots_per_trial=16, is_single_node="true"))
     assert "needs 16 slots on one agent: agents have 8; it would fit with 8" in message
 
 
-def test_agents_of_different_sizes_make_a_gang_where_the_pool_allows_it(cluster: Cluster) -> None:
+def test_heterogeneous_pool_accepts_gangs_of_different_sizes(cluster: Cluster) -> None:
     enrol(cluster, "big", 8)
     enrol(cluster, "small", 4)
     assert problem(submit(cluster, slots_per_trial=12))[0] == "resources.slots_per_trial"
@@ -111,7 +107,7 @@ def test_agents_of_different_sizes_make_a_gang_where_the_pool_allows_it(cluster:
     assert submit(cluster, slots_per_trial=12).status == 201
 
 
-def test_only_agents_of_the_label_count(cluster: Cluster) -> None:
+def test_only_agents_with_the_label_count(cluster: Cluster) -> None:
     enrol(cluster, "plain", 8)
     enrol(cluster, "marked", 2, "fast")
     assert submit(cluster, agent_label="fast", slots_per_trial=2).status == 201
@@ -123,11 +119,11 @@ def test_only_agents_of_the_label_count(cluster: Cluster) -> None:
     assert message == "no agent of pool default has the label 'slow'; known: fast"
 
 
-def test_a_pool_without_agents_takes_anything(cluster: Cluster) -> None:
+def test_pool_without_agents_accepts_everything(cluster: Cluster) -> None:
     assert submit(cluster, slots_per_trial=1000).status == 201
 
 
-def test_what_a_pool_may_launch_counts(cluster_with_local: Cluster) -> None:
+def test_launchable_instances_count(cluster_with_local: Cluster) -> None:
     cluster = cluster_with_local
     provider = "{type: local, max_instances: 3, instance_slots: 4}"
     configure(cluster, "resource-pools/default", f"provider: {provider}")
@@ -135,8 +131,8 @@ def test_what_a_pool_may_launch_counts(cluster_with_local: Cluster) -> None:
         assert submit(cluster, slots_per_trial=slots).status == status, slots
 
 
-def test_instances_make_no_gang_of_different_sizes(cluster_with_local: Cluster) -> None:
-    # Only instances of one size are launched for a trial, and those that are there may end.
+def test_instances_of_different_sizes_form_no_gang(cluster_with_local: Cluster) -> None:
+    # A trial's instances are launched with equal sizes, and present instances may end.
     cluster = cluster_with_local
     provider = "{type: local, max_instances: 3, instance_slots: 4}"
     rules = "scheduler: {allow_heterogeneous_fits: true}"
@@ -152,7 +148,7 @@ def test_instances_make_no_gang_of_different_sizes(cluster_with_local: Cluster) 
     assert submit(cluster, slots_per_trial=10).status == 201
 
 
-def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
+def test_zero_slot_trials_require_aux_places(cluster: Cluster) -> None:
     configure(cluster, "resource-pools/default", "max_aux_containers_per_agent: 0")
     path, message = problem(submit(cluster, slots_per_trial=0))
     assert path == "resources.slots_per_trial"
@@ -166,7 +162,7 @@ def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
         (
             "priority",
             {"weight": 2},
-            "resources.weight has no effect in pool default, which goes by",
+            "resources.weight has no effect in pool default, which serves jobs by",
         ),
         (
             "round_robin",
@@ -185,7 +181,7 @@ def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
         ),
     ],
 )
-def test_settings_that_another_scheduler_heeds_are_accepted_with_a_warning(
+def test_warns_of_settings_of_another_scheduler(
     cluster: Cluster, scheduler: str, resources: dict[str, Any], warning: str
 ) -> None:
     configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
@@ -200,14 +196,14 @@ def test_settings_that_another_scheduler_heeds_are_accepted_with_a_warning(
     ("scheduler", "resources"),
     [("fair_share", {"weight": 2}), ("priority", {"priority": 5}), ("round_robin", {})],
 )
-def test_settings_that_count_bring_no_warning(
+def test_effective_settings_cause_no_warning(
     cluster: Cluster, scheduler: str, resources: dict[str, Any]
 ) -> None:
     configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
     assert submit(cluster, **resources).json["warnings"] == []
 
 
-def test_settings_that_containers_alone_have_are_told_of_where_no_agent_has_any(
+def test_warns_of_container_settings_without_containers(
     cluster: Cluster,
 ) -> None:
     overrides = ["environment.image=org/mine:1", "resources.shm_size=1gb"]
@@ -216,7 +212,7 @@ def test_settings_that_containers_alone_have_are_told_of_where_no_agent_has_any(
         answer = cluster.create(CONFIG, overrides=[*overrides, *more], validate_only=True)
         return list(answer.json["warnings"])
 
-    # No agent is there yet, and then one that does not say.
+    # First the pool has no agent, then an agent that reports no runtime.
     assert warnings() == []
     enrol(cluster, "labelled", 1, label="old")
     assert warnings("resources.agent_label=old") == []
@@ -228,12 +224,12 @@ def test_settings_that_containers_alone_have_are_told_of_where_no_agent_has_any(
     ]
     assert warnings() == told
     assert cluster.create(CONFIG, overrides=overrides).json["warnings"] == told
-    # Where one has containers, the trial may get what it asks for.
+    # If any agent has containers, the settings may take effect.
     enrol(cluster, "second", 2, runtime="docker")
     assert warnings() == []
 
 
-def test_a_job_moves_to_no_pool_where_it_could_never_run(cluster: Cluster) -> None:
+def test_rejects_move_to_pool_without_fitting_agents(cluster: Cluster) -> None:
     enrol(cluster, "big", 8)
     configure(cluster, "resource-pools/other", "{}")
     enrol(cluster, "small", 2, pool="other")
@@ -259,7 +255,7 @@ STORAGE = "checkpoint_storage={{type: shared_fs, host_path: {0}}}"
         (LAYER, "data_layer.host_storage_path"),
     ],
 )
-def test_instances_mount_nothing_but_what_their_pool_allows(
+def test_rejects_mounts_that_the_pool_does_not_allow(
     cluster_with_aws: Cluster, override: str, place: str
 ) -> None:
     cluster = cluster_with_aws
@@ -278,7 +274,7 @@ def test_instances_mount_nothing_but_what_their_pool_allows(
         assert cluster.create(CONFIG, overrides=[override.format(path)]).status == status, path
 
 
-def test_a_job_moves_to_no_pool_that_does_not_allow_its_mounts(cluster_with_aws: Cluster) -> None:
+def test_rejects_move_to_pool_without_allowed_mounts(cluster_with_aws: Cluster) -> None:
     cluster = cluster_with_aws
     configure(cluster, "resource-pools/instances", INSTANCES + "}")
     assert cluster.create(CONFIG, overrides=[MOUNT.format("/mnt")]).status == 201
@@ -298,7 +294,7 @@ def submit_to(cluster: Cluster, pools: list[str], **resources: Any) -> Answer:
     return submit(cluster, resource_pool=str(pools).replace("'", '"'), **resources)
 
 
-def test_a_job_with_several_pools_begins_in_the_first(cluster: Cluster) -> None:
+def test_job_with_several_pools_starts_in_the_first(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     enrol(cluster, "node", 1, pool="second")
     answer = submit_to(cluster, ["second", "first"], pool_patience="90s")
@@ -314,7 +310,7 @@ def test_a_job_with_several_pools_begins_in_the_first(cluster: Cluster) -> None:
     assert definition.pools == PoolPreferences(("second", "first"), 90_000)
 
 
-def test_a_single_name_is_what_it_was_also_as_a_list(cluster: Cluster) -> None:
+def test_list_of_one_pool_equals_a_single_name(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     for answer in (submit(cluster, resource_pool="second"), submit_to(cluster, ["second"])):
         assert (answer.json["resource_pool"], answer.json["preferred_pools"]) == ("second", [])
@@ -322,7 +318,7 @@ def test_a_single_name_is_what_it_was_also_as_a_list(cluster: Cluster) -> None:
         assert shown["resource_pool"] == "second"
 
 
-def test_each_pool_of_a_list_has_to_exist_and_take_work(cluster: Cluster) -> None:
+def test_rejects_unknown_or_draining_pool_in_list(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     answer = submit_to(cluster, ["first", "third"])
     message = "resource pool third does not exist"
@@ -337,7 +333,7 @@ def test_each_pool_of_a_list_has_to_exist_and_take_work(cluster: Cluster) -> Non
     )
 
 
-def test_each_pool_of_a_list_has_to_be_able_to_hold_a_trial(cluster: Cluster) -> None:
+def test_rejects_pool_in_list_that_cannot_hold_a_trial(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     enrol(cluster, "big", 8, pool="first")
     enrol(cluster, "small", 2, pool="second")
@@ -363,14 +359,14 @@ def test_each_pool_of_a_list_has_to_be_able_to_hold_a_trial(cluster: Cluster) ->
         ("{a: 1}", "", "must be the name of a pool or a list of names, not a map"),
     ],
 )
-def test_what_is_no_list_of_pools_is_refused(
+def test_rejects_invalid_list_of_pools(
     cluster: Cluster, pools: str, path: str, message: str
 ) -> None:
     found = problem(submit(cluster, resource_pool=pools))
     assert found == (f"resources.resource_pool{path}", message)
 
 
-def test_warnings_are_of_all_pools(cluster: Cluster) -> None:
+def test_warnings_cover_all_pools(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     warnings = submit_to(cluster, ["first", "second"], priority=5).json["warnings"]
     assert [text.split(",")[0] for text in warnings] == [
@@ -378,10 +374,10 @@ def test_warnings_are_of_all_pools(cluster: Cluster) -> None:
     ]
 
 
-def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
+def test_user_move_ends_automatic_moves(cluster: Cluster) -> None:
     configure(cluster, "cluster/configuration", TWO_CLOUDS)
     number = submit_to(cluster, ["first", "second"]).json["id"]
-    # Neither has an agent: it has been in both, and waits in the first now.
+    # Neither pool has an agent: the job was in both pools and waits in the first again.
     job, shown = (cluster.get(f"/{noun}/{number}").json for noun in ("jobs", "experiments"))
     assert job["preferred_pools"] == shown["preferred_pools"] == ["first", "second"]
     for told in (job, shown):
@@ -398,7 +394,7 @@ def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
     assert told in [event["text"] for event in events]
 
 
-def test_a_command_that_no_agent_could_hold_is_told_of_its_own_setting(cluster: Cluster) -> None:
+def test_command_error_names_its_own_setting(cluster: Cluster) -> None:
     enrol(cluster, "one", 2)
     answer = cluster.create("entrypoint: [echo]", kind="command", overrides=["resources.slots=5"])
     assert problem(answer) == (

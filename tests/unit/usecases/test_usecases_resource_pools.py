@@ -1,4 +1,4 @@
-"""Resource pools over HTTP: made, changed, drained and removed while the cluster runs."""
+"""Resource pools over HTTP: creation, changes, draining and removal."""
 
 import json
 from pathlib import Path
@@ -46,18 +46,18 @@ def names(cluster: Cluster) -> list[str]:
     return [pool["name"] for pool in cluster.get("/resource-pools").json["items"]]
 
 
-def test_a_pool_is_made_and_changed_while_the_cluster_runs(cluster: Cluster) -> None:
+def test_pool_is_created_and_changed(cluster: Cluster) -> None:
     made = put(cluster, "gpus", PRIORITY).json
     assert (made["name"], made["scheduler"]["type"], made["state"]) == ("gpus", "priority", "OPEN")
     assert settings(cluster, "gpus").scheduler == SchedulerRules("priority", preemption=True)
     changed = put(cluster, "gpus", None, overrides=["description=mine"]).json
     assert (changed["description"], changed["scheduler"]["preemption"]) == ("mine", True)
-    # A whole configuration leaves nothing of the former one.
+    # A new configuration replaces the former configuration completely.
     assert put(cluster, "gpus", "{}").json["scheduler"]["type"] == "fair_share"
     assert names(cluster) == ["default", "gpus"]
 
 
-def test_a_pool_keeps_what_a_deployment_found_of_its_machine_types(tmp_path: Path) -> None:
+def test_pool_keeps_machine_types_from_deployment(tmp_path: Path) -> None:
     cluster = build_cluster(tmp_path, providers=frozenset({"gcp"}))
     new = "{type: gcp, offerings: [{instance_type: a9-highgpu-2g}]}"
     pools = f"resource_pools: [{{pool_name: default, provider: {new}}}]"
@@ -67,18 +67,18 @@ def test_a_pool_keeps_what_a_deployment_found_of_its_machine_types(tmp_path: Pat
     assert actions(apply(cluster, pools.replace("type: gcp", f"{types} type: gcp"), "1")) == {
         "default": "change"
     }
-    # The same file without them changes nothing, and a pool that is set anew knows them too.
+    # The same file without machine types changes nothing; a pool that is set again keeps them.
     assert actions(apply(cluster, pools, "2", dry_run=True)) == {"default": "keep"}
     assert put(cluster, "default", f"provider: {new}").status == 200
     kept = cluster.get("/cluster/configuration").json["config"]["resource_pools"][0]["provider"]
     assert kept["machine_types"] == {"a9-highgpu-2g": described}
-    # Those that a file has are its own, and a pool of another type has none.
+    # Machine types in the file take precedence; a pool of another type has none.
     own = f"provider: {{machine_types: {{}}, {new[1:]}"
     assert "not a known machine type" in put(cluster, "default", own).body.decode()
     assert put(cluster, "default", "provider: {type: local}").status == 422
 
 
-def test_a_pool_that_makes_no_sense_is_refused_with_its_line(cluster: Cluster) -> None:
+def test_rejects_invalid_pool_with_its_line(cluster: Cluster) -> None:
     answer = put(cluster, "gpus", "description: x\nscheduler: {type: priorty}")
     assert (answer.status, answer.code) == (422, "invalid")
     (detail,) = answer.json["error"]["details"]
@@ -86,18 +86,18 @@ def test_a_pool_that_makes_no_sense_is_refused_with_its_line(cluster: Cluster) -
     assert names(cluster) == ["default"]
 
 
-def test_a_provider_that_the_cluster_lacks_is_refused(cluster: Cluster) -> None:
+def test_rejects_unavailable_provider(cluster: Cluster) -> None:
     answer = put(cluster, "gpus", "provider: {type: local}")
     assert (answer.status, answer.code) == (422, "invalid")
     assert "local is not available on this cluster" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize("name", ["..", "a%20b", "-a", "x" * 64])
-def test_a_name_that_is_none_is_refused(cluster: Cluster, name: str) -> None:
+def test_rejects_invalid_name(cluster: Cluster, name: str) -> None:
     assert put(cluster, name, "{}").status in (404, 422)
 
 
-def test_a_draining_pool_takes_no_new_work_and_starts_none(cluster: Cluster) -> None:
+def test_draining_pool_accepts_and_starts_no_work(cluster: Cluster) -> None:
     agent = Agent(cluster)
     assert ask(cluster, "POST", "/resource-pools/default/drain").json["state"] == "DRAINING"
     refused = cluster.create(CONFIG)
@@ -108,12 +108,12 @@ def test_a_draining_pool_takes_no_new_work_and_starts_none(cluster: Cluster) -> 
     assert sorted(agent.take_work()) == ["1.1", "2.1"]
 
 
-def test_changes_of_the_configuration_leave_a_pool_draining(cluster: Cluster) -> None:
+def test_configuration_changes_keep_a_pool_draining(cluster: Cluster) -> None:
     ask(cluster, "POST", "/resource-pools/default/drain")
     assert put(cluster, "default", PRIORITY).json["state"] == "DRAINING"
 
 
-def test_a_pool_in_use_is_not_removed(cluster: Cluster) -> None:
+def test_rejects_removal_of_pool_in_use(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
     cluster.create(CONFIG, overrides=["resources.resource_pool=gpus"])
     answer = ask(cluster, "DELETE", "/resource-pools/gpus")
@@ -125,23 +125,23 @@ def test_a_pool_in_use_is_not_removed(cluster: Cluster) -> None:
     assert names(cluster) == ["default"]
 
 
-def test_the_pool_where_unnamed_work_goes_is_not_removed(cluster: Cluster) -> None:
+def test_rejects_removal_of_default_pool(cluster: Cluster) -> None:
     answer = ask(cluster, "DELETE", "/resource-pools/default")
     assert answer.status == 409
     assert "is the default pool" in answer.json["error"]["message"]
 
 
-def test_a_removed_pool_can_be_made_again(cluster: Cluster) -> None:
+def test_removed_pool_can_be_created_again(cluster: Cluster) -> None:
     put(cluster, "gpus", PRIORITY)
     ask(cluster, "DELETE", "/resource-pools/gpus", key="once")
     put(cluster, "gpus", "{}")
     assert settings(cluster, "gpus").scheduler == SchedulerRules()
-    # The repeated request is answered as before, and removes nothing.
+    # The repeated request gets the stored answer and removes nothing.
     assert ask(cluster, "DELETE", "/resource-pools/gpus", key="once").json == {"name": "gpus"}
     assert names(cluster) == ["default", "gpus"]
 
 
-def test_a_configuration_is_applied_pool_by_pool(cluster: Cluster) -> None:
+def test_configuration_is_applied_pool_by_pool(cluster: Cluster) -> None:
     put(cluster, "old", "{}")
     text = """
 resource_manager: {scheduler: {type: priority}, default_compute_resource_pool: gpus}
@@ -166,20 +166,20 @@ resource_pools:
     assert cluster.create(CONFIG).json["resource_pool"] == "gpus"
 
 
-def test_a_repeated_application_is_answered_as_the_first(cluster: Cluster) -> None:
+def test_repeated_application_gets_the_stored_answer(cluster: Cluster) -> None:
     text = "resource_pools: [{pool_name: default}, {pool_name: gpus}]"
     first = apply(cluster, text, key="k")
     assert apply(cluster, text, key="k").body == first.body
 
 
-def test_a_changed_scheduler_of_the_cluster_changes_pools_without_one(cluster: Cluster) -> None:
+def test_cluster_scheduler_applies_to_pools_without_scheduler(cluster: Cluster) -> None:
     answer = apply(cluster, "resource_manager: {scheduler: {type: round_robin}}")
     (change,) = answer.json["changes"]
     assert (change["action"], change["fields"]) == ("change", ["scheduler.type"])
     assert settings(cluster, "default").scheduler.kind == "round_robin"
 
 
-def test_nothing_changes_where_one_pool_cannot_go(cluster: Cluster) -> None:
+def test_unremovable_pool_prevents_all_changes(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
     cluster.create(CONFIG, overrides=["resources.resource_pool=gpus"])
     answer = apply(cluster, "resource_pools: [{pool_name: default}, {pool_name: more}]")
@@ -188,7 +188,7 @@ def test_nothing_changes_where_one_pool_cannot_go(cluster: Cluster) -> None:
     assert names(cluster) == ["default", "gpus"]
 
 
-def test_defaults_of_tasks_reach_the_configuration_of_the_experiment(cluster: Cluster) -> None:
+def test_task_defaults_apply_to_experiments(cluster: Cluster) -> None:
     put(cluster, "default", "task_container_defaults: {preemption_timeout: 60, shm_size_bytes: 9}")
     cluster.create(CONFIG)
     config = cluster.get("/experiments/1").json["config"]
@@ -197,7 +197,7 @@ def test_defaults_of_tasks_reach_the_configuration_of_the_experiment(cluster: Cl
     assert cluster.get("/experiments/2").json["config"]["preemption_timeout"] == 5
 
 
-def test_a_join_token_lets_agents_into_its_pool_alone(cluster: Cluster) -> None:
+def test_join_token_is_valid_for_its_pool_only(cluster: Cluster) -> None:
     put(cluster, "gpus", "{}")
     asked = {"role": "join", "resource_pool": "gpus"}
     made = ask(cluster, "POST", "/tokens", asked)
@@ -220,10 +220,10 @@ def test_a_join_token_lets_agents_into_its_pool_alone(cluster: Cluster) -> None:
         ({"role": "join", "resource_pool": "nowhere"}, 404),
     ],
 )
-def test_a_join_token_needs_a_pool(cluster: Cluster, content: dict[str, str], status: int) -> None:
+def test_join_token_requires_a_pool(cluster: Cluster, content: dict[str, str], status: int) -> None:
     assert ask(cluster, "POST", "/tokens", content).status == status
 
 
-def test_users_make_no_join_tokens(cluster: Cluster) -> None:
+def test_rejects_join_token_of_a_user(cluster: Cluster) -> None:
     answer = cluster.post("/tokens", {"role": "join", "resource_pool": "default"})
     assert (answer.status, answer.code) == (403, "forbidden")

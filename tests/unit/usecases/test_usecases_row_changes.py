@@ -10,7 +10,7 @@ from control_plane.usecases.row_changes import change_row
 OURS, ANOTHER = Key("a", "1"), Key("a", "2")
 
 
-def test_a_change_is_made_again_on_what_a_faster_one_left(tmp_path: Path) -> None:
+def test_change_is_retried_after_a_concurrent_change(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     seen = []
 
@@ -26,14 +26,14 @@ def test_a_change_is_made_again_on_what_a_faster_one_left(tmp_path: Path) -> Non
     assert table.get(OURS) == Row(OURS, 2, b"ours")
 
 
-def test_a_conflict_elsewhere_is_the_callers(tmp_path: Path) -> None:
+def test_conflict_on_another_row_is_raised(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     table.commit((Put(ANOTHER, 1, b"", Expect.ABSENT),))
     with pytest.raises(Conflict):
         change_row(table, OURS, lambda row: (0, (Put(ANOTHER, 1, b"", Expect.ABSENT),)), "row 1")
 
 
-def test_a_row_that_never_rests_is_unavailable(tmp_path: Path) -> None:
+def test_endless_conflicts_are_unavailable(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
     with pytest.raises(RequestError, match="row 1 changes too fast") as refused:
         change_row(table, OURS, lambda row: (0, (Put(OURS, 2, b"", 7),)), "row 1")

@@ -1,4 +1,4 @@
-"""Previews over HTTP: the same as the command's, bounded, and an estimate where one can be made."""
+"""Search previews over HTTP: equal to the command's, limited in time, with an estimate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HALVING = CONFIG.replace("SEARCHER", "async_halving").replace("OPTIONS", ", num_
 PATH = "/search-previews"
 
 
-def test_a_preview_is_that_of_the_command(
+def test_preview_equals_the_command_line_preview(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "search.yaml"
@@ -39,25 +39,23 @@ def test_a_preview_is_that_of_the_command(
     assert cluster.get("/experiments").json["items"] == []
 
 
-def test_an_estimate_is_the_time_on_so_many_slots(cluster: Cluster) -> None:
+def test_estimate_simulates_the_given_slots(cluster: Cluster) -> None:
     body = {"config": RANDOM, "slots": 2, "seconds_per_unit": 3.0}
     answer = cluster.post(PATH, body)
     assert answer.status == 200, answer.body
     estimate = answer.json["estimate"]
     assert (estimate["trials"], estimate["units"], estimate["slots"]) == (4, 40.0, 2)
-    # 2 slots are in use or not for as long as it takes: the use is the share of that.
+    # slot_use is the share of slot_seconds in the time of both slots.
     share = estimate["slot_seconds"] / (2 * estimate["makespan_seconds"])
     assert estimate["slot_use"] == pytest.approx(share, abs=1e-6)
     doubled = cluster.post(PATH, {**body, "seconds_per_unit": 6.0}).json["estimate"]
     assert doubled["slot_seconds"] == pytest.approx(2 * estimate["slot_seconds"], rel=1e-3)
 
 
-def test_what_cannot_be_estimated_says_why(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_estimate_has_a_reason(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     config = RANDOM + "resources: {slots_per_trial: 4}\n"
     answer = cluster.post(PATH, {"config": config, "slots": 2})
-    # The pool has no slots yet, which a submission is warned of and not refused for.
+    # The pool has no slots yet, for which a submission is warned but not refused.
     assert answer.status == 200, answer.body
     assert answer.json["estimate"] is None
     assert "but the simulated cluster has 2" in answer.json["estimate_missing"]
@@ -68,7 +66,7 @@ def test_what_cannot_be_estimated_says_why(
     assert "use `detcloud simulate`" in answer.json["estimate_missing"]
 
 
-def test_what_is_wrong_or_too_large_is_refused(
+def test_rejects_invalid_or_too_large_search(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusal_of(config: str) -> str:

@@ -1,4 +1,4 @@
-"""Templates: stored, shown, laid below configurations; whose they are and what they may hold."""
+"""Templates: storage, use in configurations, ownership, secrets and limits."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def problems(answer: Answer) -> list[dict[str, Any]]:
     return list(answer.json["error"]["details"])
 
 
-def test_a_template_is_stored_shown_and_listed(cluster: Cluster) -> None:
+def test_template_is_stored_shown_and_listed(cluster: Cluster) -> None:
     answer = put(cluster, "base", TEXT)
     expected = {
         "name": "base",
@@ -48,7 +48,7 @@ def test_a_template_is_stored_shown_and_listed(cluster: Cluster) -> None:
     assert request_template(cluster, "GET").json == {"items": [expected], "next_cursor": None}
 
 
-def test_putting_again_changes_the_text_and_its_time_alone(cluster: Cluster) -> None:
+def test_replacing_changes_only_text_and_time(cluster: Cluster) -> None:
     put(cluster, "base", TEXT)
     cluster.clock.ms += 1_000
     assert put(cluster, "base", TEXT).json["updated_ms"] == NOW_MS
@@ -58,7 +58,7 @@ def test_putting_again_changes_the_text_and_its_time_alone(cluster: Cluster) -> 
     assert changed["user"] == "user-1"
 
 
-def test_a_deleted_template_is_gone(cluster: Cluster) -> None:
+def test_deleted_template_is_not_found(cluster: Cluster) -> None:
     stored = put(cluster, "base", TEXT).json
     assert request_template(cluster, "DELETE", "base").json == stored
     for method in ("GET", "DELETE"):
@@ -67,7 +67,7 @@ def test_a_deleted_template_is_gone(cluster: Cluster) -> None:
     assert request_template(cluster, "GET").json["items"] == []
 
 
-def test_an_experiment_is_laid_over_its_template(cluster: Cluster) -> None:
+def test_configuration_overrides_its_template(cluster: Cluster) -> None:
     put(cluster, "base", TEXT + "resources: {slots_per_trial: 2}\n")
     answer = cluster.create(CONFIG + "labels: [mine]\n", template="base")
     assert answer.status == 201, answer.body
@@ -75,29 +75,29 @@ def test_an_experiment_is_laid_over_its_template(cluster: Cluster) -> None:
     assert config["max_restarts"] == 2
     assert config["resources"]["slots_per_trial"] == 2
     assert config["labels"] == ["mine", "ours"]
-    # What it took stays its own.
+    # The experiment keeps the template's values.
     request_template(cluster, "DELETE", "base")
     assert cluster.get("/experiments/1").json["config"]["max_restarts"] == 2
 
 
-def test_overrides_win_over_a_template(cluster: Cluster) -> None:
+def test_overrides_take_precedence_over_template(cluster: Cluster) -> None:
     put(cluster, "base", TEXT)
     cluster.create(CONFIG, template="base", overrides=["max_restarts=7"])
     assert cluster.get("/experiments/1").json["config"]["max_restarts"] == 7
 
 
 @pytest.mark.parametrize("name", ["none", "", "../x", "a" * 100])
-def test_a_template_that_is_not_there_is_named(cluster: Cluster, name: str) -> None:
+def test_unknown_template_is_named(cluster: Cluster, name: str) -> None:
     (problem,) = problems(cluster.create(CONFIG, template=name))
     assert problem["path"] == "template"
     assert problem["message"] == f"there is no template {name!r:.80} here"
 
 
-def test_a_problem_says_whose_line_it_is(cluster: Cluster) -> None:
+def test_problem_names_line_of_template_or_configuration(cluster: Cluster) -> None:
     put(cluster, "base", "# one\nmax_restarts: -1\n")
     found = problems(cluster.create(CONFIG + "scheduling_unit: 0\n", template="base"))
     mine, ours = found
-    # CONFIG begins with an empty line and has 6 of its own.
+    # CONFIG has an empty line and 6 more lines.
     assert (mine["path"], mine["line"]) == ("scheduling_unit", 8)
     assert (ours["path"], ours.get("line")) == ("max_restarts", None)
     assert ours["hint"] == "on line 2 of the template"
@@ -113,7 +113,7 @@ def test_a_problem_says_whose_line_it_is(cluster: Cluster) -> None:
         ("a: &x [*x]", 1, "a[0]"),
     ],
 )
-def test_what_is_no_template_is_refused_with_its_line(
+def test_rejects_invalid_template_with_its_line(
     cluster: Cluster, text: str, line: int, path: str
 ) -> None:
     answer = put(cluster, "base", text)
@@ -123,17 +123,17 @@ def test_what_is_no_template_is_refused_with_its_line(
     assert request_template(cluster, "GET", "base").status == 404
 
 
-def test_a_template_has_a_size(cluster: Cluster) -> None:
+def test_template_size_is_limited(cluster: Cluster) -> None:
     assert put(cluster, "base", "#" + "x" * (BYTES_MAX - 1)).status == 200
     assert put(cluster, "base", "#" + "x" * BYTES_MAX).status == 422
-    # Two bytes a letter.
+    # Each letter takes two bytes.
     answer = put(cluster, "base", "#" + "é" * (BYTES_MAX // 2))
     assert (answer.status, answer.code) == (413, "too_large")
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
-def test_the_worst_template_fits_with_its_answer(cluster: Cluster, role: Role) -> None:
-    # A quotation mark is two bytes in a reply and four in an answer; a secret makes a second text.
+def test_largest_template_fits_into_its_rows(cluster: Cluster, role: Role) -> None:
+    # A quotation mark takes two bytes in a reply, four in an answer. A secret adds a second text.
     quotes = '"' * (BYTES_MAX - 100)
     text = f"{SECRET}x: '{quotes}'\n"
     first = put(cluster, "base", text, role=role, key="k1")
@@ -146,28 +146,28 @@ def test_the_worst_template_fits_with_its_answer(cluster: Cluster, role: Role) -
 
 
 @pytest.mark.parametrize("name", ["a" * 65, "a b", "a%2Fb", "ä", "a;b"])
-def test_senseless_names_are_refused(cluster: Cluster, name: str) -> None:
+def test_rejects_invalid_names(cluster: Cluster, name: str) -> None:
     assert put(cluster, name, TEXT).status in (404, 422)
     assert request_template(cluster, "GET").json["items"] == []
 
 
 @pytest.mark.parametrize("content", [{}, {"config": 1}, {"config": TEXT, "x": 1}, []])
-def test_senseless_bodies_are_refused(cluster: Cluster, content: object) -> None:
+def test_rejects_invalid_bodies(cluster: Cluster, content: object) -> None:
     path = f"{V1}/templates/base"
     answer = call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content=content)
     assert answer.status == 422
 
 
-def test_another_ones_template_may_be_used_but_not_changed(cluster: Cluster) -> None:
+def test_rejects_change_of_another_users_template(cluster: Cluster) -> None:
     put(cluster, "base", TEXT, role=Role.ADMIN)
     answer = put(cluster, "base", "max_restarts: 9\n")
     assert (answer.status, answer.code) == (403, "forbidden")
-    assert "template base is admin-1's" in answer.json["error"]["message"]
+    assert "template base belongs to admin-1" in answer.json["error"]["message"]
     assert request_template(cluster, "DELETE", "base").status == 403
     assert cluster.create(CONFIG, template="base").status == 201
 
 
-def test_secrets_are_shown_to_the_owner_and_admins_only(cluster: Cluster) -> None:
+def test_secrets_are_shown_to_owner_and_admins_only(cluster: Cluster) -> None:
     put(cluster, "mine", SECRET)
     put(cluster, "theirs", SECRET, role=Role.ADMIN)
     assert request_template(cluster, "GET", "mine").json["config"] == SECRET
@@ -181,7 +181,7 @@ def test_secrets_are_shown_to_the_owner_and_admins_only(cluster: Cluster) -> Non
     assert listed == {"mine": SECRET, "theirs": shown}
 
 
-def test_a_list_has_pages(cluster: Cluster) -> None:
+def test_list_has_pages(cluster: Cluster) -> None:
     for number in range(5):
         put(cluster, f"t{number}", TEXT)
     path = f"{V1}/templates?limit=2"
@@ -194,14 +194,14 @@ def test_a_list_has_pages(cluster: Cluster) -> None:
     assert names == [["t0", "t1"], ["t2", "t3"], ["t4"]]
 
 
-def test_agents_have_no_business_with_templates(cluster: Cluster) -> None:
+def test_rejects_agent_tokens(cluster: Cluster) -> None:
     agent = Agent(cluster)
     for method in ("GET", "PUT", "DELETE"):
         path = f"{V1}/templates/base"
         assert call(cluster.app, method, path, token=agent.token).status == 403
 
 
-def test_a_template_that_was_changed_meanwhile_is_not_replaced_unknown(cluster: Cluster) -> None:
+def test_rejects_replacement_of_an_older_version(cluster: Cluster) -> None:
     def put_if(config: str, expected: int) -> Answer:
         content = {"config": config, "expected_updated_ms": expected}
         path = f"{V1}/templates/base"
@@ -212,7 +212,7 @@ def test_a_template_that_was_changed_meanwhile_is_not_replaced_unknown(cluster: 
     again = put_if("max_restarts: 2\n", 0)
     assert (again.status, again.code) == (409, "conflict")
     assert "there is a template base already" in again.json["error"]["message"]
-    # In the same millisecond, and yet another time.
+    # The clock shows the same millisecond, but the stored time increases.
     second = put_if("max_restarts: 3\n", first.json["updated_ms"])
     assert second.json["updated_ms"] == first.json["updated_ms"] + 1
     late = put_if("max_restarts: 4\n", first.json["updated_ms"])

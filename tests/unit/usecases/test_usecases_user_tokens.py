@@ -1,4 +1,4 @@
-"""Tokens of people: who may make and end which, and every way to misuse one."""
+"""Tokens of users: permissions to create and revoke, and refused misuse."""
 
 import logging
 import threading
@@ -48,7 +48,7 @@ def token_ids(cluster: Cluster, token: str) -> list[int]:
     return [item["id"] for item in ask(cluster, "GET", "/tokens", token).json["items"]]
 
 
-def test_a_token_is_made_shown_once_and_works(cluster: Cluster) -> None:
+def test_created_token_is_shown_once_and_works(cluster: Cluster) -> None:
     made = make(cluster, USER, description="my laptop", expires_days=30)
     token = made.pop("token")
     assert token.startswith(TOKEN_PREFIX)
@@ -68,7 +68,7 @@ def test_a_token_is_made_shown_once_and_works(cluster: Cluster) -> None:
     assert token not in answer.body.decode()
 
 
-def test_an_admin_makes_tokens_for_others_and_of_any_role(cluster: Cluster) -> None:
+def test_admin_creates_tokens_of_any_user_and_role(cluster: Cluster) -> None:
     made = make(cluster, ADMIN, user="ada@example.org", role="admin")
     assert (made["user"], made["role"], made["expires_ms"]) == ("ada@example.org", "admin", None)
     assert make(cluster, made["token"])["role"] == "user"
@@ -77,14 +77,14 @@ def test_an_admin_makes_tokens_for_others_and_of_any_role(cluster: Cluster) -> N
 
 
 @pytest.mark.parametrize("fields", [{"user": "ada"}, {"role": "admin"}, {"user": "admin-1"}])
-def test_a_user_makes_no_tokens_but_ones_own(cluster: Cluster, fields: dict[str, str]) -> None:
+def test_rejects_token_for_another_user_or_role(cluster: Cluster, fields: dict[str, str]) -> None:
     answer = ask(cluster, "POST", "/tokens", USER, fields)
     assert (answer.status, answer.code) == (403, "forbidden")
     assert token_ids(cluster, ADMIN) == []
     assert make(cluster, USER, user="user-1", role="user")["id"] == 1
 
 
-def test_a_token_of_the_user_role_of_an_admin_is_no_admins(cluster: Cluster) -> None:
+def test_admins_token_of_role_user_has_no_admin_rights(cluster: Cluster) -> None:
     mine = make(cluster, ADMIN)
     assert (mine["user"], mine["role"]) == ("admin-1", "user")
     answer = ask(cluster, "POST", "/tokens", mine["token"], {"role": "admin"})
@@ -109,13 +109,13 @@ def test_a_token_of_the_user_role_of_an_admin_is_no_admins(cluster: Cluster) -> 
         {"token": "mine"},
     ],
 )
-def test_senseless_tokens_are_refused(cluster: Cluster, fields: dict[str, object]) -> None:
+def test_rejects_invalid_token_requests(cluster: Cluster, fields: dict[str, object]) -> None:
     answer = ask(cluster, "POST", "/tokens", ADMIN, fields)
     assert (answer.status, answer.code) == (422, "invalid")
     assert token_ids(cluster, ADMIN) == []
 
 
-def test_a_token_ends_at_its_time(cluster: Cluster) -> None:
+def test_token_expires(cluster: Cluster) -> None:
     token = make(cluster, USER, expires_days=1)["token"]
     cluster.clock.ms = NOW_MS + DAY_MS - 1
     assert works(cluster, token)
@@ -125,7 +125,7 @@ def test_a_token_ends_at_its_time(cluster: Cluster) -> None:
     assert token_ids(cluster, USER) == [1]
 
 
-def test_a_token_makes_none_that_outlives_it(cluster: Cluster) -> None:
+def test_new_token_does_not_outlive_its_maker(cluster: Cluster) -> None:
     short = make(cluster, USER, expires_days=2)
     for days in (None, 1, 300):
         asked = {} if days is None else {"expires_days": days}
@@ -133,7 +133,7 @@ def test_a_token_makes_none_that_outlives_it(cluster: Cluster) -> None:
         assert child["expires_ms"] == NOW_MS + min(days or 365, 2) * DAY_MS
 
 
-def test_a_revoked_token_ends_at_once(cluster: Cluster) -> None:
+def test_revoked_token_ends_at_once(cluster: Cluster) -> None:
     made = make(cluster, USER)
     assert works(cluster, made["token"])
     answer = ask(cluster, "DELETE", f"/tokens/{made['id']}", USER)
@@ -144,7 +144,7 @@ def test_a_revoked_token_ends_at_once(cluster: Cluster) -> None:
     assert ask(cluster, "DELETE", f"/tokens/{made['id']}", USER).json["revoked"]
 
 
-def test_what_a_token_made_ends_with_it(cluster: Cluster) -> None:
+def test_revocation_ends_tokens_created_with_the_token(cluster: Cluster) -> None:
     first = make(cluster, ADMIN, user="ada")
     second = make(cluster, first["token"])
     third = make(cluster, second["token"])
@@ -160,7 +160,7 @@ def test_what_a_token_made_ends_with_it(cluster: Cluster) -> None:
     assert not works(cluster, beside["token"])
 
 
-def test_a_token_that_is_revoked_meanwhile_makes_none(
+def test_concurrently_revoked_token_creates_no_token(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maker = make(cluster, ADMIN, user="ada")
@@ -177,7 +177,7 @@ def test_a_token_that_is_revoked_meanwhile_makes_none(
     assert token_ids(cluster, ADMIN) == [maker["id"]]
 
 
-def test_tokens_make_each_other_only_so_often(cluster: Cluster) -> None:
+def test_chain_of_makers_is_limited(cluster: Cluster) -> None:
     token = make(cluster, ADMIN, user="ada")["token"]
     for _ in range(MAKERS_MAX):
         token = make(cluster, token)["token"]
@@ -185,13 +185,13 @@ def test_tokens_make_each_other_only_so_often(cluster: Cluster) -> None:
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_a_token_may_revoke_itself(cluster: Cluster) -> None:
+def test_token_may_revoke_itself(cluster: Cluster) -> None:
     made = make(cluster, USER)
     assert ask(cluster, "DELETE", f"/tokens/{made['id']}", made["token"]).status == 200
     assert not works(cluster, made["token"])
 
 
-def test_another_ones_token_is_an_admins_to_revoke(cluster: Cluster) -> None:
+def test_only_admins_revoke_tokens_of_others(cluster: Cluster) -> None:
     others = make(cluster, ADMIN, user="ada")
     answer = ask(cluster, "DELETE", f"/tokens/{others['id']}", USER)
     assert (answer.status, answer.code) == (403, "forbidden")
@@ -201,19 +201,17 @@ def test_another_ones_token_is_an_admins_to_revoke(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("7", 404), ("0", 422), ("x", 422), ("-1", 422)])
-def test_a_token_that_is_not_there_cannot_be_revoked(
-    cluster: Cluster, name: str, status: int
-) -> None:
+def test_revoking_unknown_token_is_not_found(cluster: Cluster, name: str, status: int) -> None:
     assert ask(cluster, "DELETE", f"/tokens/{name}", ADMIN).status == status
 
 
-def test_the_clusters_own_tokens_stay(cluster: Cluster) -> None:
+def test_tokens_of_the_cluster_cannot_be_revoked(cluster: Cluster) -> None:
     for made in [make(cluster, ADMIN, role="admin") for _ in range(2)]:
         ask(cluster, "DELETE", f"/tokens/{made['id']}", ADMIN)
     assert works(cluster, ADMIN)
 
 
-def test_a_request_that_is_sent_again_gets_its_token_again(cluster: Cluster) -> None:
+def test_repeated_request_gets_the_same_token(cluster: Cluster) -> None:
     first = ask(cluster, "POST", "/tokens", USER, {"description": "a"}, key="k1")
     again = ask(cluster, "POST", "/tokens", USER, {"description": "a"}, key="k1")
     assert (again.status, again.json) == (201, first.json)
@@ -222,14 +220,14 @@ def test_a_request_that_is_sent_again_gets_its_token_again(cluster: Cluster) -> 
     assert ask(cluster, "POST", "/tokens", USER, {"description": "b"}, key="k1").status == 409
 
 
-def test_no_other_token_of_the_same_user_opens_what_is_kept_for_that(cluster: Cluster) -> None:
+def test_another_token_of_the_user_cannot_decrypt_the_answer(cluster: Cluster) -> None:
     other = make(cluster, USER)["token"]
     ask(cluster, "POST", "/tokens", USER, {}, key="k1")
     answer = ask(cluster, "POST", "/tokens", other, {}, key="k1")
     assert (answer.status, answer.code) == (409, "conflict")
 
 
-def test_of_many_at_once_all_get_tokens_of_their_own(cluster: Cluster) -> None:
+def test_concurrent_requests_create_different_tokens(cluster: Cluster) -> None:
     made: list[dict[str, Any]] = []
     threads = [threading.Thread(target=lambda: made.append(make(cluster, USER))) for _ in range(8)]
     for thread in threads:
@@ -240,7 +238,7 @@ def test_of_many_at_once_all_get_tokens_of_their_own(cluster: Cluster) -> None:
     assert len({one["token"] for one in made}) == 8
 
 
-def test_the_table_holds_no_token(cluster: Cluster) -> None:
+def test_table_contains_no_token(cluster: Cluster) -> None:
     tokens = [make(cluster, USER)["token"]]
     tokens.append(ask(cluster, "POST", "/tokens", USER, {}, key="k1").json["token"])
     table = cluster.services.table
@@ -254,7 +252,7 @@ def test_the_table_holds_no_token(cluster: Cluster) -> None:
                 assert token not in row.key.sort
 
 
-def test_the_entry_says_who_made_and_who_revoked_it(cluster: Cluster) -> None:
+def test_record_names_creator_and_revoker(cluster: Cluster) -> None:
     made = make(cluster, ADMIN, user="ada")
     ask(cluster, "DELETE", f"/tokens/{made['id']}", made["token"])
     (row,) = cluster.services.table.query("token-entries", " ", "\x7f").rows
@@ -262,7 +260,7 @@ def test_the_entry_says_who_made_and_who_revoked_it(cluster: Cluster) -> None:
     assert b'"revoked_by": "ada"' in row.body
 
 
-def test_sealing_twice_opens_and_every_id_has_a_pad_of_its_own() -> None:
+def test_encrypting_twice_decrypts_and_pads_depend_on_id() -> None:
     content = b"dct_" + b"x" * 43
     hidden = encrypt_token(content, "mine", 1)
     assert encrypt_token(hidden, "mine", 1) == content
@@ -299,20 +297,20 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("headers", MALFORMED, ids=range(len(MALFORMED)))
-def test_malformed_headers_are_refused(cluster: Cluster, headers: list[tuple[str, str]]) -> None:
+def test_rejects_malformed_headers(cluster: Cluster, headers: list[tuple[str, str]]) -> None:
     answer = call(cluster.app, "GET", f"{V1}/whoami", headers=headers)
     assert (answer.status, answer.code) == (401, "unauthenticated")
     assert USER not in answer.body.decode()
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "authorization", "Authorization"])
-def test_a_token_in_the_query_is_not_accepted(cluster: Cluster, name: str) -> None:
+def test_rejects_token_in_query(cluster: Cluster, name: str) -> None:
     for value in (USER, f"Bearer%20{USER}"):
         answer = call(cluster.app, "GET", f"{V1}/whoami?{name}={value}")
         assert answer.status == 401
 
 
-def test_an_agents_token_is_none_on_peoples_routes(cluster: Cluster) -> None:
+def test_rejects_agent_token_on_user_routes(cluster: Cluster) -> None:
     agent = Agent(cluster)
     for method, path in (
         ("GET", "/tokens"),
@@ -327,20 +325,20 @@ def test_an_agents_token_is_none_on_peoples_routes(cluster: Cluster) -> None:
             assert (answer.status, answer.code) == (403, "forbidden"), path
 
 
-def test_a_persons_token_is_none_on_agents_routes(cluster: Cluster) -> None:
+def test_rejects_user_token_on_agent_routes(cluster: Cluster) -> None:
     made = make(cluster, ADMIN, role="admin")["token"]
     Agent(cluster)
     for path in ("/agents", "/agents/node/sync"):
         assert ask(cluster, "POST", path, made, {}).status == 403
 
 
-def test_an_agents_token_cannot_be_revoked_by_a_persons_id(cluster: Cluster) -> None:
+def test_agent_token_cannot_be_revoked_by_id(cluster: Cluster) -> None:
     agent = Agent(cluster)
     assert ask(cluster, "DELETE", "/tokens/1", ADMIN).status == 404
     assert agent.sync().status == 200
 
 
-def test_no_token_reaches_the_log_or_an_error(
+def test_tokens_appear_in_no_log_and_no_error(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -358,6 +356,6 @@ def test_no_token_reaches_the_log_or_an_error(
     assert "/whoami" in lines
     assert made not in lines
     assert USER not in lines
-    # The fourth names a field that the client made up, to the client alone.
+    # The fourth answer repeats an unknown field's name, to the client only.
     for number, answer in enumerate(answers):
         assert made not in answer.body.decode() or number == 3

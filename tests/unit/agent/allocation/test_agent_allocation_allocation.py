@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.agent.allocation.allocation import WARNINGS_MAX, Allocation
+from detcloud.agent.allocation.allocation import Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.allocation.limits import LOOK_BYTES_BURST, WARNINGS_MAX
 from detcloud.agent.allocation.trial_log import NULS_MAX
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.shared.notices import Notice
@@ -67,6 +68,32 @@ def test_a_few_bytes_of_nothing_end_no_log(directory: AllocationDirectory) -> No
     content = bytes(NULS_MAX - 1) + b"after\n"
     directory.log.write_bytes(content)
     assert allocation.read_log(len(content)) == (0, content.decode(), False)
+
+
+def test_the_search_in_endless_lines_is_charged_to_their_trial(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.agent.allocation.limits.LOOK_BYTES_PER_SECOND", 0)
+    allocation = Allocation(directory, ProcessRuntime(None))
+    for rank in range(8):
+        (directory.out / f"report-{rank}.jsonl").write_bytes(b"x" * (9 << 20))
+    for _ in range(3):
+        allocation.scan_output()
+        for writer in allocation.writers()[1:]:
+            assert allocation.lines(writer, None, 1 << 20) == []
+    # The burst, and the piece of 4 MiB that was begun within it.
+    assert allocation._reader.skipped_bytes <= LOOK_BYTES_BURST + (4 << 20)
+
+
+def test_each_writer_has_its_turn_in_scans(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.agent.allocation.limits.SCANNED_BYTES_MAX", 1)
+    allocation = Allocation(directory, ProcessRuntime(None))
+    for writer in range(3):
+        (directory.out / f"report-{writer}.jsonl").write_text('{"kind":"checkpoint"}\n')
+    # Each scan reaches one writer.
+    assert [allocation.scan_output().has_urgent for _ in range(4)] == [True, True, True, False]
 
 
 def send_all(allocation: Allocation) -> list[str]:

@@ -81,6 +81,32 @@ def test_whatever_a_flood_says_its_end_comes_after_so_many_lines(
     assert lines[-1].kind == "agent_warning"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("dot", [b"x", b'\n{"kind":"metrics"}\n'], ids=["one line", "many lines"])
+def test_a_sparse_file_of_any_size_is_planned_within_a_bound(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, dot: bytes, killed: bool
+) -> None:
+    # A byte in every 4 MiB: no hole is long enough to be skipped, and nothing takes room.
+    for writer in range(3):
+        with (directory.out / f"report-{writer}.jsonl").open("wb") as file:
+            for place in range(1_000):
+                file.seek(place * (4 << 20))
+                file.write(dot)
+            file.truncate(1_000 << 30)
+    read: list[int] = []
+    pread = os.pread
+
+    def count(descriptor: int, length: int, offset: int) -> bytes:
+        read.append(length)
+        return pread(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", count)
+    backlog = EndBacklog(ReportReader(directory.out), {}, killed=killed)
+    assert backlog.is_unread
+    # 64 MiB that are sent and 64 that are searched; each is read three times at most.
+    assert sum(read) <= 6 * (64 << 20)
+
+
 def send_everything(allocation: Allocation) -> tuple[list[str], str]:
     """The kinds of all lines and the text of the log, as calls carry them."""
     kinds: list[str] = []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.allocation.allocation import merge_notice
+from detcloud.agent.allocation.directive_merge import merge_notice
 from detcloud.shared.notices import Notice
 
 

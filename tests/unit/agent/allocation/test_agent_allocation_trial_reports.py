@@ -244,11 +244,24 @@ def test_lines_before_the_limit_of_a_file_are_read(out_folder: Path) -> None:
 def test_an_endless_line_that_grows_is_read_once(out_folder: Path, bytes_read: list[int]) -> None:
     reader = ReportReader(out_folder)
     report(out_folder).write_bytes(b"x" * (2 << 20))
-    for _ in range(3):
-        bytes_read.clear()
-        assert reader.read_lines("0", 0) == []
-    # The search goes on at the end that it knows: only the beginning is looked at again.
-    assert sum(bytes_read) == LINE_BYTES_MAX + 1
+    assert reader.read_lines("0", 0) == []
+    assert sum(bytes_read) == (2 << 20) + LINE_BYTES_MAX + 1
+    bytes_read.clear()
+    assert reader.read_lines("0", 0) == []
+    # The search goes on at the end that it knows.
+    assert sum(bytes_read) == 0
+
+
+def test_a_search_goes_on_after_the_bytes_that_it_was_allowed(out_folder: Path) -> None:
+    report(out_folder).write_bytes(b"x" * (9 << 20) + b'\n{"kind":"b"}\n')
+    reader = ReportReader(out_folder)
+    # Pieces of 4 MiB are read: the first call finds no end within one, the second none within two.
+    assert reader.read_lines("0", 0, look_bytes_max=1) == []
+    assert reader.read_lines("0", 0, look_bytes_max=1) == []
+    assert reader.read_lines("0", 0, look_bytes_max=0) == []
+    (warning,) = reader.read_lines("0", 0, look_bytes_max=1)
+    assert (warning.kind, warning.offset) == ("agent_warning", (9 << 20) + 1)
+    assert reader.skipped_bytes == (9 << 20) + len(b'\n{"kind":"b"}\n')
 
 
 def test_a_line_of_exactly_the_limit_passes(out_folder: Path) -> None:

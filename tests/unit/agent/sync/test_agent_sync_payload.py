@@ -158,12 +158,26 @@ def test_a_backlog_is_divided_over_calls() -> None:
 
 
 def test_a_call_skips_so_much_of_endless_lines_and_no_more() -> None:
-    # Four pieces of 16 MiB are the 64 MiB of a call.
-    skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
-    source = UnsentAllocation("4.1", {"agent": lines("exited"), "0": skipped})
-    payload = pack_payload([source])
+    # A piece of 16 MiB is the share of an allocation, and four of them are the 64 MiB of a call.
+    def endless(allocation: str) -> UnsentAllocation:
+        skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
+        return UnsentAllocation(allocation, {"agent": lines("exited"), "0": skipped})
+
+    payload = pack_payload([endless(f"{number}.1") for number in range(6)])
     assert [kind for _, _, kind in sent_kinds(payload)] == ["agent_warning"] * 4
     assert payload.more
+
+
+def test_endless_lines_of_one_allocation_keep_no_other_out_of_a_call() -> None:
+    skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
+    endless = UnsentAllocation("4.1", {"0": skipped})
+    neighbour = UnsentAllocation("5.1", {"0": lines("metrics", "metrics")})
+    sent = sent_kinds(pack_payload([endless, neighbour]))
+    assert [(allocation, kind) for allocation, _, kind in sent] == [
+        ("4.1", "agent_warning"),
+        ("5.1", "metrics"),
+        ("5.1", "metrics"),
+    ]
 
 
 def test_among_many_that_never_stop_each_has_its_turn() -> None:

@@ -235,7 +235,7 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
     assert (done.code, child.hows) == (0, ["destroy"])
     assert done.out.splitlines() == [
-        "2 instances ended, and 1 launch templates are gone",
+        "2 instances ended, 1 launch template deleted",
         "the cluster vision is gone",
     ]
 

@@ -40,7 +40,7 @@ def test_create_finds_mistakes_before_it_starts_anything(
 ) -> None:
     for words, message in [
         (["nothing.yaml", str(model_dir)], "nothing.yaml is not a file"),
-        ([str(config), "nothing"], "nothing is not a folder"),
+        ([str(config), "nothing"], "nothing does not exist"),
         ([str(config), str(model_dir), "--local"], "--local requires --test-mode"),
     ]:
         code, _, err = detcloud("create", *words)
@@ -56,8 +56,19 @@ def test_too_much_code_is_refused_with_the_biggest_files(
         file.truncate(96 * 2**20)
     code, _, err = detcloud("create", str(config), str(model_dir))
     assert code == 1
-    assert "the limit is 95.0 MiB; the biggest are weights.bin (96.0 MiB)" in err
+    assert "the limit is 95.0 MiB; the largest files are weights.bin (96.0 MiB)" in err
     assert fake.requests == []
+
+
+def test_files_that_a_fixed_rule_leaves_out_are_noted(
+    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
+) -> None:
+    (model_dir / "terraform_utils.py").touch()
+    for words in (["create", str(config), str(model_dir)], ["command", "run", "-d", "-c"]):
+        rest = [str(model_dir), "true"] if "run" in words else []
+        _, _, err = detcloud(*words, *rest)
+        assert "note: not uploaded: terraform_utils.py; names like" in err
+        assert "Warning" not in err
 
 
 def test_followed_to_the_end_a_good_experiment_is_success(
@@ -81,7 +92,7 @@ def test_followed_to_the_end_a_bad_experiment_is_a_failure(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
     fake.ending = "ERROR"
-    code, out, _ = detcloud("create", str(config), str(model_dir), "-f", "--json")
+    code, out, _ = detcloud("create", str(config), str(model_dir), "--follow", "--json")
     assert code == 1
     assert json.loads(out)["state"] == "ERROR"
     followed = detcloud("follow", "1")
@@ -171,9 +182,11 @@ def test_nothing_from_elsewhere_steers_the_terminal(
 
 def test_commands_tell_the_new_state(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
-    assert detcloud("pause", "1").out == "experiment 1 is PAUSED\n"
-    assert detcloud("e", "unpause", "1").out == "experiment 1 is ACTIVE\n"
-    assert detcloud("cancel", "1").out == "experiment 1 is STOPPING_CANCELED\n"
+    assert detcloud("pause", "1").out == "experiment 1 is paused\n"
+    assert detcloud("e", "unpause", "1").out == "experiment 1 is active\n"
+    assert detcloud("cancel", "1").out == (
+        "experiment 1 is being canceled: its trials save a checkpoint first\n"
+    )
     assert json.loads(detcloud("kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
     assert detcloud("wait", "1", "--polling-interval", "0.01") == (
         1,
@@ -195,7 +208,7 @@ def test_an_unknown_experiment_is_an_error_with_a_hint(
     code, _, err = detcloud("describe", "7")
     assert code == 3
     assert err.splitlines()[0] == "error: there is no experiment 7"
-    assert err.splitlines()[1].startswith("hint: `detcloud list`, `detcloud trial list EXPER")
+    assert err.splitlines()[1] == "hint: `detcloud list` shows what exists"
 
 
 def test_a_wrong_token_has_a_hint(
@@ -209,7 +222,7 @@ def test_a_wrong_token_has_a_hint(
 
 
 def test_trials_are_listed_and_described(fake: FakeCluster, detcloud: Detcloud) -> None:
-    fake.add_experiment({}, {})
+    fake.add_experiment({}, {"paused": True})
     listed = detcloud("trial", "list", "1").out
     assert listed == detcloud("e", "lt", "1").out
     assert "lr=0.1 net.layers=3" in listed

@@ -28,6 +28,16 @@ def test_a_trial_that_printed_has_a_log_to_look_at(fake: FakeCluster, detcloud: 
     assert "trial logs 2" in detcloud("trial", "describe", "2").err
 
 
+def test_a_cause_outside_the_process_is_described(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fail_experiment(fake, detcloud)
+    fake.logs[1] = "step 100\n"
+    for trial in fake.trials:
+        trial.update(state="ERROR", message="the parent has no checkpoint to copy")
+    err = detcloud("describe", "1").err
+    assert err.startswith("hint: `detcloud trial describe 1` shows why it failed")
+    assert detcloud("trial", "describe", "1").err == ""
+
+
 def test_a_message_keeps_its_lines_where_it_is_described(
     fake: FakeCluster, detcloud: Detcloud
 ) -> None:

@@ -17,9 +17,17 @@ def test_the_queue_is_a_table_in_its_order(fake: FakeCluster, detcloud: Detcloud
     titles = "#,ID,Type,Job Name,Priority,Submitted,Slots (acquired/needed),Status,User"
     assert cells[0][:9] == titles.split(",")
     submitted = "2022-01-01 00:01:00"
-    first = f"0,73853c5c,TYPE_EXPERIMENT,first_job,42,{submitted},1/1,STATE_SCHEDULED,user1"
+    first = f"0,73853c5c,experiment,first_job,42,{submitted},1/1,scheduled,user1"
     assert cells[2][:9] == first.split(",")
     assert cells[3][9:] == ["2", "N/A", "needs 1 slot, 0 free"]
+
+
+def test_types_and_states_have_the_original_names_on_request(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    row = detcloud("job", "list", "--det").out.splitlines()[2]
+    cells = [cell.strip() for cell in row.split("|")]
+    assert (cells[2], cells[7]) == ("TYPE_EXPERIMENT", "STATE_SCHEDULED")
 
 
 def test_a_fair_share_queue_shows_weights_and_no_places(
@@ -62,6 +70,11 @@ def test_a_part_of_the_queue_is_listed(
             ["--ahead-of", "0d71"],
             {"ahead_of": "0d71"},
             "job 73853c5c (first_job) is at place 0 in the queue of pool gpus",
+        ),
+        (
+            ["--ahead-of", "73853c"],
+            {"ahead_of": "73853c"},
+            "job 73853c5c (first_job) stays at place 0: a job cannot be moved ahead of itself",
         ),
         (
             ["--behind-of", "2"],

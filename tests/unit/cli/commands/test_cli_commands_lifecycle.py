@@ -83,7 +83,7 @@ def test_metrics_and_tables_go_with_a_description(
 
 def test_it_goes_on_after_its_end(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     words = ("continue", "1", "--config", "max_restarts=9")
-    assert detcloud(*words).out == "experiment 1 is ACTIVE\n"
+    assert detcloud(*words).out == "experiment 1 is active\n"
     assert ended_cluster.experiments[0]["asked"] == {"overrides": ["max_restarts=9"]}
     code, _, err = detcloud("e", "continue", "1", "--config-file", "x.yaml")
     assert code == 2
@@ -102,9 +102,9 @@ def test_a_deletion_is_asked_for_and_waited_for(
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
     ended_cluster.deletion = "DELETE_FAILED"
     failed = detcloud("delete", "1", "--yes")
-    assert failed[:2] == (1, "experiment 1 is DELETE_FAILED: the store is full\n")
+    assert failed[:2] == (1, "experiment 1 could not be deleted: the store is full\n")
     ended_cluster.deletion = "DELETED"
-    assert detcloud("delete", "1", "-y", "--no-wait").out == "experiment 1 is DELETING\n"
+    assert detcloud("delete", "1", "-y", "--no-wait").out == "experiment 1 is being deleted\n"
     detcloud("describe", "1")
     gone = detcloud("describe", "1")
     assert gone.code == 3
@@ -259,7 +259,39 @@ def test_code_and_includes_come_back(
     (tmp_path / "sent.tar.gz").write_bytes(content)
     extract(tmp_path / "sent.tar.gz", tmp_path / "sent")
     assert [path.name for path in (tmp_path / "sent").iterdir()] == ["extra.txt"]
-    assert detcloud("create", str(config)).err.startswith("error: there is no code to train with")
+
+
+def test_waiting_ends_after_its_timeout(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    fake.experiments[0]["state"] = "PAUSED"
+    done = detcloud("wait", "1", "--polling-interval", "0.01", "--timeout", "0.02")
+    assert (done.code, done.out) == (5, "")
+    assert done.err == "experiment 1 is PAUSED after 0.02 s; it continues\n"
+
+
+@pytest.mark.parametrize("code", ["none", "file"])
+def test_code_may_be_a_file_or_missing(
+    fake: FakeCluster, detcloud: Detcloud, config: Path, tmp_path: Path, code: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    words = [str(script)] if code == "file" else []
+    assert detcloud("create", str(config), *words).out == "Created experiment 1\n"
+    (tmp_path / "sent.tar.gz").write_bytes(fake.objects[fake.experiments[0]["code_sha256"]])
+    extract(tmp_path / "sent.tar.gz", tmp_path / "sent")
+    sent = [path.name for path in (tmp_path / "sent").iterdir()]
+    assert sent == (["train.py"] if code == "file" else [])
+
+
+def test_a_fork_has_the_code_and_the_changed_configuration(
+    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
+) -> None:
+    detcloud("create", str(config), str(model_dir))
+    done = detcloud("experiment", "fork", "1", "--config", "name=other")
+    assert done.out == "Created experiment 2 from experiment 1\n"
+    original, fork = fake.experiments
+    assert fork["code_sha256"] == original["code_sha256"]
+    assert fork["config"]["searcher"] == original["config"]["searcher"]
 
 
 def test_an_include_that_leads_to_itself_is_named(
@@ -277,11 +309,13 @@ def test_the_first_trials_log_is_followed(
     log = "step 100 ünder way\nstep 200 ünder way\n"
     training = threading.Thread(target=_train, args=(fake,))
     training.start()
-    followed = detcloud("create", str(config), str(model_dir), "--follow-first-trial")
+    followed = detcloud("create", str(config), str(model_dir), "-f")
     training.join()
-    assert followed == (0, f"Created experiment 1\n{log}", "")
+    hint = "printing the log of the first trial; `detcloud follow 1` watches the states and metrics"
+    assert followed[:2] == (0, f"Created experiment 1\n{log}")
+    assert followed.err.startswith(hint)
     again = detcloud("continue", "1", "--follow-first-trial")
-    assert again.out == f"experiment 1 is ACTIVE\n{log}"
+    assert again.out == f"experiment 1 is active\n{log}"
 
 
 def test_a_search_that_ends_without_a_trial_is_not_waited_for(

@@ -62,7 +62,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def test_a_model_is_made_shown_and_deleted(detcloud: Detcloud) -> None:
     made = detcloud("model", "create", "digits", "-w", "Vision", "--description", "ten", "--json")
     assert json.loads(made.out)["workspace"] == "Vision"
-    assert detcloud("m", "create", "digits").err == ("error: there is a model digits, user-1's\n")
+    assert detcloud("m", "create", "digits").err == (
+        "error: model digits already exists (owner user-1)\n"
+    )
     assert " digits | Vision" in detcloud("model", "list").out
     assert detcloud("m", "set", "digits", "--label", "a", "--metadata", '{"f1": 0.9}').out == (
         "model digits was updated\n"
@@ -192,7 +194,7 @@ def test_scripts_for_determined_have_models_and_versions(monkeypatch: pytest.Mon
     assert [one.name for one in by_name] == ["other", "digits"]
     by_text = determined_client.list_models(ModelSortBy.DESCRIPTION, workspace_names=["Vision"])
     assert [one.name for one in by_text] == ["digits"]
-    with pytest.raises(DetcloudError, match="list_models takes no model_id here"):
+    with pytest.raises(DetcloudError, match="list_models does not support model_id"):
         determined_client.get_models(model_id=3)
     found = determined_client.get_model("digits")
     found.move_to_workspace("Other")

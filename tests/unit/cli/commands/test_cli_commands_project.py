@@ -51,12 +51,23 @@ def test_metadata_is_merged_by_path() -> None:
         ("note.by=ann", {**known, "note": {"by": "ann"}}),
         ("ok=true", {**known, "ok": True}),
         ("none.there=", {**known, "none": {}}),
+        ('"a.b".c=1', {**known, "a.b": {"c": 1}}),
     ):
         assert merge_metadata(known, *parse_metadata_value(text)) == after
     assert known == {"data": {"version": 3, "set": "mnist"}, "note": "x"}
     for text in ("note", "=x", "a..b=1"):
         with pytest.raises(ArgumentTypeError, match=r"is not KEY=VALUE"):
             parse_metadata_value(text)
+
+
+def test_metadata_path_reaches_key_with_dots() -> None:
+    known = {"data.version": 3, "note": "x"}
+    for text in ("data.version=4", '"data.version"=4', "'data.version'=4"):
+        assert merge_metadata(known, *parse_metadata_value(text)) == {**known, "data.version": 4}
+    assert merge_metadata(known, *parse_metadata_value("data.version=")) == {"note": "x"}
+    both = {"data.version": 3, "data": {"set": "mnist"}}
+    with pytest.raises(DetcloudError, match=r'write "data.version" or "data"."version"'):
+        merge_metadata(both, *parse_metadata_value("data.version=4"))
 
 
 def test_filters_are_given_as_a_mapping_or_as_texts() -> None:

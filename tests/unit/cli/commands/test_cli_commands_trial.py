@@ -140,7 +140,7 @@ def test_a_moment_may_be_an_age(cluster_with_log: FakeCluster, detcloud: Detclou
 
 def test_a_trial_is_killed(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
-    assert detcloud("trial", "kill", "2").out == "trial 2 is STOPPING_KILLED\n"
+    assert detcloud("trial", "kill", "2").out == "trial 2 is being killed\n"
     assert json.loads(detcloud("t", "kill", "1", "--json").out)["state"] == "STOPPING_KILLED"
 
 
@@ -155,7 +155,7 @@ def test_a_description_has_every_form(ended_cluster: FakeCluster, detcloud: Detc
     )
     assert [len(document[name]) for name in ("metrics", "metrics_summary")] == [2, 3]
     rows = list(csv.DictReader(io.StringIO(detcloud("t", "describe", "1", "--csv").out)))
-    assert rows[0]["Hyperparameters"] == "lr=0.1 net.layers=3"
+    assert json.loads(rows[0]["Hyperparameters"]) == {"lr": 0.1, "net": {"layers": 3}}
     paged = detcloud("t", "describe", "1", "--metrics", "--limit", "1", "--offset", "1", "--json")
     assert [report["group"] for report in json.loads(paged.out)["metrics"]] == ["validation"]
     assert len(json.loads(detcloud("e", "lt", "1", "--limit", "1", "--json").out)) == 1
@@ -259,7 +259,7 @@ def test_checkpoints_are_deleted_after_a_question(
         "error: Delete 1 checkpoint, 1 B: confirm with --yes"
     )
     done = detcloud("checkpoint", "delete", "aa,bb", "--yes")
-    assert done.out == "checkpoint aa-1 is DELETING\ncheckpoint bb-1 is DELETING\n"
+    assert done.out == "checkpoint aa-1 is being deleted\ncheckpoint bb-1 is being deleted\n"
     assert " f    | 1 B" in detcloud("c", "files", "aa").out
 
 
@@ -283,3 +283,40 @@ def test_a_bundle_holds_what_is_known(ended_cluster: FakeCluster, detcloud: Detc
     assert detcloud("trial", "support-bundle", "1", "-o", "b").err.startswith(
         "error: b/trial-1-support.tar.gz exists"
     )
+
+
+@pytest.mark.parametrize(
+    ("searcher", "words", "order"),
+    [
+        # Metrics of trials 1 to 4: 0.5, none, 0.2, 0.9. A smaller one is better.
+        ("random", [], [3, 1, 4, 2]),
+        ("single", [], [1, 2, 3, 4]),
+        ("single", ["--sort-by", "best"], [3, 1, 4, 2]),
+        ("random", ["--sort-by", "best", "--order-by", "desc"], [4, 1, 3, 2]),
+        ("random", ["--sort-by", "number"], [1, 2, 3, 4]),
+        ("random", ["--sort-by", "number", "--order-by", "desc"], [4, 3, 2, 1]),
+        ("random", ["--sort-by", "best", "--limit", "2"], [3, 1]),
+        ("random", ["--sort-by", "best", "--limit", "2", "--offset", "1"], [1, 4]),
+    ],
+)
+def test_trials_are_sorted(
+    fake: FakeCluster, detcloud: Detcloud, searcher: str, words: list[str], order: list[int]
+) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    fake.add_experiment({"name": "digits"}, {})
+    fake.experiments[0].update(searcher=searcher, smaller_is_better=True, state="PAUSED")
+    for trial, best in zip(fake.trials, (0.5, None, 0.2, 0.9), strict=True):
+        trial.update(experiment_id=1, best_metric=best, number=trial["id"] - 1)
+    listed = json.loads(detcloud("trial", "list", "1", "--json", *words).out)
+    assert [trial["id"] for trial in listed] == order
+
+
+def test_a_larger_metric_comes_first_where_it_is_better(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    fake.experiments[0].update(searcher="grid", smaller_is_better=False, state="PAUSED")
+    for trial, best in zip(fake.trials, (0.5, 0.9), strict=True):
+        trial.update(best_metric=best)
+    listed = json.loads(detcloud("trial", "list", "1", "--json").out)
+    assert [trial["id"] for trial in listed] == [2, 1]

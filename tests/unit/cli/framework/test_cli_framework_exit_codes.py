@@ -69,7 +69,8 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
             "resource-pool bindings",
             "all workspaces share all pools",
         ),
-        (["task", "list"], "task", "`detcloud command run` runs a program on the cluster"),
+        (["task", "list"], "task list", "`detcloud job list` lists what runs"),
+        (["task"], "task", "`detcloud job list` lists what runs"),
     ],
 )
 def test_commands_of_the_original_say_what_to_use(

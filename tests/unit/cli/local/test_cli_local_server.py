@@ -18,6 +18,7 @@ from detcloud import DetcloudError
 from detcloud.cli.local.server import server_environment, server_path, start_server, stop_server
 from detcloud.client.home import Home, ServerRecord
 from detcloud.shared.processes import list_descendants, pss_bytes, read_process
+from tests.patience import wait_until
 from tests.unit.cli.conftest import Detcloud
 
 SERVER = """
@@ -66,10 +67,16 @@ def end(number, frame):
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN if mode == "deaf" else end)
 (home / "token").write_text("t")
+if mode == "late record":
+    import threading
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    time.sleep(1)
 record = {"url": f"http://127.0.0.1:{server.server_port}", "pid": os.getpid(), "started_ms": 1}
 version = os.environ.get("SERVER_VERSION", "0.1.0")
 (home / "server.json").write_text(json.dumps({**record, "version": version}))
 (home / "asked").write_text(json.dumps([options.slots, options.port]))
+if mode == "late record":
+    signal.pause()
 server.serve_forever(0.01)
 """
 
@@ -123,6 +130,25 @@ def test_up_status_down(home: Home, detcloud: Detcloud) -> None:
     assert detcloud("down") == (0, "no local cluster was running\n", "")
     assert detcloud("status").code == 4
     assert json.loads(detcloud("status", "--json").out)["running"] is False
+
+
+def test_up_after_a_kill_names_the_server_that_it_started(
+    home: Home, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detcloud("up")
+    killed = home.running_server()
+    assert killed is not None
+    for pid in (killed.pid, agent_pid(home)):
+        os.kill(pid or 0, signal.SIGKILL)
+    wait_until(lambda: home.running_server() is None)
+    # The new server has the lock, and the killed one's address answers, before its own record.
+    monkeypatch.setenv("SERVER_MODE", "late record")
+    port = killed.url.rpartition(":")[2]
+    out = detcloud("up", "--port", port).out
+    record = home.running_server()
+    assert record is not None
+    assert record.pid != killed.pid
+    assert f"(pid {record.pid}," in out
 
 
 def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:

@@ -127,7 +127,9 @@ def test_config_check_answers_with_its_exit_code(
 
 def test_the_script_of_the_quickstart_runs(tmp_path: Path, detcloud: Detcloud) -> None:
     text = (Path(__file__).parents[4] / "docs" / "quickstart.md").read_text()
-    blocks = dict(re.findall(r"^```(python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    found = re.findall(r"^```(python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # The first block of each language is the example's; later ones are fragments.
+    blocks = dict(reversed(found))
     folder = tmp_path / "script"
     folder.mkdir()
     (folder / "train.py").write_text(blocks["python"])

@@ -1,9 +1,19 @@
 """One renderer: text, CSV, cut lines, colours."""
 
+import csv
+import io
+import json
+
 import pytest
 
-from detcloud.cli.rendering.columns import EXPERIMENT_COLUMNS
-from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.columns import (
+    CHECKPOINT_COLUMNS,
+    EXPERIMENT_COLUMNS,
+    TRIAL_COLUMNS,
+    TRIAL_DETAILS,
+    hparams_text,
+)
+from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import (
     cell_text,
     field_column,
@@ -12,12 +22,38 @@ from detcloud.cli.rendering.table import (
     time_text,
 )
 from detcloud.cli.rendering.terminal import has_colour, progress_bar, sanitize, truncate
+from detcloud.shared.plurals import count_text
 
 COLUMNS = (field_column("ID", "id"), field_column("Name", "name"), field_column("State", "state"))
 ITEMS = [
     {"id": 7, "name": "a", "state": "COMPLETED"},
     {"id": 12, "name": "a long name, with commas", "state": None},
 ]
+
+
+def test_csv_has_hyperparameters_with_all_digits_and_types() -> None:
+    values = [0.417022004702574, 1000.5, 1, 1.0, "1", True, None, [1, 2.5], 2**63 - 1, 1e-300]
+    hparams = {f"h{place}": value for place, value in enumerate(values)}
+    hparams |= {"model.layers": 2, "model": {"layers": 3}}
+    for columns in (TRIAL_COLUMNS, TRIAL_DETAILS):
+        written = render_csv(columns, [{"state": "COMPLETED", "hparams": hparams}])
+        [row] = csv.DictReader(io.StringIO(written))
+        found = json.loads(row["Hyperparameters"])
+        assert found == hparams
+        # Python's 1, 1.0 and True are equal.
+        assert [type(found[name]) for name in hparams] == [type(item) for item in hparams.values()]
+
+
+def test_csv_has_bytes_as_numbers() -> None:
+    [checkpoint] = csv.DictReader(
+        io.StringIO(render_csv(CHECKPOINT_COLUMNS, [{"size_bytes": 12_345_678}]))
+    )
+    assert checkpoint["Size"] == "12345678"
+
+
+def test_table_shows_paths_of_nested_names_and_of_names_with_dots() -> None:
+    trial = {"hparams": {"model.layers": 2, "model": {"layers": 3}, "lr": 0.417022004702574}}
+    assert hparams_text(trial) == '"model.layers"=2 model.layers=3 lr=0.417'
 
 
 def test_numbers_stand_to_the_right_and_the_missing_are_named() -> None:

@@ -1,0 +1,201 @@
+"""A front of a store of any service that lacks an optional feature of the service's protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from tests.emulators.http_server import serve_requests
+from tests.emulators.passing_front import Answer, PassingHandler
+
+
+class Feature(StrEnum):
+    """The features that a store may lack."""
+
+    CHECKSUMS = "checksums"
+    RANGES = "ranges"
+    CONDITIONS = "conditional writes"
+    MATCHES = "conditional reads"
+    UPLOAD_LISTS = "lists of uploads"
+    JOINS = "joins"
+
+
+class MissingFeature(StrEnum):
+    """A store refuses a request that uses the feature, or answers as if it did not use it."""
+
+    REFUSES = "refuses"
+    IGNORES = "ignores"
+
+
+@dataclass
+class FrontRequest:
+    """A request: its method, path, query and headers, whose names are in lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def target(self) -> str:
+        """The request's path with its query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+    def drop(self, names: str) -> bool:
+        """Leave out the headers and parameters that a pattern matches, and return whether any."""
+        found = [name for name in self.headers if re.fullmatch(names, name)]
+        asked = [name for name in self.query if re.fullmatch(names, name.lower())]
+        for name in found:
+            del self.headers[name]
+        for name in asked:
+            del self.query[name]
+        return bool(found or asked)
+
+
+Change = Callable[[FrontRequest, Answer], Answer]
+"""Makes the front's answer of the store's."""
+
+
+@dataclass
+class LackingFront:
+    """A front of the store at `store`: `names` are those of the feature's headers and parameters,
+    `sign` signs a changed request, `refusal` is the answer of a front that refuses. A front that
+    changes answers has `change`. With `method`, requests of that method alone use the feature.
+    `met` counts the requests that used the feature.
+    """
+
+    store: str
+    names: str = "none"
+    lack: MissingFeature = MissingFeature.IGNORES
+    sign: Callable[[FrontRequest, str], None] = lambda asked, store: None
+    refusal: Answer = (501, b"", {})
+    change: Change = lambda asked, answer: answer
+    method: str = ""
+    url: str = ""
+    met: int = field(default=0)
+
+
+@contextmanager
+def lacking_front(front: LackingFront) -> Iterator[LackingFront]:
+    """Serve a front until the block ends, at the URL that it is given."""
+    fields = {"store": front.store, "front": front}
+    handler: Any = type("Handler", (_Handler,), fields)
+    with serve_requests(handler) as address:
+        front.url = handler.url = f"http://{address}"
+        yield front
+
+
+class _Handler(PassingHandler):
+    front: LackingFront
+
+    def handle_request(self, *, is_write: bool) -> None:
+        body = self.read_body(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        asked = FrontRequest(self.command, parts.path, query, headers, body)
+        path = self.path
+        may_use = self.front.method in ("", self.command)
+        if may_use and asked.drop(self.front.names):
+            self.front.met += 1
+            if self.front.lack is MissingFeature.REFUSES:
+                self.answer(*self.front.refusal)
+                return
+            self.front.sign(asked, self.front.store)
+            path = asked.target
+        # Chunks of a body were put together.
+        asked.headers["content-length"] = str(len(body))
+        self.answer(*self.front.change(asked, self.ask_store(path, body, asked.headers)))
+
+
+def sign_s3(access_key: str, secret_key: str, region: str) -> Callable[[FrontRequest, str], None]:
+    """Return a function that signs a changed request to a store that speaks S3's protocol."""
+
+    def sign(asked: FrontRequest, store: str) -> None:
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        asked.drop("authorization|x-amz-date|x-amz-content-sha256|x-amz-(?!meta|checksum).*")
+        asked.headers["host"] = urlsplit(store).netloc
+        request = AWSRequest(
+            asked.method, store + asked.target, dict(asked.headers), asked.body or None
+        )
+        # Hop headers are none of a signature's.
+        for name in ("connection", "accept-encoding", "user-agent", "expect"):
+            del request.headers[name]
+        S3SigV4Auth(Credentials(access_key, secret_key), "s3", region).add_auth(request)
+        signed = ("authorization", "x-amz-date", "x-amz-content-sha256")
+        asked.headers.update({name: request.headers[name] for name in signed})
+
+    return sign
+
+
+def sign_azure(account: str, key: str) -> Callable[[FrontRequest, str], None]:
+    """Return a function that signs a changed request to Azure."""
+
+    def sign(asked: FrontRequest, store: str) -> None:
+        from azure.storage.blob import (
+            AccountSasPermissions,
+            ResourceTypes,
+            generate_account_sas,
+        )
+
+        asked.headers.pop("authorization", None)
+        if "sig" not in asked.query:
+            names = ("read", "write", "delete", "list", "add", "create")
+            signature = generate_account_sas(
+                account,
+                key,
+                ResourceTypes(service=True, container=True, object=True),
+                AccountSasPermissions(**dict.fromkeys(names, True)),
+                datetime.now(UTC) + timedelta(hours=1),
+            )
+            asked.query.update(parse_qsl(signature))
+
+    return sign
+
+
+def s3_refusal(status: int, code: str) -> Answer:
+    """The answer of a store that speaks S3's protocol."""
+    text = f"<Error><Code>{code}</Code><Message>A header is not known</Message></Error>"
+    return status, text.encode(), {"Content-Type": "application/xml"}
+
+
+def azure_refusal(status: int, code: str) -> Answer:
+    """The answer of a store that speaks Azure's protocol."""
+    _, content, headers = s3_refusal(status, code)
+    return status, content, {**headers, "x-ms-error-code": code}
+
+
+def gcs_refusal(status: int) -> Answer:
+    """The answer of a store that speaks Google's protocol."""
+    error = {"code": status, "message": "not implemented"}
+    return status, json.dumps({"error": error}).encode(), {"Content-Type": "application/json"}
+
+
+def hdfs_refusal() -> Answer:
+    """The answer of a gateway that does not know an operation."""
+    said = {"exception": "UnsupportedOperationException", "message": "not supported"}
+    content = json.dumps({"RemoteException": said}).encode()
+    return 400, content, {"Content-Type": "application/json"}
+
+
+def change_headers(changes: Mapping[str, str | None]) -> Change:
+    """A change of answers that sets headers, or leaves out those that are None."""
+
+    def change(asked: FrontRequest, answer: Answer) -> Answer:
+        status, content, headers = answer
+        left = {name: value for name, value in headers.items() if name.lower() not in changes}
+        added = {name: value for name, value in changes.items() if value is not None}
+        return status, content, {**left, **added}
+
+    return change

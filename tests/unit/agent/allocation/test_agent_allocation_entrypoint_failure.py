@@ -1,0 +1,63 @@
+"""Which failures of an entrypoint each further run would repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from detcloud.agent.allocation.entrypoint_failure import is_lasting_failure
+from detcloud.agent.runtime import Phase, Status
+
+
+def lasts(
+    log: str,
+    code: int = 1,
+    *,
+    has_reports: bool = False,
+    stage: str = "trial",
+    killed: bool = False,
+) -> bool:
+    status = Status(Phase.ENDED, stage, code, killed=killed)
+    return is_lasting_failure(status, log, has_reports=has_reports)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("ModuleNotFoundError: No module named 'nope'", 1),
+        ("ImportError: cannot import name 'x' from 'model' (/code/model.py)", 1),
+        ("SyntaxError: invalid syntax", 1),
+        ("IndentationError: unexpected indent", 1),
+        ("[rank=0] ModuleNotFoundError: No module named 'nope'", 1),
+        ("detcloud: entrypoint 'a:B': there is no module 'a' in /code", 1),
+        ("/usr/bin/python3: No module named nope", 1),
+        ("python3: can't open file '/code/nope.py': [Errno 2] No such file or directory", 2),
+        ("sh: 1: pyhton3: not found", 127),
+        ("sh: line 1: pyhton3: command not found", 127),
+    ],
+)
+def test_code_that_cannot_be_loaded(line: str, code: int) -> None:
+    log = f"starting\n{line}\n[detcloud] rank 0 failed; all workers were ended\n"
+    assert lasts(log, code)
+    assert not lasts(log, code, has_reports=True)
+    assert not lasts(log, code, killed=True)
+    assert not lasts(log, code, stage="hook")
+    assert not lasts(log, 3)
+    assert not lasts(f"{line}\nlater\n", code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+        "ImportError: /x.so: undefined symbol: f",
+        "RuntimeError: CUDA out of memory",
+        "ConnectionError: ModuleNotFoundError: x",
+        "",
+    ],
+)
+def test_failures_that_another_run_may_not_have(line: str) -> None:
+    assert not lasts(f"{line}\n")
+
+
+def test_an_empty_log_tells_nothing() -> None:
+    assert not lasts("", 127)

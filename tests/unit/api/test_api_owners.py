@@ -1,0 +1,343 @@
+"""Every route that changes something, called by the owner, by another user and by an admin.
+
+The routes come from the OpenAPI: a new route without a row here fails.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from control_plane.access.ownership import Action, OwnedObject, find_refusal
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import token_digest, token_put
+from control_plane.api.owned_objects import only_own
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Write
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+from tests.unit.api.test_api_access import access_rules
+
+OWNER, ADMIN, OTHER = TOKENS[Role.USER], TOKENS[Role.ADMIN], "dct_another-users-token"
+UUID = "00000011-0000-4000-8000-000000000000"
+UPLOAD = "00000077-0000-4000-8000-000000000000"
+SHA256, MD5 = "0" * 64, "0" * 32
+CUSTOM = (
+    CONFIG.replace("random", "custom")
+    .replace(", max_trials: 2", "")
+    .replace("max_length: {batches: 10}", "unit: batches")
+)
+PUT_FILE = f"path=x&sha256={SHA256}"
+PUT_PART = f"path=x&size=1&number=1&md5={MD5}"
+
+Route = tuple[str, str]
+"""A method, and a path as the OpenAPI has it, below the API's path."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that changes an object of `user-1`."""
+
+    target: str
+    content: object = None
+    names_others: bool = False
+    """Whether the request also names an object of `user-2`, which `user-1` may not change."""
+
+
+EXPERIMENT = "/experiments/{experiment_id}"
+UPLOADED = "/checkpoint-uploads/{trial_id}/{uuid}"
+UPLOADING = f"/checkpoint-uploads/1/{UPLOAD}"
+
+REFUSED_TO_OTHERS: dict[Route, tuple[Call, ...]] = {
+    **{
+        ("POST", f"{EXPERIMENT}/{name}"): (Call(f"/experiments/1/{name}"),)
+        for name in ("pause", "activate", "cancel", "kill", "archive", "unarchive")
+    },
+    ("POST", f"{EXPERIMENT}/continue"): (
+        Call("/experiments/2/continue", {}),
+        Call("/experiments/2/continue", {"validate_only": True}),
+    ),
+    ("PATCH", EXPERIMENT): (
+        Call("/experiments/1", {"name": "x"}),
+        # pydantic reads this as the number 1, too.
+        Call("/experiments/1.0", {"labels": ["x"]}),
+        Call("/experiments/2", {"workspace": "w", "project": "p"}),
+        Call("/experiments/2", {"metadata": {}, "description": "x"}),
+    ),
+    ("DELETE", f"{EXPERIMENT}/tensorboard"): (Call("/experiments/2/tensorboard"),),
+    ("POST", f"{EXPERIMENT}/searcher-operations"): (
+        Call(
+            "/experiments/3/searcher-operations",
+            {"post": 1, "acknowledged": 0, "operations": [{"type": "shutdown"}]},
+        ),
+    ),
+    ("PATCH", "/trials/{trial_id}"): (Call("/trials/1", {"metadata": {}}),),
+    ("POST", "/trials/{trial_id}/kill"): (Call("/trials/1/kill"),),
+    ("PATCH", "/checkpoints/{uuid}"): (Call(f"/checkpoints/{UUID[:8]}", {"metadata": {}}),),
+    ("DELETE", "/checkpoints/{uuid}/damage"): (Call(f"/checkpoints/{UUID}/damage"),),
+    ("POST", "/checkpoint-uploads"): (
+        Call("/checkpoint-uploads", {"trial_id": 1, "uuid": UPLOAD}),
+    ),
+    ("POST", f"{UPLOADED}/files"): (
+        Call(
+            f"{UPLOADING}/files",
+            {"files": [{"path": "x", "size": 1, "sha256": SHA256, "md5": MD5}]},
+        ),
+    ),
+    ("POST", f"{UPLOADED}/parts"): (Call(f"{UPLOADING}/parts", {"path": "x", "size": 1}),),
+    ("PUT", f"{UPLOADED}/parts/content"): (Call(f"{UPLOADING}/parts/content?{PUT_PART}"),),
+    ("POST", f"{UPLOADED}/parts/join"): (
+        Call(f"{UPLOADING}/parts/join", {"path": "x", "size": 1}),
+    ),
+    ("PUT", f"{UPLOADED}/content"): (Call(f"{UPLOADING}/content?{PUT_FILE}"),),
+    ("POST", f"{UPLOADED}/complete"): (Call(f"{UPLOADING}/complete", {"manifest_sha256": SHA256}),),
+    ("PATCH", "/models/{name}"): (Call("/models/digits", {"notes": "n", "labels": ["x"]}),),
+    ("POST", "/models/{name}/versions"): (
+        Call("/models/digits/versions", {"checkpoint_uuid": UUID}),
+    ),
+    ("PATCH", "/models/{name}/versions/{number}"): (
+        Call("/models/digits/versions/1", {"comment": "c"}),
+    ),
+    ("PATCH", "/jobs/{job_id}"): (
+        Call("/jobs/1", {"weight": 0.5}),
+        Call("/jobs/1", {"resource_pool": "default"}),
+        Call("/jobs/1", {"behind_of": "4"}, names_others=True),
+        # Experiment 4 is of the other user, who moves it relative to one of the owner's.
+        Call("/jobs/4", {"ahead_of": "1"}, names_others=True),
+        Call("/jobs/4", {"behind_of": "1"}, names_others=True),
+    ),
+    ("PATCH", "/jobs"): (
+        Call(
+            "/jobs",
+            {"operations": [{"job_id": "4", "weight": 0.5}, {"job_id": "1", "weight": 0.5}]},
+            names_others=True,
+        ),
+        Call("/jobs", {"operations": [{"job_id": "4", "ahead_of": "1"}]}, names_others=True),
+    ),
+    ("PUT", "/templates/{name}"): (Call("/templates/base", {"config": "max_restarts: 3"}),),
+    # Deletions are last: the owner's leave nothing for the other rows.
+    ("DELETE", "/templates/{name}"): (Call("/templates/base"),),
+    ("DELETE", "/models/{name}/versions/{number}"): (Call("/models/digits/versions/1"),),
+    ("DELETE", "/models/{name}"): (Call("/models/digits"),),
+    ("DELETE", "/checkpoints/{uuid}"): (
+        Call(f"/checkpoints/{UUID}"),
+        Call(f"/checkpoints/{UUID}?glob=*"),
+    ),
+    ("DELETE", "/tokens/{token_id}"): (Call("/tokens/1"),),
+    ("DELETE", EXPERIMENT): (Call("/experiments/2"),),
+}
+
+ALLOWED_TO_OTHERS: dict[Route, tuple[Call, str]] = {
+    ("POST", "/experiments"): (
+        Call("/experiments", {"config": CONFIG, "validate_only": True}),
+        "a new experiment is the caller's",
+    ),
+    ("POST", "/search-previews"): (Call("/search-previews", {"config": CONFIG}), "stores nothing"),
+    ("POST", "/model-code"): (
+        Call("/model-code", {"sha256": SHA256, "size": 1}),
+        "an archive is stored by its digest and replaces nothing",
+    ),
+    ("PUT", "/model-code/{sha256}"): (
+        Call(f"/model-code/{SHA256}"),
+        "an archive is stored by its digest and replaces nothing",
+    ),
+    ("POST", "/checkpoints/{uuid}/pin"): (
+        Call(f"/checkpoints/{UUID}/pin"),
+        "a pin is of the user who sets it",
+    ),
+    ("DELETE", "/checkpoints/{uuid}/pin"): (
+        Call(f"/checkpoints/{UUID}/pin"),
+        "a user removes no pin but the own one",
+    ),
+    ("POST", "/models"): (Call("/models", {"name": "mine"}), "a new model is the caller's"),
+    ("POST", "/tokens"): (Call("/tokens", {}), "a new token is the caller's"),
+    ("POST", "/sign-in-codes"): (Call("/sign-in-codes"), "a code opens a session of the caller"),
+    ("DELETE", "/sessions/current"): (Call("/sessions/current"), "a session is the caller's"),
+}
+
+ADMINS_ONLY: dict[Route, Call] = {
+    **{
+        ("POST", f"/agents/{{agent_id}}/{name}"): Call(f"/agents/node/{name}")
+        for name in ("enable", "disable")
+    },
+    **{
+        ("POST", f"/agents/{{agent_id}}/slots/{{slot_id}}/{name}"): Call(
+            f"/agents/node/slots/0/{name}"
+        )
+        for name in ("enable", "disable")
+    },
+    ("PUT", "/cluster/configuration"): Call(
+        "/cluster/configuration", {"config": "{}", "dry_run": True}
+    ),
+    ("PUT", "/resource-pools/{resource_pool}"): Call("/resource-pools/default", {}),
+    **{
+        ("POST", f"/resource-pools/{{resource_pool}}/{name}"): Call(
+            f"/resource-pools/default/{name}"
+        )
+        for name in ("drain", "undrain")
+    },
+    ("DELETE", "/resource-pools/{resource_pool}"): Call("/resource-pools/default"),
+}
+
+
+def ask(cluster: Cluster, route: Route, one: Call, token: str) -> Answer:
+    return call(cluster.app, route[0], V1 + one.target, token=token, content=one.content)
+
+
+def make_world(cluster: Cluster) -> Cluster:
+    """Have an object of `user-1` for every route, and one experiment of `user-2`."""
+    principal = Principal("user-2", Role.USER)
+    cluster.services.table.commit([token_put(token_digest(OTHER), principal)])
+    for config in (CONFIG, CONFIG, CUSTOM):
+        answer = cluster.create(config)
+        assert answer.status == 201, answer.body
+    body = {"config": CONFIG, "model_code": cluster.store_code()}
+    assert ask(cluster, ("POST", ""), Call("/experiments", body), OTHER).status == 201
+    agent = Agent(cluster)
+    agent.take_work()
+    line = {"kind": "checkpoint", "uuid": UUID, "steps_completed": 1, "path": f"1/1/1/{UUID}"}
+    agent.report(
+        "1.1",
+        {**line, "manifest_sha256": SHA256, "size_bytes": 8, "files": 1, "metadata": {}},
+    )
+    for path, content in (
+        ("/experiments/2/kill", {}),
+        ("/models", {"name": "digits"}),
+        ("/models/digits/versions", {"checkpoint_uuid": UUID}),
+        ("/tokens", {}),
+    ):
+        assert cluster.post(path, content).status < 300, path
+    put = ("PUT", "/templates/{name}")
+    assert ask(cluster, put, Call("/templates/base", {"config": "{}"}), OWNER).status == 200
+    return cluster
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> Cluster:
+    return make_world(cluster)
+
+
+def refused_calls() -> Iterator[tuple[Route, Call]]:
+    for route, calls in REFUSED_TO_OTHERS.items():
+        for one in calls:
+            yield route, one
+
+
+def test_every_route_that_changes_something_has_a_row(cluster: Cluster) -> None:
+    described = {
+        (method.upper(), path.removeprefix(V1))
+        for path, methods in cluster.get("/openapi.json").json["paths"].items()
+        for method in methods.keys() - {"get", "head", "options"}
+    }
+    of_users = {
+        (method, path.removeprefix(V1))
+        for (method, path), rule in access_rules().items()
+        if rule.roles & {Role.USER, Role.ADMIN}
+    }
+    rows = [*REFUSED_TO_OTHERS, *ALLOWED_TO_OTHERS, *ADMINS_ONLY]
+    assert sorted(rows) == sorted(described & of_users)
+
+
+def test_another_user_is_refused_and_nothing_changes(
+    world: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[Write, ...]] = []
+    commit = SqliteTable.commit
+
+    def record_commit(table: SqliteTable, writes: tuple[Write, ...]) -> object:
+        written.append(writes)
+        return commit(table, writes)
+
+    monkeypatch.setattr(SqliteTable, "commit", record_commit)
+    for route, one in refused_calls():
+        answer = ask(world, route, one, OTHER)
+        assert (answer.status, answer.code) == (403, "forbidden"), (route, answer.body)
+        message = answer.json["error"]["message"]
+        assert "belongs to user-1" in message, route
+        assert "ask user-1 or an admin" in message, route
+        assert written == [], route
+
+
+@pytest.mark.parametrize("token", [OWNER, ADMIN], ids=["owner", "admin"])
+def test_the_owner_and_an_admin_are_not_refused(world: Cluster, token: str) -> None:
+    for route, one in refused_calls():
+        is_refused = ask(world, route, one, token).status in (401, 403)
+        assert is_refused == (token == OWNER and one.names_others), route
+
+
+def test_other_users_keep_what_is_theirs_or_everybodys(world: Cluster) -> None:
+    for route, (one, why) in ALLOWED_TO_OTHERS.items():
+        answer = ask(world, route, one, OTHER)
+        assert answer.status not in (401, 403), (route, why)
+        rule = access_rules()[route[0], V1 + route[1]]
+        assert rule.changes is only_own, route
+
+
+def test_an_admins_route_refuses_owners_too(world: Cluster) -> None:
+    for route, one in ADMINS_ONLY.items():
+        assert ask(world, route, one, OWNER).status == 403, route
+        assert ask(world, route, one, ADMIN).status not in (401, 403), route
+
+
+def test_a_route_by_which_users_change_something_says_what(cluster: Cluster) -> None:
+    router = guarded_router("things")
+
+    @require_role(Role.USER)
+    def change() -> None: ...
+
+    for method in ("post", "put", "patch", "delete"):
+        with pytest.raises(TypeError, match="/things: say what it `changes`"):
+            getattr(router, method)("/things")(change)
+    router.get("/things")(change)
+
+
+def test_reading_the_events_of_anothers_search_leaves_no_trace(world: Cluster) -> None:
+    route, read = ("GET", ""), Call("/experiments/3/searcher-events")
+    assert ask(world, route, read, OTHER).status == 200
+    assert world.get("/experiments/3").json["search_method"]["heard_ms"] is None
+    assert ask(world, route, read, OWNER).status == 200
+    assert world.get("/experiments/3").json["search_method"]["heard_ms"] is not None
+
+
+def test_a_repeated_deletion_has_its_first_answer(world: Cluster) -> None:
+    for target in ("/templates/base", "/models/digits"):
+        answers = [
+            call(
+                world.app,
+                "DELETE",
+                V1 + target,
+                token=OWNER,
+                headers=[("idempotency-key", target)],
+            )
+            for _ in range(2)
+        ]
+        assert [answer.status for answer in answers] == [200, 200]
+        assert answers[0].body == answers[1].body
+
+
+def test_a_new_object_of_another_name_is_anybodys_to_create(world: Cluster) -> None:
+    put = ("PUT", "/templates/{name}")
+    assert ask(world, put, Call("/templates/new", {"config": "{}"}), OTHER).status == 200
+    assert ask(world, put, Call("/templates/new", {"config": "{}"}), OWNER).status == 403
+
+
+def test_a_version_belongs_to_its_registrant_and_to_the_owner_of_the_model() -> None:
+    version = OwnedObject("version digits/1", ("ann", "bob"))
+    for name in ("ann", "bob"):
+        assert find_refusal(Principal(name, Role.USER), Action.DELETE, version) is None
+    refusal = find_refusal(Principal("eve", Role.USER), Action.DELETE, version)
+    expected = "version digits/1 belongs to ann and bob: ask ann or bob or an admin to delete it"
+    assert refusal == expected
+    assert find_refusal(Principal("eve", Role.ADMIN), Action.DELETE, version) is None
+
+
+def test_a_missing_experiment_is_refused_before_the_effect(cluster: Cluster) -> None:
+    # An experiment that is created between the lookup of its owner and the effect would escape the
+    # check, so that the lookup refuses what does not exist yet.
+    answer = ask(cluster, ("POST", ""), Call("/experiments/9/kill"), OWNER)
+    assert (answer.status, answer.code) == (404, "not_found")
+    body = Call("/experiments/9/searcher-operations", {})
+    assert ask(cluster, ("POST", ""), body, OWNER).status == 404
+    assert ask(cluster, ("POST", ""), Call("/trials/9/kill"), OWNER).status == 404

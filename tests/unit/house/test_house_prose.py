@@ -1,0 +1,35 @@
+"""No folder's sentences point at unnamed things more often than before."""
+
+from tests.unit.house.prose import (
+    Shares,
+    count_pointers,
+    find_excesses,
+    first_sentences,
+    measure_folders,
+    read_limits,
+)
+
+
+def test_sentences_point_no_more_often_than_before() -> None:
+    excesses = find_excesses(measure_folders(), read_limits())
+    assert excesses == [], "name the things that these sentences point at:\n" + "\n".join(excesses)
+
+
+def test_pointing_words_are_counted_outside_quotes() -> None:
+    assert count_pointers("Return what it holds for those who ask.") == 3
+    assert count_pointers("Return the lease of the agent, or `None` if it expired.") == 1
+    assert count_pointers('Print "it is there".') == 0
+
+
+def test_first_sentence_of_each_docstring_counts() -> None:
+    module = (
+        '"""A module. More."""\nclass A:\n    """A class.\n\n    More."""\n    def f(self): ...'
+    )
+    assert list(first_sentences(module)) == ["A module.", "A class."]
+
+
+def test_looser_share_and_unknown_folder_are_excesses() -> None:
+    limits = {"a": Shares(0.1, 0.0, 0.0)}
+    assert find_excesses({"a": Shares(0.1005, 0.0, 0.001)}, limits) == []
+    assert len(find_excesses({"a": Shares(0.102, 0.002, 0.0)}, limits)) == 2
+    assert len(find_excesses({"b": Shares(0.01, 0.0, 0.0)}, limits)) == 1
