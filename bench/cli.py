@@ -16,7 +16,9 @@ from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.gangs import gangs
 from bench.halving import halving
+from bench.logs import logs
 from bench.machine import header, this_machine
+from bench.packages import packages
 from bench.page import page
 from bench.pools import pools
 from bench.reading import reading
@@ -45,11 +47,13 @@ FIGURES: dict[str, Figure] = {
     "pools": pools,
     "reading": reading,
     "page": page,
+    "logs": logs,
     "fan-in": fan_in,
     "commands": commands,
     "cluster": cluster,
     "sleepers": sleepers,
     "starts": starts,
+    "packages": packages,
     "training": training,
     "checkpoints": checkpoints,
     "gangs": gangs,

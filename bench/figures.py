@@ -88,6 +88,7 @@ class Scale:
     page_points: int = 10_000
     page_idle_minutes: int = 5
     page_answers: int = 20
+    log_bytes: int = 1 << 30
 
 
 FULL = Scale()
@@ -151,6 +152,7 @@ QUICK = Scale(
     page_points=200,
     page_idle_minutes=1,
     page_answers=2,
+    log_bytes=4 << 20,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

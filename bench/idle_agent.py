@@ -56,7 +56,7 @@ class IdleRuntime:
             return Status(Phase.ENDED, "trial", signal=signal.SIGKILL, killed=True)
         return Status(Phase.RUNNING, "trial")
 
-    def kill(self, directory: Path, grace_ms: int) -> None:
+    def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
         """Count the trial as ended."""
         self._killed[directory] = True
 

@@ -37,7 +37,7 @@ def main() -> int:
     """Serves until SIGTERM."""
     home = HomeFolder(Path(sys.argv[1]))
     configure_logging(home.folder / "server.log")
-    listener = open_listener(None, "")
+    listener = open_listener(0)
     home.checkpoints.mkdir(exist_ok=True)
     cluster = build_embedded_cluster(home, USER)
     ticker = TickThread(cluster.cluster.engine, cluster.cluster.collector, cluster.mark.advance)

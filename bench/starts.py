@@ -7,7 +7,7 @@ import os
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -70,12 +70,12 @@ def starts(scale: Scale) -> Iterator[Row]:
     """Medians of the runs through the agent's own code, from the cluster's entry to the exit."""
     runs = scale.start_runs
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
-        machine = _Machine(Path(folder), None)
+        machine = Machine(Path(folder), None)
         with progress(f"plain starts, {runs} runs"):
             yield _overhead("plain", [machine.run(f"1.{n}") for n in range(runs)], PLAIN_MS_MAX)
         environment = shared_environment(os.environ, threads_per_slot(machine.slots))
         template = ForkServer(Path(folder) / "template", environment, _complain)
-        machine = _Machine(Path(folder), template)
+        machine = Machine(Path(folder), template)
         try:
             with progress("the template and its first start"):
                 first = machine.run("2.0")
@@ -89,11 +89,14 @@ def starts(scale: Scale) -> Iterator[Row]:
             template.close()
 
 
-class _Machine:
+class Machine:
     """A node with one slot in a folder, without a cluster."""
 
-    def __init__(self, folder: Path, template: ForkServer | None) -> None:
-        archive = _archive()
+    def __init__(
+        self, folder: Path, template: ForkServer | None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """`files` are the model code, by default the module above."""
+        archive = _archive(files or {"model_def.py": MODULE.encode()})
         digest = hashlib.sha256(archive).hexdigest()
 
         def download(_: str, file: BinaryIO) -> int:
@@ -108,7 +111,7 @@ class _Machine:
     def run(self, name: str) -> Start:
         """One trial from the request to the record of its exit."""
         requested = time.monotonic()
-        allocation = self.begin(name, 0.0)
+        allocation = self.begin(name)
         look(allocation, lambda: not allocation.is_active)
         recorded = time.monotonic()
         words = allocation.directory.log.read_text().split()
@@ -119,9 +122,10 @@ class _Machine:
         moments = (first - requested, loaded - requested, began - requested, recorded - ended)
         return Start(*(moment * 1000 for moment in moments))
 
-    def begin(self, name: str, stay_seconds: float) -> Allocation:
-        """A trial that was asked for and is being started."""
+    def begin(self, name: str, stay_seconds: float = 0.0, **fields: object) -> Allocation:
+        """Request a trial; `fields` are further fields of its spec."""
         spec = {"version": 1, "entrypoint": "model_def:Trial", "hparams": {"stay": stay_seconds}}
+        spec |= fields
         entry = {"allocation": name, "state": "run", "directives": {"revision": 1}, "slots": [0]}
         self._node.apply_desired_entry({**entry, "spec": spec, "code": self._code})
         return next(one for one in self._node.allocations() if one.allocation == name)
@@ -146,7 +150,7 @@ def _overhead(how: str, started: list[Start], target_ms: float) -> Row:
     return at_most(what, value, target_ms, "ms", beside=beside.format(*parts))
 
 
-def _memory(machine: _Machine, template: ForkServer) -> Iterator[Row]:
+def _memory(machine: Machine, template: ForkServer) -> Iterator[Row]:
     """While one forked trial runs. Of what processes share, each counts a part."""
     alone = _memory_of(template.pid)
     allocation = machine.begin("4.1", STAY_SECONDS)
@@ -185,12 +189,13 @@ def _memory_of(pid: int | None) -> _Memory:
     return _Memory(kib["Pss:"] / 1024, own / 1024)
 
 
-def _archive() -> bytes:
+def _archive(files: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("model_def.py")
-        entry.size = len(MODULE.encode())
-        archive.addfile(entry, io.BytesIO(MODULE.encode()))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
 
