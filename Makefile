@@ -26,7 +26,6 @@ DEPLOYED := tests/end_to_end/aws tests/integration
 USED := tests/end_to_end tests/hostile
 SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
-SOAK := tests/end_to_end/test_soak.py
 SOAK_MINUTES ?= 60
 AREA ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
@@ -127,13 +126,11 @@ check: $(CORE)
 # What starts processes mostly waits, so it runs beside the tests that compute, which give way to it
 # and say what they have to say first.
 test: $(SETUP)
-	@$(BIN)/python -m pytest -ra $(SOAK) > .soak.log 2>&1 & soak=$$!; \
-	$(BIN)/python -m pytest -ra $(USED) --ignore=$(SOAK) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
+	@$(BIN)/python -m pytest -ra $(USED) $(DEPLOYED:%=--ignore=%) > .used.log 2>&1 & used=$$!; \
 	$(BIN)/python -m pytest -ra $(DEPLOYED) > .deployed.log 2>&1 & deployed=$$!; \
 	nice -n 19 $(BIN)/python -m pytest -ra -n logical --dist worksteal $(USED:%=--ignore=%) $(DEPLOYED:%=--ignore=%); \
 	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$deployed || failed=1; \
-	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
-	rm -f .used.log .deployed.log .soak.log; exit $$failed
+	cat .deployed.log; rm -f .used.log .deployed.log; exit $$failed
 
 nightly: simulate crashes gangs rare stores soak
 
@@ -154,6 +151,7 @@ rare: $(SETUP)
 	$(BIN)/python -m pytest -ra -m nightly --ignore=tests/end_to_end/test_gang_weights.py tests
 	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
 	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
+	REQUEST_EXAMPLES=8 $(BIN)/python -m pytest -ra tests/integration/test_hostile_requests.py
 
 # Checkpoints in real HDFS, and whether the model of it that the other tests use answers alike.
 stores: $(HADOOP)
