@@ -141,7 +141,7 @@ def parse_steps(value: object) -> Length:
 
 
 def parse_length(value: object) -> Length:
-    """Parse a length such as `{batches: 100}`, or a plain number of batches.
+    """Parse a length, for example `{batches: 100}`, or a plain number of batches.
 
     The count is at least 1. A whole float is accepted as a count. Raises ValueRefused for other
     values, for unknown units, and unless a map has exactly one count that is not null.
@@ -155,7 +155,7 @@ def parse_length(value: object) -> Length:
 
 
 def parse_length_map(value: object, least: int) -> Length:
-    """Parse a length such as `{batches: 100}` with a count of at least `least`.
+    """Parse a length, for example `{batches: 100}`, with a count of at least `least`.
 
     Units with a null count are ignored. A whole float is accepted as a count. Raises ValueRefused
     for other values, for unknown units, and unless exactly one unit has a count.

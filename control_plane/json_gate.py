@@ -186,7 +186,7 @@ def readable(value: Any) -> tuple[Any, str]:
 
 
 def place_text(loc: Loc) -> str:
-    """Return a path as text, such as `operations[0].hparams`.
+    """Return a path as text, for example `operations[0].hparams`.
 
     NUL characters and halves of surrogate pairs become U+FFFD. Text of more than
     PLACE_CHARACTERS_MAX characters is cut and ends with three dots.

@@ -110,7 +110,8 @@ def mask_problems(template: Template) -> list[Problem]:
 def masked_template(text: str) -> str:
     """Return the text of a template with masked secrets, for users who may not change the template.
 
-    With secrets, the text is written anew as YAML without comments. Otherwise return `text` itself.
+    If the text holds secrets, return the masked template as YAML without comments. Otherwise
+    return `text` unchanged.
 
     Raises:
         ConfigInvalid: the template contains unreadable values, or the new text would have more than

@@ -20,7 +20,7 @@ SECONDS_MAX = 30
 def fetch(path, url, attempts, pause_seconds, make_request):
     """Write the answer of a request to the file `path`. Return 0, or 1 after the last attempt.
 
-    `make_request` makes the request anew for each attempt. Network errors and error statuses are
+    Each attempt calls `make_request` for a new request. Network errors and error statuses are
     printed and retried: the role or the instance may not be known yet. `url` is for messages only.
     """
     for attempt in range(1, attempts + 1):

@@ -6,7 +6,7 @@ import torch
 
 
 def reset_parameters(model: torch.nn.Module) -> None:
-    """Initialize the parameters of every layer with a method `reset_parameters` anew."""
+    """Initialize the parameters again by calling `reset_parameters` of every layer that has it."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
