@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from control_plane.access.principals import Role
-from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 from tests.unit.queries.test_queries_trials import checkpoint
@@ -324,9 +324,13 @@ class HostileCluster:
     def end_allocations(self) -> None:
         """Report the exit of each allocation, as a killed trial does.
 
-        Sessions that a later enrolment of the same agent replaced are skipped. Agents that doors
-        enrolled begin new sessions, so that the allocations of their former sessions are lost.
+        Skip sessions that a later enrolment of the same agent replaced. Agents that a door enrolled
+        are enrolled again, since a door keeps no token.
         """
+        own = {agent.name for agent in self.agents}
+        for item in self.cluster.get("/agents?limit=500").json["items"]:
+            if item["id"] not in own:
+                self.agents.append(Agent(self.cluster, item["id"], slots=1))
         exited = {"kind": "exited", "reason": "killed", "code": None}
         for agent in self.agents:
             answer = agent.sync()
@@ -335,10 +339,6 @@ class HostileCluster:
             assert answer.status == 200, answer.body
             for entry in answer.json["desired"]:
                 agent.report(entry["allocation"], exited, writer="agent")
-        own = {agent.name for agent in self.agents}
-        for item in self.cluster.get("/agents?limit=500").json["items"]:
-            if item["id"] not in own:
-                enrol(self.cluster, item["id"], 1)
 
     def read_everything(self) -> list[str]:
         """Read every list and every detail, and return what did not answer as it should."""

@@ -5,7 +5,6 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.checkpoint_gc.collector import Collector
 from control_plane.checkpoint_gc.stores import Stores
-from tests.engine_timing import UNHURRIED
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -40,11 +39,13 @@ def set_limit(cluster: Cluster, limit: str) -> Answer:
 
 
 def collect(cluster: Cluster) -> None:
-    """Lets the tick pass until nothing is left to collect."""
+    """Run passes until no collection is pending, and let the pauses of the rate limiter pass."""
     services = cluster.services
     stores = Stores(services.engine, services.objects, services.checkpoints)
-    collector = Collector(stores, UNHURRIED.monotonic_seconds)
-    for _ in range(50):
+    seconds = 0.0
+    collector = Collector(stores, lambda: seconds)
+    for _ in range(500):
+        seconds += collector.pause_seconds
         if not collector.collect(budget_seconds=60):
             return
     raise AssertionError("the collection does not end")
