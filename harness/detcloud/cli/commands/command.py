@@ -13,7 +13,7 @@ from detcloud.cli.commands.logs import add_log_options, follow_log, print_log
 from detcloud.cli.framework.argument_types import parse_id, parse_ids, parse_priority
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
-from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.failures import RefusedConfigError, exit_code
 from detcloud.cli.framework.options import (
     add_include_option,
     add_overrides_option,
@@ -249,8 +249,16 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 
 
 def kill_runs(kind: str, arguments: Namespace) -> int:
-    """End commands or notebooks immediately."""
+    """Kill the commands, notebooks or shells with the given ids, and print the state of each.
+
+    With `--force`, an error is printed and the next id follows. Return 0, or the exit code of the
+    first error.
+
+    Raises:
+        DetcloudError: the first error without `--force`.
+    """
     client = connect(arguments)
+    code = OK
     for number in (number for part in arguments.command_ids for number in part):
         try:
             command = read_command(client, number, kind)
@@ -259,9 +267,10 @@ def kill_runs(kind: str, arguments: Namespace) -> int:
             if not arguments.force:
                 raise
             print(f"{kind} {number}: {sanitize(str(error))}", file=sys.stderr)
+            code = code or exit_code(error)
             continue
         print(state_sentence(f"{kind} {number}", command.state))
-    return OK
+    return code
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:

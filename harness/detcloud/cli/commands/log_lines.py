@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -15,7 +15,7 @@ from detcloud.cli.rendering.log_screen import LogScreen
 from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.terminal import sanitize, sanitize_output
 from detcloud.client import Experiment, LogFilter, Trial
-from detcloud.client.log import LEVELS, LogCursor
+from detcloud.client.log import LEVELS
 from detcloud.client.records import LogLine
 from detcloud.shared.errors import DetcloudError
 
@@ -91,25 +91,26 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
 
 
 def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
-    """Print the lines that fit of all trials, as they come, until the experiment has ended.
+    """Print new matching lines of all trials until the experiment has ended.
 
-    `--head` and `--tail` limit the lines that a trial has when it is first seen.
+    `--head` limits all lines of a trial. `--tail` limits the lines that exist when the trial is
+    read for the first time.
     """
     with LogScreen() as screen:
         _follow_lines(experiment, screen, arguments)
 
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    cursors: dict[int, LogCursor] = {}
+    readers: dict[int, _LineReader] = {}
     while True:
         has_ended = experiment.has_ended
         for trial in experiment.trials():
-            is_new = trial.id not in cursors
-            cursor = cursors.setdefault(trial.id, trial.log_cursor(_line_filter(arguments)))
-            for line in _limit_lines(cursor, arguments) if is_new else cursor.read():
+            if trial.id not in readers:
+                readers[trial.id] = _LineReader(trial, arguments)
+            for line in readers[trial.id].read():
                 text = _format_line(line, trial, f"[trial {trial.id}] ", arguments)
                 screen.print_line(text, flush=True)
-        if has_ended and all(cursor.complete for cursor in cursors.values()):
+        if has_ended and all(reader.is_complete for reader in readers.values()):
             return
         time.sleep(POLLING_SECONDS)
         experiment.refresh()
@@ -132,18 +133,43 @@ def _line_filter(arguments: Namespace) -> LogFilter:
 
 
 def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
-    """Yield as many lines as `--head` and `--tail` say, with `--follow` those to come too."""
-    cursor = trial.log_cursor(_line_filter(arguments))
-    yield from _limit_lines(cursor, arguments)
-    while arguments.follow and not cursor.complete and arguments.head is None:
+    """Yield the matching lines of a trial, limited by `--head` and `--tail`.
+
+    With `--follow`, poll for later lines until the log or the lines of `--head` are complete.
+    """
+    reader = _LineReader(trial, arguments)
+    yield from reader.read()
+    while arguments.follow and not reader.is_complete:
         time.sleep(POLLING_SECONDS)
-        yield from cursor.read()
+        yield from reader.read()
 
 
-def _limit_lines(cursor: LogCursor, arguments: Namespace) -> Iterable[LogLine]:
-    if arguments.tail is not None:
-        return cursor.read_last(arguments.tail)
-    return islice(cursor.read(), arguments.head)
+class _LineReader:
+    """A reader of one trial's log that applies the line filters, `--head` and `--tail`."""
+
+    def __init__(self, trial: Trial, arguments: Namespace) -> None:
+        self._cursor = trial.log_cursor(_line_filter(arguments))
+        self._tail = arguments.tail
+        self._lines_left = arguments.head
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reader will yield no more lines: the log or `--head` is exhausted."""
+        return self._lines_left == 0 or self._cursor.complete
+
+    def read(self) -> Iterator[LogLine]:
+        """Yield the new lines up to the present end of the log.
+
+        `--tail` limits the first call, and `--head` limits the lines of all calls together.
+        """
+        if self._tail is not None:
+            count, self._tail = self._tail, None
+            yield from self._cursor.read_last(count)
+            return
+        for line in islice(self._cursor.read(), self._lines_left):
+            if self._lines_left is not None:
+                self._lines_left -= 1
+            yield line
 
 
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from detcloud.shared.errors import DetcloudError
+
 
 class DeployableCloud(NamedTuple):
     """A cloud that has a stack; docs/NAME.md tells of it."""
@@ -26,5 +28,13 @@ CLOUDS: Final = (
 
 
 def find_cloud(name: str) -> DeployableCloud:
-    """Return the cloud of a name."""
-    return next(cloud for cloud in CLOUDS if cloud.name == name)
+    """Return the cloud of CLOUDS with this name.
+
+    Raises:
+        DetcloudError: CLOUDS has no cloud with this name.
+    """
+    for cloud in CLOUDS:
+        if cloud.name == name:
+            return cloud
+    known = " or ".join(cloud.name for cloud in CLOUDS)
+    raise DetcloudError(f"{name!r} is not a known cloud; expected {known}")

@@ -108,7 +108,9 @@ def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
 
 
 def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> dict[str, Any]:
-    """Return metadata with a value at the path; UNSET removes that value.
+    """Return a copy of the metadata with a value at the path.
+
+    UNSET removes the key at the end of the path. Metadata without the key is returned unchanged.
 
     Raises:
         InvalidCall: several keys of the metadata fit the path.
@@ -125,6 +127,8 @@ def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dic
         others = {key: known for key, known in metadata.items() if key != first}
         return others if value is UNSET else {**others, first: value}
     below = metadata.get(first)
+    if value is UNSET and not isinstance(below, dict):
+        return metadata
     inner = _set_value(below if isinstance(below, dict) else {}, rest, value)
     return {**metadata, first: inner}
 

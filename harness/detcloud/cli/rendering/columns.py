@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
-from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
+from detcloud.cli.rendering.table import (
+    Column,
+    Item,
+    cell_text,
+    field_column,
+    time_column,
+    time_text,
+)
 from detcloud.shared.dotted_paths import join_names, nested_leaves
 from detcloud.shared.plurals import count_text
 
@@ -30,9 +37,12 @@ def _retention_text(experiment: Item) -> str:
 
 
 def _experiment_cost_text(experiment: Item) -> str | None:
-    limit = experiment.get("max_cost")
-    most = "" if limit is None else f" of {dollars_text(limit)}"
-    return f"{dollars_text(experiment.get('cost', 0.0))}{most}"
+    """Return `$2.50 of $30.00`, or the cost alone without a limit.
+
+    An unknown cost is shown as N/A before a limit. Return None if both are unknown.
+    """
+    cost, limit = dollars_text(experiment.get("cost", 0.0)), experiment.get("max_cost")
+    return cost if limit is None else f"{cell_text(cost)} of {dollars_text(limit)}"
 
 
 def _notices_text(experiment: Item) -> str | None:

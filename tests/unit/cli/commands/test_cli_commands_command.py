@@ -68,6 +68,15 @@ def test_an_experiment_is_no_command(fake: FakeCluster, detcloud: Detcloud) -> N
     assert fake.experiments[0]["state"] != "CANCELED"
 
 
+def test_forced_kill_continues_and_reports_failure(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "program"}, {})
+    fake.experiments[0]["kind"] = "command"
+    done = detcloud("command", "kill", "--force", "8", "1", "9")
+    assert done.code == 3
+    assert done.out == "command 1 is being killed\n"
+    assert done.err == "command 8: there is no command 8\ncommand 9: there is no command 9\n"
+
+
 def test_what_does_not_exist_is_called_a_command(fake: FakeCluster, detcloud: Detcloud) -> None:
     assert detcloud("command", "kill", "9").err == (
         "error: there is no command 9\nhint: `detcloud command list --all` shows what exists\n"

@@ -15,7 +15,8 @@ import pytest
 import detcloud as package
 from detcloud.cli.commands import deploy
 from detcloud.cli.framework.command_parser import Handler
-from detcloud.cli.framework.deployable_clouds import DeployableCloud
+from detcloud.cli.framework.deployable_clouds import DeployableCloud, find_cloud
+from detcloud.shared.errors import DetcloudError
 from tests.conftest import require
 from tests.unit.cli.conftest import Detcloud
 
@@ -323,6 +324,11 @@ def test_a_second_cloud_needs_packages_of_its_own(how: tuple[str, ...]) -> None:
     done = run_with_second_cloud("deploy", *how, "--team", "vision")
     assert (done.returncode, done.stdout) == (1, "")
     assert "missing packages: pulumi_moon; pip install 'detcloud[infra]'" in done.stderr
+
+
+def test_unknown_cloud_is_an_error() -> None:
+    with pytest.raises(DetcloudError, match="'moon' is not a known cloud; expected aws or gcp"):
+        find_cloud("moon")
 
 
 def test_what_was_pruned_is_counted(detcloud: Detcloud, child: Child) -> None:
