@@ -90,7 +90,7 @@ def enable_agents(arguments: Namespace) -> int:
 def add_disable_arguments(parser: ArgumentParser) -> None:
     add_enable_arguments(parser)
     parser.add_argument(
-        "--drain", action="store_true", help="let running trials finish (default: preempt it)"
+        "--drain", action="store_true", help="let running trials finish (default: preempt trials)"
     )
 
 

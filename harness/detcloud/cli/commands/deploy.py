@@ -35,7 +35,7 @@ CHANGES = {
 FINDING_COLUMNS = (
     field_column("Level", "level"),
     field_column("Subject", "subject"),
-    field_column("Found", "text"),
+    field_column("Finding", "text"),
     field_column("To do", "remedy"),
 )
 MOVE_COLUMNS = (
@@ -48,8 +48,8 @@ CHANGE_COLUMNS = (
     Column("Change", lambda item: CHANGES.get(item["change"], item["change"])),
     field_column("Type", "type"),
     field_column("Name", "name"),
-    Column("Of it", lambda item: ", ".join(item["properties"]) or None),
-    Column("Loses", lambda item: "its content" if item["loses_content"] else None),
+    Column("Properties", lambda item: ", ".join(item["properties"]) or None),
+    Column("Content", lambda item: "lost" if item["loses_content"] else None),
 )
 
 
@@ -69,11 +69,19 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     ]
     token, answer = _run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
-        changes = ", ".join(f"{n} to {what}" for what, n in sorted(answer["changes"].items()))
-        print(f"nothing was changed; the deployment would make: {changes or 'nothing to do'}")
+        print(f"nothing was changed; resources: {_preview_text(answer['changes'])}")
         return 0
     _print_cluster(token, answer)
     return 0
+
+
+def _preview_text(counts: dict[str, int]) -> str:
+    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation."""
+    texts = [
+        f"{count} unchanged" if operation == "same" else f"{count} to {operation}"
+        for operation, count in sorted(counts.items())
+    ]
+    return ", ".join(texts) or "none"
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
@@ -121,8 +129,8 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         for change in changes
         if change["loses_content"]
     )
-    loss = f", and lose the contents of {', '.join(lost)}" if lost else ""
-    if not confirm(f"make {len(changes)} changes{loss}?", arguments):
+    loss = f", and lose the content of {', '.join(lost)}" if lost else ""
+    if not confirm(f"Apply {count_text(len(changes), 'change')}{loss}?", arguments):
         return 1
     # The account has been checked.
     token, answer = _run_deployment("deploy", cloud, arguments, "--no-check")
@@ -137,16 +145,17 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--drain-only",
         action="store_true",
-        help="terminate its instances and stop it from launching more; Terraform removes the rest",
+        help="only terminate the cluster's instances and prevent new launches, so that Terraform "
+        "can delete the stack",
     )
 
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """End the instances, and then the stack with all that it stores."""
     team = arguments.team
-    lost = "" if arguments.drain_only else ", and delete it with its experiments and checkpoints"
+    loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
     if not confirm(
-        f"terminate all instances of the cluster {team} on {cloud.title}{lost}?", arguments
+        f"Terminate all instances of the cluster {team} on {cloud.title}{loss}?", arguments
     ):
         return 1
     how = "drain" if arguments.drain_only else "destroy"
@@ -160,11 +169,11 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
     for name in answer["remote_leftovers"]:
-        print(f"still there: {name}")
+        print(f"not deleted in another cloud: {name}")
     if answer["remote_leftovers"]:
         command = f"detcloud deploy trust {cloud.name} --team {team} --remove"
         print(f"`{command}` prints the script that removes what is left in other clouds")
-    print(f"the cluster {team} is gone")
+    print(f"the cluster {team} was deleted")
     return 1 if answer["leftovers"] else 0
 
 
@@ -186,7 +195,7 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
     _, answer = _run_deployment("prune", cloud, arguments)
-    print(f"{answer['versions']} old versions of functions were removed")
+    print(f"{count_text(answer['versions'], 'old function version')} removed")
     return 0
 
 
@@ -195,7 +204,7 @@ def add_policy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--key",
         action="store_true",
-        help="print the statement that the policy of kmsKey needs instead",
+        help="print the statement for the key policy of kmsKey instead",
     )
 
 
@@ -208,7 +217,10 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
 def add_trust_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--remove", action="store_true", help="what removes it, once no instance is left there"
+        "--remove",
+        action="store_true",
+        help="print the commands that remove the trust, for use when the other clouds have no "
+        "instances left",
     )
 
 
@@ -236,8 +248,11 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 def export_to_terraform(arguments: Namespace) -> int:
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
-    print(f"{output} holds {' and '.join(answer['files'])}")
-    print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` creates it")
+    print(f"{output} has {' and '.join(answer['files'])}")
+    print(
+        f"to create the cluster, run `terraform -chdir={output} init`, then "
+        f"`terraform -chdir={output} apply`"
+    )
     if answer["admin_sha256"] == token.sha256:
         print(f"the first administrator's token is in {token.path}")
     return 0
@@ -281,7 +296,7 @@ def _run_deployment(
     settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
     if not settings.is_file():
         guide = f"docs/{cloud.name}.md"
-        raise DetcloudError(f"there is no settings file {settings}; {guide} describes its contents")
+        raise DetcloudError(f"settings file {settings} does not exist; {guide} describes its keys")
     token = load_team_token(arguments.team)
     stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
     words = [how, *stack, *flags]
@@ -306,7 +321,7 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:
-        print(f"the DNS record of that name must point to {outputs['domainTarget']}")
+        print(f"point the DNS record of the cluster's domain to {outputs['domainTarget']}")
     _print_token_hint(token, answer["admin_sha256"], outputs["url"])
 
 
@@ -321,7 +336,7 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
         path = store_credentials(url, token.token)
         print(f"commands now use this cluster; its token is stored in {path}")
     else:
-        print("commands still use another cluster; to use this one:")
+        print("commands still use another cluster; to use the new cluster, run:")
         print(f"detcloud --url {url} token login - < {token.path}")
 
 

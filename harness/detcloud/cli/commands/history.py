@@ -83,11 +83,13 @@ def replay_experiment(arguments: Namespace) -> int:
 
 def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
     entries = sum(actor["entries"] for actor in actors)
-    amount = f"{count_text(len(actors), 'actor')}, {entries} journal entries"
+    journal = count_text(entries, "journal entry", "journal entries")
+    amount = f"{count_text(len(actors), 'actor')}, {journal}"
     if not different:
         return f"{amount}: all match the recorded state"
     names = ", ".join(cell_text(actor["actor"]) for actor in different)
-    return f"{amount}: {len(different)} differ from the recorded state ({names})"
+    differ = count_text(len(different), "actor differs", "actors differ")
+    return f"{amount}: {differ} from the recorded state ({names})"
 
 
 HANDLERS: Handlers = {

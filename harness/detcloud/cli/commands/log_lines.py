@@ -29,14 +29,14 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
         "--timestamp-after",
         type=parse_moment_ms,
         metavar="WHEN",
-        help="only lines since then: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
+        help="only lines from this time on: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
     )
     parser.add_argument(
         "--until",
         "--timestamp-before",
         type=parse_moment_ms,
         metavar="WHEN",
-        help="only lines before then",
+        help="only lines before this time, in the same forms",
     )
     parser.add_argument(
         "--rank",
@@ -188,6 +188,6 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
 
 def _line_time_text(time_ms: int | None) -> str:
     if time_ms is None:
-        return "when?"
+        return "unknown time"
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z"

@@ -77,11 +77,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="only of these workspaces, separated by commas; may be repeated",
+        help="only models of these workspaces, separated by commas; may be repeated",
     )
-    parser.add_argument("--name", metavar="PART", help="only those with this in their names")
-    parser.add_argument("--label", help="only those with this label")
-    parser.add_argument("--owner", metavar="USER", help="only this user's")
+    parser.add_argument("--name", metavar="PART", help="only models whose name contains PART")
+    parser.add_argument("--label", help="only models with this label")
+    parser.add_argument("--owner", metavar="USER", help="only models of this user")
     parser.add_argument("-a", "--all", action="store_true", help="also list archived models")
     parser.add_argument(
         "--sort-by", choices=SORT_FIELDS, default="last_updated_time", help="default: %(default)s"
@@ -109,7 +109,7 @@ def list_models(arguments: Namespace) -> int:
 def add_describe_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
     parser.add_argument(
-        "--version", type=parse_id, metavar="NUMBER", help="this version instead of the model"
+        "--version", type=parse_id, metavar="NUMBER", help="show this version instead of the model"
     )
     add_output_options(parser)
 
@@ -125,10 +125,8 @@ def describe_model(arguments: Namespace) -> int:
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
-    parser.add_argument(
-        "-w", "--workspace-name", metavar="NAME", help="the workspace to list it under"
-    )
-    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace of the model")
+    parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
     add_output_options(parser)
 
@@ -143,7 +141,7 @@ def create_model(arguments: Namespace) -> int:
 
 def add_set_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
-    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
     add_output_options(parser)
 
@@ -158,7 +156,7 @@ def set_model(arguments: Namespace) -> int:
 def add_move_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
     parser.add_argument(
-        "-w", "--workspace-name", required=True, metavar="NAME", help="the other workspace"
+        "-w", "--workspace-name", required=True, metavar="NAME", help="the new workspace"
     )
 
 
@@ -216,7 +214,7 @@ def add_register_arguments(parser: ArgumentParser) -> None:
         "uuid",
         type=parse_uuid_prefix,
         metavar="UUID",
-        help="the checkpoint's, or any unique beginning of it",
+        help="the checkpoint's UUID, or a unique prefix of the UUID",
     )
     add_version_options(parser)
     add_output_options(parser)
@@ -284,7 +282,7 @@ def export_version(arguments: Namespace) -> int:
     if manifest["load"] is None:
         print("only the code that stored the checkpoint can load it")
     else:
-        print("load it there with:")
+        print("to load the checkpoint from that folder:")
         print(indent(manifest["load"], "  "))
     return 0
 
@@ -299,7 +297,7 @@ def add_number_argument(parser: ArgumentParser) -> None:
 
 def add_text_options(parser: ArgumentParser) -> None:
     """Add the options for what is said of models and versions alike."""
-    parser.add_argument("--notes", metavar="TEXT", help="a long text about it")
+    parser.add_argument("--notes", metavar="TEXT", help="notes of any length")
     parser.add_argument(
         "--label",
         dest="labels",
@@ -314,8 +312,10 @@ def add_text_options(parser: ArgumentParser) -> None:
 
 def add_version_options(parser: ArgumentParser) -> None:
     """Add the options for what is said of a version."""
-    parser.add_argument("--name", dest="version_name", metavar="TEXT", help="what it is called")
-    parser.add_argument("--comment", metavar="TEXT", help="a short text about it")
+    parser.add_argument(
+        "--name", dest="version_name", metavar="TEXT", help="the name of the version"
+    )
+    parser.add_argument("--comment", metavar="TEXT", help="a short comment")
     add_text_options(parser)
 
 

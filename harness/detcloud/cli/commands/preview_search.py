@@ -66,7 +66,7 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
     ]
     if _has_expectation(preview, rungs):
         columns.append(field_column("Expected", "expected", drop_rank=1))
-    amount = Column("In all", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
+    amount = Column("Total", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
     columns.append(amount)
     if len(rungs) > 1 and form == "text":
         columns.append(_bar_column(max(rung["reached"] for rung in rungs)))
@@ -87,7 +87,7 @@ def _bar_column(longest: int) -> Column:
         # A blank, since an empty text would be shown as missing.
         return full * stopped + light * (cells - stopped) or " "
 
-    return Column(f"{full} end there, {light} go on", bar)
+    return Column(f"{full} stop, {light} continue", bar)
 
 
 def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:

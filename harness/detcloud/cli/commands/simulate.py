@@ -43,7 +43,7 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         "--curves",
         type=Path,
         metavar="FILE",
-        help="use these curves, as `detcloud experiment curves` prints them",
+        help="use recorded curves, as printed by `detcloud experiment curves`",
     )
     curves.add_argument(
         "--experiment",
@@ -56,14 +56,14 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         type=parse_count,
         default=0,
         metavar="N",
-        help="the seed of generated curves, and of searches that have none (default: 0)",
+        help="the seed of generated curves, and of searches without a seed (default: 0)",
     )
     parser.add_argument(
         "--seconds-per-unit",
         type=parse_seconds,
         metavar="SECONDS",
-        help="training time of a step, batch, record or epoch (the configuration's unit) where none"
-        " was recorded (default: 1 for generated curves)",
+        help="training time of a step, batch, record or epoch (the unit of the configuration) for"
+        " curves without recorded times (default: 1 for generated curves)",
     )
     _add_deadline_options(parser)
     add_overrides_option(parser)
@@ -199,12 +199,12 @@ def _best_text(result: Item) -> str | None:
 def _curves_text(result: Item) -> str:
     curves = result["curves"]
     if curves["kind"] == "synthetic":
-        return "made up"
+        return "generated"
     return (
-        f"of {curves['followed']} among {count_text(curves['trials'], 'recorded trial')},"
-        f" {curves['exact']} of {result['trials']} with identical hyperparameters;"
-        f" {100 * curves['share_beyond']:.3g} % of the batches beyond the records, where the last"
-        " metric was held"
+        f"from {curves['followed']} of {count_text(curves['trials'], 'recorded trial')};"
+        f" {curves['exact']} of {count_text(result['trials'], 'simulated trial')} with identical"
+        f" hyperparameters; {100 * curves['share_beyond']:.3g} % of the batches after the end of"
+        " a recorded curve, with its last metric"
     )
 
 

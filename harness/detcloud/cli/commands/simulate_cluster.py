@@ -47,7 +47,9 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
         help="virtual time during which faults are injected",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="store the outcome of each seed, and resume from there"
+        "--output",
+        metavar="FILE",
+        help="store the outcome of each seed in FILE, and skip the seeds that FILE has",
     )
     add_output_options(parser, csv=False)
 
@@ -107,13 +109,13 @@ def _counts_text(counts: dict[str, int]) -> str | None:
 def _notices_text(result: Item) -> str | None:
     if not result["notices"]:
         return None
-    return f"{result['notices']} that left time for a checkpoint, {result['saved']} of them saved"
+    return f"{result['notices']} with time for a checkpoint, {result['saved']} checkpoints saved"
 
 
 def _violations_text(result: Item) -> str:
     lines = [str(result["violations"])]
     lines += [f"{failure['violation'].splitlines()[0][:160]}" for failure in result["failed"]]
-    lines += [f"again: {failure['again']}" for failure in result["failed"]]
+    lines += [f"reproduce with: {failure['again']}" for failure in result["failed"]]
     return "; ".join(lines)
 
 

@@ -132,7 +132,7 @@ def _allocation_text(trial: Item) -> str | None:
 
 def _losses_text(trial: Item) -> str:
     """How many losses there were, and a line for each of the last few: when, where and why."""
-    lines = [f"{trial['losses']}, which are no failures:"]
+    lines = [f"{trial['losses']} (not counted as failures):"]
     for loss in trial["recent_losses"]:
         place = f" agent {loss['agent_id']}" if loss["agent_id"] else ""
         lines.append(f"{time_text(loss['time_ms'])}{place}: {loss['cause']}")

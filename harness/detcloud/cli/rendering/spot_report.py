@@ -23,7 +23,7 @@ def _heading(comparison: Item) -> str:
     changeover = duration_text(comparison["changeover_seconds"])
     return (
         f"{work} of work within {deadline},"
-        f" {changeover} for a changeover, spot machines there"
+        f" {changeover} for a changeover, spot machines available"
         f" {100 * comparison['availability']:.0f} % of the time"
     )
 
@@ -45,7 +45,7 @@ def _timelines(comparison: Item) -> Iterator[str]:
         line = "".join(course[at : at + 1] or " " for at in _cell_middles(ticks, cells))
         yield f"{name:<{width}}  {line}".rstrip()
     deadline = duration_text(comparison["deadline_seconds"])
-    yield f"{'':<{width}}  s spot, D on-demand, . none; {deadline} in all"
+    yield f"{'':<{width}}  s spot, D on-demand, . no machine; {deadline} in all"
 
 
 def _cell_middles(ticks: int, cells: int) -> list[int]:

@@ -215,7 +215,7 @@ def test_history_is_told_and_replay_compared(
     code, out, _ = detcloud("replay", "1")
     assert code == 1
     assert " trial#2 |       4 |        3 | TrialReached | state | a        | b" in out
-    assert out.endswith("1 differ from the recorded state (trial#2)\n")
+    assert out.endswith("1 actor differs from the recorded state (trial#2)\n")
     assert len(json.loads(detcloud("replay", "1", "--json").out)) == 3
     assert len(detcloud("replay", "1", "--csv").out.splitlines()) == 4
 
