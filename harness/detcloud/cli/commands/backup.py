@@ -1,4 +1,4 @@
-"""`detcloud backup` and `restore`: the local cluster's state in a file, and back."""
+"""`detcloud backup` and `restore`: the local cluster's state in an archive, and its restoration."""
 
 from __future__ import annotations
 
@@ -60,6 +60,13 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 
 
 def restore_backup(arguments: Namespace) -> int:
+    """Replace the local cluster's state by an archive. Return 1 if the user declined, otherwise 0.
+
+    The previous state is kept in the home folder.
+
+    Raises:
+        DetcloudError: the local cluster runs, or the archive was refused.
+    """
     home = Home.from_environment()
     if home.running_server() is not None:
         raise DetcloudError(f"a cluster runs on {home.folder}; stop it first with `detcloud down`")
@@ -82,6 +89,11 @@ def restore_backup(arguments: Namespace) -> int:
 
 
 def _run(label: str, words: list[str]) -> dict[str, Any]:
+    """Run the backup module in a child process with a progress line, and return its report.
+
+    Raises:
+        DetcloudError: the module failed; the message is its error output.
+    """
     home = Home.from_environment()
     with show_progress(label, lambda kib: bytes_text(kib * 1024)) as progress:
         done = run_module(

@@ -1,4 +1,4 @@
-"""`detcloud checkpoint`: lists, fetches, uploads, verifies, pins and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, downloads, uploads, verifies, pins and deletes checkpoints."""
 
 from __future__ import annotations
 
@@ -84,6 +84,12 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_checkpoints(arguments: Namespace) -> int:
+    """Print an experiment's checkpoints, limited by the options, and return 0.
+
+    Raises:
+        DetcloudError: the trial of `--trial` belongs to another experiment, or `--best` and
+            `--unrecorded` were combined.
+    """
     client = connect(arguments)
     experiment = client.experiment(arguments.experiment_id)
     if arguments.unrecorded:
@@ -118,13 +124,14 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
 
 
 def add_uuid_argument(parser: ArgumentParser) -> None:
+    """Add the argument UUID, which may be a unique prefix, stored as `uuid`."""
     parser.add_argument(
         "uuid", type=parse_uuid_prefix, metavar="UUID", help="a UUID, or a unique prefix of one"
     )
 
 
 def load_checkpoint(arguments: Namespace) -> Checkpoint:
-    """Fetch the checkpoint that `add_uuid_argument` names."""
+    """Fetch the checkpoint of `add_uuid_argument` from the configured cluster."""
     return connect(arguments).checkpoint(arguments.uuid)
 
 
@@ -151,7 +158,12 @@ def list_files(arguments: Namespace) -> int:
 
 
 def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
-    """Add an option that takes patterns of files, one at a time."""
+    """Add an option that may be repeated and whose value is a pattern of file paths.
+
+    Args:
+        dest: the attribute of the parsed arguments for the list of patterns.
+        text: the beginning of the help.
+    """
     parser.add_argument(
         option,
         dest=dest,
@@ -163,7 +175,7 @@ def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: s
 
 
 def add_download_options(parser: ArgumentParser) -> None:
-    """Add the options of every command that fetches one checkpoint."""
+    """Add the options of all commands that download a single checkpoint."""
     add_output_dir_option(parser, "checkpoints/UUID")
     add_quiet_option(parser)
 
@@ -210,7 +222,14 @@ def fetch_checkpoint(
     excluded: Sequence[str] = (),
     mode: str = "master",
 ) -> None:
-    """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
+    """Download a checkpoint, and print the destination unless `quiet`.
+
+    Args:
+        destination: the folder to create; None for `checkpoints/UUID`.
+        patterns: download only files whose paths match one of the patterns. Empty for all files.
+        excluded: patterns of files to exclude.
+        mode: one of DOWNLOAD_MODES.
+    """
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
         checkpoint.download(
@@ -248,6 +267,11 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
 
 
 def upload_checkpoint(arguments: Namespace) -> int:
+    """Upload a folder as a checkpoint of a trial, print the checkpoint's UUID, and return 0.
+
+    Raises:
+        DetcloudError: the experiment of `--experiment` does not have exactly one trial.
+    """
     client = connect(arguments)
     if arguments.trial is not None:
         trial = client.trial(arguments.trial)
@@ -276,6 +300,13 @@ def upload_checkpoint(arguments: Namespace) -> int:
 
 
 def verify_checkpoint(arguments: Namespace) -> int:
+    """Verify a checkpoint's stored files, print damaged files or the size, and return 0.
+
+    If the files are intact and the cluster has marked the checkpoint as damaged, remove the mark.
+
+    Raises:
+        DetcloudError: a file is damaged.
+    """
     checkpoint = load_checkpoint(arguments)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
         findings = checkpoint.verify(progress.update)
@@ -299,7 +330,13 @@ def verify_checkpoint(arguments: Namespace) -> int:
 
 
 def _clear_damage(checkpoint: Checkpoint) -> str:
-    """Take back that a checkpoint is damaged which is whole, and say what came of it."""
+    """Remove the mark of damage from an intact checkpoint, and return a sentence about the result.
+
+    If this user may not remove the mark, the sentence says so.
+
+    Raises:
+        ApiError: the cluster refused for another reason.
+    """
     try:
         checkpoint.clear_damage()
     except ApiError as error:
@@ -310,6 +347,7 @@ def _clear_damage(checkpoint: Checkpoint) -> str:
 
 
 def add_uuids_argument(parser: ArgumentParser) -> None:
+    """Add the argument UUID, which may be repeated, stored as `uuids`."""
     parser.add_argument(
         "uuids",
         type=parse_uuid_prefixes,
@@ -320,7 +358,7 @@ def add_uuids_argument(parser: ArgumentParser) -> None:
 
 
 def load_checkpoints(arguments: Namespace) -> list[Checkpoint]:
-    """Fetch the checkpoints that `add_uuids_argument` names."""
+    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line."""
     client = connect(arguments)
     return [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
 
@@ -358,6 +396,10 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
+    """Delete checkpoints, or the files that match `--glob`, after confirmation.
+
+    Return 1 if the user declined. With `--dry-run`, return the code of `_preview_deletions`.
+    """
     checkpoints = load_checkpoints(arguments)
     patterns = arguments.patterns
     if arguments.dry_run:
@@ -375,6 +417,7 @@ def delete_checkpoints(arguments: Namespace) -> int:
 
 
 def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
+    """Return the question to confirm, with the number and the size of what is deleted."""
     if not patterns:
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
         return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"
@@ -385,7 +428,10 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
 
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
-    """Print what a deletion would delete; return 1 where some of it would be refused."""
+    """Print the size of the deletion, and each checkpoint that cannot be deleted with the reason.
+
+    Return 1 if a checkpoint cannot be deleted, otherwise 0.
+    """
     previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
     doomed = [preview for preview in previews if preview["delete_files"] and not preview["problem"]]
     files = sum(preview["delete_files"] for preview in doomed)

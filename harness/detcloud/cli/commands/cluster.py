@@ -1,4 +1,4 @@
-"""`detcloud up`, `down` and `status`: the local cluster, and the load of a remote one."""
+"""`detcloud up`, `down` and `status`: the local cluster, and the load of any cluster."""
 
 from __future__ import annotations
 
@@ -74,6 +74,14 @@ def add_up_arguments(parser: ArgumentParser) -> None:
 
 
 def start_cluster(arguments: Namespace) -> int:
+    """Start the local cluster, print its address and a sign-in link, and return 0.
+
+    With `--foreground`, this process becomes the server.
+
+    Raises:
+        DetcloudError: the configuration was refused, the start failed, or a cluster with other
+            settings runs.
+    """
     home = Home.from_environment()
     if arguments.config is not None:
         check_file(arguments.config, [], module=CLUSTER_CHECKER)
@@ -97,9 +105,7 @@ def start_cluster(arguments: Namespace) -> int:
 
 
 def _print_page_link(home: Home, record: ServerRecord) -> None:
-    """Print where the web page is; nothing where the server gives no link, which no start fails
-    for.
-    """
+    """Print a sign-in link for the web page. Print nothing if the server returns an error."""
     with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
         print(
             "the web page (this sign-in link works once, within five minutes): "
@@ -115,6 +121,10 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 
 
 def stop_cluster(arguments: Namespace) -> int:
+    """Stop the local cluster. With `--purge`, also delete all its data, after confirmation.
+
+    Return 1 if the user declined, otherwise 0.
+    """
     home = Home.from_environment()
     question = f"Delete all experiments and checkpoints in {home.folder}?"
     if arguments.purge and not confirm(question, arguments):
@@ -131,7 +141,10 @@ def add_status_arguments(parser: ArgumentParser) -> None:
 
 
 def show_status(arguments: Namespace) -> int:
-    """Show a cluster and its load; return 0 when one answers, as for every command 4 when none."""
+    """Print the status of the configured cluster, and return 0.
+
+    If no cluster is configured or running, print that and return UNREACHABLE.
+    """
     endpoint = find_endpoint(arguments.url)
     home = Home.from_environment()
     if endpoint is None:
@@ -149,7 +162,11 @@ def show_status(arguments: Namespace) -> int:
 
 
 def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
-    """Say that the cluster runs already; DetcloudError where it is not what was asked for."""
+    """Print that the cluster already runs, apply the configuration of `--config`, and return 0.
+
+    Raises:
+        DetcloudError: the running cluster has another version, port or number of slots.
+    """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
     differences = []
     if running.version != __version__:
@@ -173,18 +190,20 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
 
 
 def _count_slots(home: Home, running: ServerRecord) -> int:
-    """Count the slots of the running cluster; 0 while no agent has enrolled yet."""
+    """Return the number of slots of the running cluster: 0 before the agent has enrolled."""
     with Client(running.url, home.token()) as client:
         return sum(len(agent.slots) for agent in client.agents())
 
 
 def _become_server(home: Home, arguments: Namespace) -> None:
+    """Replace this process by the server. The function does not return."""
     home.create_folder()
     command = server_command(home, arguments.slots, arguments.port, arguments.config)
     os.execve(sys.executable, command, server_environment())
 
 
 def _show_start_progress(seconds: float) -> None:
+    """Redraw a line with the seconds since the start, if stderr is a live terminal."""
     if is_live(sys.stderr):
         print(
             f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",
@@ -195,6 +214,12 @@ def _show_start_progress(seconds: float) -> None:
 
 
 def _purge(home: Home) -> None:
+    """Delete the content of the home folder, except for PURGE_KEEPS. Do nothing without a home
+    folder.
+
+    Raises:
+        DetcloudError: the folder is not a home folder of detcloud.
+    """
     folder = home.folder
     if not folder.is_dir():
         return
@@ -212,6 +237,9 @@ def _purge(home: Home) -> None:
 
 
 def _gather_status(endpoint: Endpoint) -> Item:
+    """Return the cluster's overview and load. For the local cluster, add process and
+    memory fields.
+    """
     with Client(endpoint.url, endpoint.token) as client:
         overview = client.overview()
         active = [experiment.state for experiment in client.experiments(states=RUNNING_STATES)]
@@ -229,6 +257,7 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
+    """Return the server's process and its descendants."""
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 
@@ -238,6 +267,7 @@ def _process_status(process: Process) -> dict[str, Any]:
 
 
 def _print_status(status: Item) -> None:
+    """Print a line for each fact, and the table of pools."""
     print(f"url          {status['url']}")
     print(f"version      {status['version']}")
     if "pid" in status:

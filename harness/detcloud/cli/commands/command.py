@@ -1,4 +1,7 @@
-"""`detcloud command`: runs programs on the cluster, and lists, describes and ends them."""
+"""`detcloud command`: runs programs on the cluster, and lists, describes and kills runs.
+
+A run is a command, a notebook or a shell. Its kind is `command`, `notebook` or `shell`.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def add_creation_options(parser: ArgumentParser) -> None:
-    """Add the files and settings of a command or notebook, for `overrides_of` and its creation."""
+    """Add the options for files and settings of a new run."""
     parser.add_argument(
         "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
     )
@@ -119,7 +122,7 @@ def add_creation_options(parser: ArgumentParser) -> None:
 
 
 def run_command(arguments: Namespace) -> int:
-    """Run a program, print its log, and return its exit code. Ctrl-C leaves it running."""
+    """Run a program, print its log, and return its exit code. Ctrl-C leaves the program running."""
     command = _create(arguments)
     return show_new_run(
         command,
@@ -141,18 +144,18 @@ def show_new_run(
     reopen: str,
     check_start: Callable[[], int] = lambda: OK,
 ) -> int:
-    """Print the warnings of a new command or notebook, `show` it, and return the exit code.
+    """Print the warnings of a new run, call `show`, and return its exit code.
 
-    With `--detach` the id is printed instead, and then `check_start` returns the exit code.
+    With `--detach`, print the id instead, and return the exit code of `check_start`. Ctrl-C leaves
+    the run alive and returns INTERRUPTED.
 
     Args:
-        run: the command, notebook or shell.
         kind: `command`, `notebook` or `shell`.
-        show: follow or open it, and return the exit code.
+        show: follows or opens the run, and returns the exit code.
         arguments: the options of `add_creation_options`.
-        state: what is printed about it first, such as `is starting`.
-        reopen: how to show it again after Ctrl-C, which leaves it running.
-        check_start: what is done after the id was printed with `--detach`.
+        state: the state of the run for the first message, such as `is starting`.
+        reopen: the text for the message after Ctrl-C that says how to show the run again.
+        check_start: called with `--detach`, after the id was printed.
     """
     print_warnings(run.warnings)
     if arguments.detach:
@@ -192,7 +195,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """List what is of this kind."""
+    """Print the runs of a kind, by default those of this user, and return OK."""
     client = connect(arguments)
     commands = client.experiments(
         kind=kind,
@@ -238,7 +241,7 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_run_log(kind: str, arguments: Namespace) -> int:
-    """Print the log of the one run of a command or notebook."""
+    """Print the log of a run. Print nothing if no trial exists yet."""
     trial = load_run(kind, arguments).trial()
     return OK if trial is None else print_log(trial, arguments)
 
@@ -279,7 +282,7 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(kind: str, arguments: Namespace) -> int:
-    """Print YAML unless JSON is asked for."""
+    """Print the configuration of a run as YAML, or as JSON with `--json`."""
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_run(kind, arguments).config, form)
     return OK
@@ -293,7 +296,7 @@ def add_priority_arguments(parser: ArgumentParser) -> None:
 
 
 def set_priority(kind: str, arguments: Namespace) -> int:
-    """Change the place of a command or notebook under the priority scheduler."""
+    """Change the priority of a run under the priority scheduler, and print the new priority."""
     command = load_run(kind, arguments)
     command.set_priority(arguments.priority)
     print(f"{kind} {command.id} has priority {command.priority}")
@@ -301,7 +304,11 @@ def set_priority(kind: str, arguments: Namespace) -> int:
 
 
 def parse_mount(text: str) -> dict[str, Any]:
-    """Parse HOST_PATH:CONTAINER_PATH, an entry of `bind_mounts`."""
+    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`.
+
+    Raises:
+        ArgumentTypeError: the text does not have exactly two paths.
+    """
     host, colon, container = text.partition(":")
     if not (host and colon and container) or ":" in container:
         raise ArgumentTypeError(f"{text!r} is not a mount; expected HOST_PATH:CONTAINER_PATH")
@@ -309,15 +316,17 @@ def parse_mount(text: str) -> dict[str, Any]:
 
 
 def program_words(words: list[str]) -> list[str]:
-    """The program and its arguments without the `--` that may stand before them."""
+    """Return the program and its arguments without a leading `--`."""
     return words[1:] if words[:1] == ["--"] else words
 
 
 def _create(arguments: Namespace) -> Command:
-    """Send the files and the settings.
+    """Create a command with the program and the settings of the arguments.
 
     Raises:
-        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        RefusedConfigError: the cluster refused the settings. The message has a line for each
+            problem.
+        DetcloudError: neither a program nor `--config-file` was given, or no cluster is available.
     """
     words = program_words(arguments.words)
     if not words and arguments.config_file is None:
@@ -330,10 +339,13 @@ def _create(arguments: Namespace) -> Command:
 def create_run(
     create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
 ) -> Command:
-    """Call `create` with the options of `add_creation_options`, and show a progress bar.
+    """Call `create` with the options of `add_creation_options`, with a progress line for the
+    upload.
 
     Raises:
-        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        RefusedConfigError: the cluster refused the settings. The message has a line for each
+            problem.
+        KeyboardInterrupt: after a hint was printed, because the run may have been created.
     """
     with show_progress("files", bytes_text) as progress:
         try:
@@ -357,10 +369,12 @@ def create_run(
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """The fields that options of their own set, then those of `--config`.
+    """Return the settings of `--workspace` and `--volume` as overrides, followed by those of
+    `--config`.
 
     Raises:
-        DetcloudError: mounts, and a file that may have others.
+        DetcloudError: `--volume` and `--config-file` were combined, because the file may have
+            mounts too.
     """
     if arguments.mounts and arguments.config_file is not None:
         raise DetcloudError(f"write the mounts into {arguments.config_file}, as `bind_mounts`")
@@ -370,7 +384,10 @@ def overrides_of(arguments: Namespace) -> list[str]:
 
 
 def _follow(command: Command) -> int:
-    """Print the log until the end; return the program's exit code, 1 where it has none."""
+    """Print the log of a command until the command ends. Return the program's exit code.
+
+    Return FAILED if the command ended without an exit code, after printing the reason.
+    """
     trial = follow_log(command)
     if trial is not None and trial.state == "COMPLETED":
         return OK
@@ -386,6 +403,7 @@ def _follow(command: Command) -> int:
 
 
 def _details_of(command: Command) -> Item:
+    """Return the fields of a run, with the id and the exit code of its trial, or None for both."""
     trial = command.trial()
     return {
         **command.data,
@@ -395,7 +413,7 @@ def _details_of(command: Command) -> Item:
 
 
 def add_id_argument(parser: ArgumentParser) -> None:
-    """Add the id of a command or notebook, for `load_run`."""
+    """Add the argument ID of a run, stored as `command_id`."""
     parser.add_argument("command_id", type=parse_id, metavar="ID", help="the id, as listed")
 
 
@@ -410,7 +428,11 @@ def _add_ids_argument(parser: ArgumentParser) -> None:
 
 
 def load_run(kind: str, arguments: Namespace) -> Command:
-    """Fetch the command or notebook that `add_id_argument` names."""
+    """Fetch the run of `add_id_argument`.
+
+    Raises:
+        DetcloudError: the id belongs to an object of another kind.
+    """
     return read_command(connect(arguments), arguments.command_id, kind)
 
 
@@ -420,7 +442,7 @@ def _load_commands(arguments: Namespace) -> list[Command]:
 
 
 def run_handlers(kind: str) -> Handlers:
-    """The handlers that commands, notebooks and shells have alike."""
+    """Return the handlers of the verbs that commands, notebooks and shells share."""
     return {
         f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
         f"{kind} logs": Handler(add_logs_arguments, partial(print_run_log, kind)),

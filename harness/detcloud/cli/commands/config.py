@@ -1,4 +1,4 @@
-"""`detcloud config check`: checks a configuration file here, then with the cluster."""
+"""`detcloud config check`: checks a configuration file on this machine, then with the cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED_OF_FLEET = "its pools, and who may change them"
 
 
 class ClusterCheck(NamedTuple):
-    """A cluster's judgement of a configuration; with `unchecked`, why there is none."""
+    """The result of checking a configuration with a cluster."""
 
     unchecked: str = ""
     problems: Sequence[dict[str, Any]] = ()
@@ -51,10 +51,11 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_config(arguments: Namespace) -> int:
-    """Print what is wrong with the file, or a summary; return 0 when it is accepted, else 1.
+    """Print the problems of a configuration file or a summary. Return 0 if it is accepted,
+    otherwise 1.
 
-    A cluster is asked after the checks that need none; where none answers, a notice names what was
-    not checked.
+    The file is checked on this machine, then by the cluster. If no cluster answers, a notice on
+    stderr lists the facts that were not checked.
     """
     _refuse_useless_options(arguments)
     if arguments.template is None:
@@ -78,6 +79,7 @@ def check_config(arguments: Namespace) -> int:
 
 
 def _refuse_useless_options(arguments: Namespace) -> None:
+    """Raise DetcloudError if options were combined that exclude each other."""
     if arguments.cluster and arguments.overrides:
         raise DetcloudError("--config sets fields of experiment configurations only")
     if arguments.template is not None and arguments.offline:
@@ -85,10 +87,10 @@ def _refuse_useless_options(arguments: Namespace) -> None:
 
 
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
-    """Ask the cluster that `detcloud create` would use.
+    """Check the file with the cluster that `detcloud create` would use.
 
     Raises:
-        DetcloudError: a cluster that was named, or that has the template, gives no answer.
+        DetcloudError: the cluster does not answer although `--url` or `--template` was given.
     """
     if arguments.offline:
         return ClusterCheck("--offline was given")
@@ -117,17 +119,24 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
 
 
 def _problems(error: ApiError) -> list[dict[str, Any]]:
+    """Return the problems of an API error with all fields of a problem."""
     empty = {"path": "", "line": None, "value": None, "hint": None}
     return [{**empty, **detail} for detail in error.details or [{"message": error.message}]]
 
 
 def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
+    """Return a check with the error as the reason why the file was not checked.
+
+    Raises:
+        DetcloudError: the error, if `--url` or `--template` was given.
+    """
     if arguments.url is not None or arguments.template is not None:
         raise error
     return ClusterCheck(str(error))
 
 
 def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str, Any]:
+    """Return the local report, extended by the cluster's problems, new warnings and `cluster`."""
     new = [warning for warning in check.warnings if warning not in report["warnings"]]
     return {
         **report,
@@ -139,6 +148,11 @@ def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str,
 
 
 def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
+    """Print the cluster's problems, or the local summary with the cluster's new warnings.
+
+    Args:
+        local: the text that the local checker printed.
+    """
     if check.problems:
         print(
             *(sanitize(detail_line(problem, str(arguments.file))) for problem in check.problems),

@@ -1,4 +1,4 @@
-"""`detcloud cost`: shows what was spent, and on what."""
+"""`detcloud cost`: shows costs by experiment, trial, user, pool or day."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def show_cost(arguments: Namespace) -> int:
 
 
 def _columns(by: str) -> tuple[Column, ...]:
+    """Return the columns for a grouping of BY."""
     title = (field_column(TITLES[by], "title"),) if by in TITLES else ()
     cost = Column("Cost", lambda item: dollars_text(item["cost"]))
     if by not in ("pool", "day"):

@@ -1,4 +1,4 @@
-"""`detcloud create`: submits an experiment."""
+"""`detcloud create` and `experiment fork`: submit an experiment."""
 
 from __future__ import annotations
 
@@ -64,6 +64,11 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_experiment(arguments: Namespace) -> int:
+    """Submit an experiment, print its id, and follow it if requested.
+
+    Return 0, or the exit code of following. With `--local`, run a local test instead and return its
+    exit code.
+    """
     _check_arguments(arguments)
     if arguments.local:
         return run_local_test(
@@ -87,7 +92,12 @@ def add_fork_arguments(parser: ArgumentParser) -> None:
 
 
 def fork_experiment(arguments: Namespace) -> int:
-    """Create an experiment with the code and the changed configuration of another one."""
+    """Create an experiment with the code and the configuration of another one, and follow it if
+    requested.
+
+    Raises:
+        RefusedConfigError: the cluster refused the changed configuration.
+    """
     original = load_experiment(arguments)
     try:
         experiment = original.fork(arguments.overrides, paused=arguments.paused)
@@ -101,10 +111,11 @@ def fork_experiment(arguments: Namespace) -> int:
 
 
 def _submit(arguments: Namespace) -> Experiment:
-    """Send the code and the configuration.
+    """Upload the code and the configuration, and return the new experiment.
 
     Raises:
-        RefusedConfigError: the cluster refused the configuration; it has a line for each problem.
+        RefusedConfigError: the cluster refused the configuration. The message has a line for each
+            problem.
     """
     client = connect(arguments, start=True)
     with show_progress("model code", bytes_text) as progress:
@@ -129,7 +140,11 @@ def _submit(arguments: Namespace) -> Experiment:
 
 
 def _check_arguments(arguments: Namespace) -> None:
-    """Find mistakes before anything is started or sent; DetcloudError says which."""
+    """Check the arguments before the upload, so that a mistake starts no cluster.
+
+    Raises:
+        DetcloudError: options exclude each other, or a file does not exist.
+    """
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")
     if arguments.local and arguments.template is not None:

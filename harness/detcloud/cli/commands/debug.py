@@ -1,4 +1,4 @@
-"""`detcloud debug`: looks into the state table past the API, in a child process."""
+"""`detcloud debug`: reads the state table without the API, in a child process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
 
 
 def dump_partition(arguments: Namespace) -> int:
-    """Print the rows of an actor as JSON, with the secrets of configurations masked."""
+    """Print the rows of an actor as JSON. Secrets are masked unless `--with-secrets` is given.
+
+    Raises:
+        DetcloudError: the table could not be read.
+    """
     file = Home.from_environment().folder / "state.db"
     table = ["--table", arguments.table, "--cloud", arguments.cloud]
     source = table if arguments.table else ["--file", str(file)]

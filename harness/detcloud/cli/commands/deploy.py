@@ -1,4 +1,7 @@
-"""`detcloud deploy`: a team's cluster in a cloud, or as files for Terraform, in a child process."""
+"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform.
+
+A child process runs `infra.deploy`, which needs the packages of the extra `infra`.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +65,9 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Create or update a team's cluster and print its address. With `--preview`, only
+    print counts.
+    """
     flags = [
         f"--{name}"
         for name in ("preview", "no-check")
@@ -90,7 +96,7 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print a line for each finding; return 1 where one of them is an error."""
+    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0."""
     _, answer = _run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
@@ -114,7 +120,10 @@ def add_upgrade_arguments(parser: ArgumentParser) -> None:
 
 
 def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print what would change, ask, and change it; return 1 where the answer was no."""
+    """Print the pending changes, apply them after confirmation, and return 0.
+
+    Return 1 if the user declined.
+    """
     flags = ["--no-check"] if arguments.no_check else []
     _, answer = _run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
@@ -151,7 +160,11 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
 
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """End the instances, and then the stack with all that it stores."""
+    """Terminate the cluster's instances and delete its stack with all data, after confirmation.
+
+    With `--drain-only`, keep the stack. Return 1 if the user declined or resources with the
+    cluster's tag are left, otherwise 0.
+    """
     team = arguments.team
     loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
     if not confirm(
@@ -186,7 +199,7 @@ def add_rollback_arguments(parser: ArgumentParser) -> None:
 
 
 def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Move the functions to the deployment before, and print which went where."""
+    """Move the functions to the previous deployment, and print the versions of each function."""
     flags = ["--forward"] if arguments.forward else []
     _, answer = _run_deployment("rollback", cloud, arguments, *flags)
     print_items(MOVE_COLUMNS, answer["moves"], arguments)
@@ -225,7 +238,12 @@ def add_trust_arguments(parser: ArgumentParser) -> None:
 
 
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the scripts for the administrators of the other clouds."""
+    """Print the script that the administrators of other clouds run so that those clouds trust the
+    cluster.
+
+    Raises:
+        DetcloudError: the settings list no other clouds.
+    """
     flags = ["--remove"] if arguments.remove else []
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
@@ -246,6 +264,7 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_to_terraform(arguments: Namespace) -> int:
+    """Write the team's cluster as files for Terraform, and print the next commands."""
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} has {' and '.join(answer['files'])}")
@@ -283,10 +302,16 @@ def _add_no_check_option(parser: ArgumentParser) -> None:
 def _run_deployment(
     how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
 ) -> tuple[TeamToken, dict[str, Any]]:
-    """Run the child; return the administrator's token, whose digest it gets, and its answer.
+    """Run `infra.deploy` in a child process. Return the team's administrator token and the answer.
+
+    A missing token is created. The child gets only the digest of the token.
+
+    Args:
+        how: the child's command, such as `preview`.
+        flags: further options of the child.
 
     Raises:
-        DetcloudError: it failed.
+        DetcloudError: packages or the settings file are missing, or the child failed.
     """
     missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
@@ -311,13 +336,13 @@ def _run_deployment(
 
 
 def _echo_line(line: str) -> bool:
-    """Show what the child says while it works; it stays among the errors, for a failure."""
+    """Print a line of the child's stderr. Return False, so that a failure quotes the line too."""
     sys.stderr.write(line)
     return False
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print where a cluster is that was deployed, and what of it is left to people."""
+    """Print the address of a deployed cluster, its DNS target, and where its token is stored."""
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:
@@ -326,7 +351,11 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
 
 
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
-    """Print how to speak to the new cluster; `sha256` is of its first administrator's token."""
+    """Print how to connect to the new cluster. Store the token if no other cluster is configured.
+
+    Args:
+        sha256: the digest of the token of the cluster's first administrator.
+    """
     if sha256 != token.sha256:
         print(
             "the stack's settings name another first administrator: ask them to run "

@@ -1,4 +1,4 @@
-"""Downloads of an experiment and of a trial: checkpoints, and the model code."""
+"""Downloads of checkpoints and model code of an experiment or a trial."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ def add_experiment_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_best_checkpoints(arguments: Namespace) -> int:
+    """Download the best checkpoints of an experiment into DIR/UUID, and print each folder.
+
+    Raises:
+        DetcloudError: no stored checkpoint has a validation metric.
+    """
     experiment = load_experiment(arguments)
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
     best = best[: arguments.top_n]
@@ -103,10 +108,10 @@ def _add_order_options(parser: ArgumentParser) -> None:
 
 
 def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
-    """Fetch what the cluster knows of the checkpoint that the options ask for.
+    """Return the checkpoint of a trial that `--best`, `--latest` or `--uuid` selects.
 
     Raises:
-        DetcloudError: the trial has no such checkpoint.
+        DetcloudError: the trial does not have the checkpoint.
     """
     client: Client = arguments.client
     if arguments.uuid is not None:

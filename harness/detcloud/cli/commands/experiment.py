@@ -1,4 +1,4 @@
-"""`detcloud experiment`: lists and describes experiments, waits for one, reads what it recorded."""
+"""`detcloud experiment`: lists, describes and waits for experiments, and prints curves."""
 
 from __future__ import annotations
 
@@ -120,6 +120,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_experiments(arguments: Namespace) -> int:
+    """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0."""
     client = connect(arguments)
     ids = [number for part in arguments.experiment_ids for number in part]
     experiments = [client.experiment(number) for number in ids]
@@ -145,7 +146,7 @@ def describe_experiments(arguments: Namespace) -> int:
 
 
 def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print the experiments with their hints, an empty line between two of them."""
+    """Print each experiment with its hints, separated by empty lines."""
     for place, experiment in enumerate(experiments):
         if place:
             print()
@@ -155,13 +156,13 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
 
 
 def print_curves(arguments: Namespace) -> int:
-    """Print the document that `detcloud simulate --curves` reads."""
+    """Print the JSON document that `detcloud simulate --curves` reads."""
     print_value(read_curves(load_experiment(arguments)))
     return 0
 
 
 def read_curves(experiment: Experiment) -> RecordedCurves:
-    """Read every trial's validations, under a progress line."""
+    """Return the validations of all trials of an experiment, read with a progress line."""
     total = experiment.data["trials"]["requested"]
     trials = partial(count_text, noun="trial")
     with show_progress(f"reading experiment {experiment.id}", trials) as progress:
@@ -174,7 +175,7 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(arguments: Namespace) -> int:
-    """Print YAML unless JSON is asked for."""
+    """Print the configuration of an experiment as YAML, or as JSON with `--json`."""
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_experiment(arguments).config, form)
     return 0
@@ -200,7 +201,10 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
 
 
 def wait_for_experiment(arguments: Namespace) -> int:
-    """Wait until the experiment ends; return 0 if it completed, 5 after `--timeout`, else 1."""
+    """Wait until the experiment ends, and print its final state.
+
+    Return 0 if the experiment completed, TIMED_OUT after `--timeout`, otherwise 1.
+    """
     experiment = load_experiment(arguments)
     with show_progress(f"experiment {experiment.id}") as progress:
         try:
@@ -225,6 +229,7 @@ def wait_for_experiment(arguments: Namespace) -> int:
 
 
 def _state_text(experiment: Experiment) -> str:
+    """Return the state and the progress of an experiment, such as `ACTIVE 25% [#####-----]`."""
     progress = experiment.data.get("progress") or 0.0
     return f"{experiment.state} {100 * progress:.0f}% {progress_bar(progress)}"
 

@@ -1,4 +1,4 @@
-"""`detcloud experiment label` and `set`: what an experiment is called, may use and keeps."""
+"""`detcloud experiment label` and `set`: change labels, names, limits and retention."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def add_labels(arguments: Namespace) -> int:
 
 
 def remove_labels(arguments: Namespace) -> int:
+    """Remove labels from an experiment, and print the remaining labels.
+
+    Raises:
+        DetcloudError: the experiment does not have one of the labels.
+    """
     experiment = load_experiment(arguments)
     missing = [label for label in arguments.labels if label not in experiment.labels]
     if missing:
@@ -171,7 +176,13 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
 
 
 def set_gc_policy(arguments: Namespace) -> int:
-    """Change what is kept, after a preview; return 1 when the user said no."""
+    """Change how many checkpoints the experiment keeps, after a preview and confirmation.
+
+    Return 1 if the user declined, otherwise 0. With `--preview`, change nothing.
+
+    Raises:
+        DetcloudError: neither `--preview` nor a number was given.
+    """
     counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
     if not arguments.preview and all(number is None for number in counts.values()):
         raise DetcloudError(
@@ -197,6 +208,7 @@ def set_gc_policy(arguments: Namespace) -> int:
 
 
 def _set_labels(experiment: Experiment, labels: list[str]) -> int:
+    """Replace the labels of an experiment, print the labels, and return 0."""
     experiment.set(labels=labels)
     print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")
     return 0
@@ -207,6 +219,7 @@ def _labels_text(labels: list[str]) -> str:
 
 
 def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
+    """Print at most PREVIEW_LIMIT checkpoints that would be deleted, and the totals."""
     checkpoints = preview["delete"][:PREVIEW_LIMIT]
     if checkpoints:
         print_items(CHECKPOINT_COLUMNS, checkpoints, arguments)

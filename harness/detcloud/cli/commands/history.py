@@ -1,4 +1,4 @@
-"""`detcloud history` and `detcloud replay`: what happened to an experiment, and why."""
+"""`detcloud history` and `detcloud replay`: the events of an experiment, and their verification."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ COLUMNS = (
 
 
 def _difference_column(name: str, title: str) -> Column:
+    """Return a column with a field of an actor's first difference."""
     return Column(title, lambda item: (item["difference"] or {}).get(name))
 
 
@@ -60,7 +61,11 @@ def add_replay_arguments(parser: ArgumentParser) -> None:
 
 
 def replay_experiment(arguments: Namespace) -> int:
-    """Compare every actor with its journal; return 0 when all came out as recorded, else 1."""
+    """Replay the journals of an experiment's actors, and print the differences from the recorded
+    state.
+
+    Return 1 if an actor differs, otherwise 0.
+    """
     experiment = load_experiment(arguments)
     # The experiment itself and each of its trials.
     expected = 1 + (experiment.data.get("trials") or {}).get("requested", 0)

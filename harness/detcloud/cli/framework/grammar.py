@@ -1,4 +1,4 @@
-"""Grammar of the command line, read off the index of commands and their parsers."""
+"""The grammar of the command line: options and arguments of all commands, from their parsers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,35 @@ from detcloud.cli.framework.command_parser import load_command
 
 
 class Option(NamedTuple):
-    """A flag in all its spellings, and what follows it."""
+    """An option of a command."""
 
     flags: tuple[str, ...]
+    """All spellings, such as `-q` and `--quiet`."""
     help: str
+    """The help text, with defaults filled in."""
     takes_value: bool
+    """Whether a value follows the flag."""
     choices: tuple[str, ...]
+    """All accepted values, or empty if other values are accepted."""
     takes_path: bool
+    """Whether the value is a path on this machine."""
 
 
 class Argument(NamedTuple):
-    """A positional argument."""
+    """A positional argument of a command."""
 
     name: str
+    """The name in the help, such as `EXPERIMENT`."""
     help: str
+    """The help text, with defaults filled in."""
     choices: tuple[str, ...]
+    """All accepted values, or empty if other values are accepted."""
     takes_path: bool
+    """Whether the value is a path on this machine."""
 
 
 class CommandForm(NamedTuple):
-    """Options and arguments of one command."""
+    """The options and arguments of one command."""
 
     command: Command
     options: tuple[Option, ...]
@@ -46,12 +55,17 @@ class CommandForm(NamedTuple):
 
 
 def command_forms() -> dict[str, CommandForm]:
-    """Return the form of every command by the command's name."""
+    """Return the form of every command by `Command.name`. Hidden options are omitted.
+
+    This imports the modules of all commands.
+    """
     return {command.name: _read_form(command) for command in COMMANDS}
 
 
 def command_spellings() -> Iterator[tuple[str, Command]]:
-    """Yield every way to type every command: flat, by noun and by the noun's alias."""
+    """Yield every spelling of every command, with its command: flat, by noun and by the noun's
+    alias.
+    """
     yield from flat_commands().items()
     for noun in NOUNS:
         for verb, command in commands_by_verb(noun).items():
@@ -85,5 +99,5 @@ def _read_argument(action: Action) -> Argument:
 
 
 def _help_of(action: Action) -> str:
-    """The help of an option or argument, with its default filled in as argparse does it."""
+    """Return the help of an option or argument. References such as `%(default)s` are replaced."""
     return (action.help or "") % vars(action)

@@ -1,4 +1,4 @@
-"""The embedded cluster's server: where its code is, how it is started and stopped."""
+"""The embedded cluster's server: its code, its start and its stop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
 KILL_SECONDS_MAX = 5.0
 LOG_TAIL_LINES = 20
-# Packages of the [server] extra; looked for, never imported here.
+# Packages of the [server] extra. The command line checks that they exist, and never imports them.
 SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 
 def server_path() -> Path:
-    """Find the folder to import the server from: data of the wheel, or the root of a checkout.
+    """Return the folder with the server's packages: a folder in the wheel, or the root of a
+    checkout.
 
     Raises:
-        DetcloudError: it is not there, or the [server] extra is missing.
+        DetcloudError: the server or a package of the extra [server] is not installed.
     """
     package = Path(detcloud.__file__).parent
     for folder in (package / "_server", package.parents[1]):
@@ -47,7 +48,11 @@ def server_path() -> Path:
 
 
 def server_environment() -> dict[str, str]:
-    """Environment of a child process that imports the server and `detcloud`."""
+    """Return the environment for a child process that imports the server and `detcloud`.
+
+    Raises:
+        DetcloudError: the server is not installed.
+    """
     package_parent = Path(detcloud.__file__).parents[1]
     folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
@@ -56,7 +61,7 @@ def server_environment() -> dict[str, str]:
 def server_command(
     home: Home, slots: int | None, port: int | None, config: Path | None = None
 ) -> list[str]:
-    """The command that runs the server; None leaves a setting to the server."""
+    """Return the command that runs the server. A setting that is None is left to the server."""
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
@@ -72,13 +77,18 @@ def start_server(
     config: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> ServerRecord:
-    """Start the server unless it runs, and return when it answers. Starts take turns.
+    """Start the server unless it runs, wait until it answers, and return its record.
 
-    `config` is a cluster configuration, in force before anything starts; `on_wait` gets the
-    seconds waited so far.
+    A lock in the home folder makes concurrent starts wait for each other. A new server that does
+    not answer is killed. A running server is returned even if it does not answer.
+
+    Args:
+        config: a cluster configuration that applies from the start.
+        on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
-        DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
+        DetcloudError: the new server ended or did not answer within START_SECONDS_MAX. The message
+            quotes the end of its log. Or the server is not installed.
     """
     environment = server_environment()
     home.create_folder()
@@ -107,14 +117,17 @@ def start_server(
 
 
 def stop_server(home: Home) -> bool:
-    """Stop the server and what it started, gracefully and then by force; False if none ran."""
+    """Stop the server and its child processes. Return False if no server was running.
+
+    Processes that do not end after SIGTERM are killed.
+    """
     if not home.folder.is_dir():
         return False
     with home.hold_lock():
         record = home.running_server_under_lock()
         if record is None:
             return False
-        # The server itself too: it takes its record away a moment before it is gone.
+        # With the server itself, because a server removes its record shortly before it exits.
         server = read_process(record.pid)
         started = [*([server] if server else []), *list_descendants(record.pid)]
         _send_signal(record.pid, signal.SIGTERM)
@@ -133,12 +146,19 @@ def _wait_for_answer(
     former: ServerRecord | None,
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
-    """Wait for an answer of the server that wrote another record than `former`; return it."""
+    """Wait until a new server answers, and return its record.
+
+    Args:
+        former: the record of an earlier server, or None. A record equal to `former` is ignored.
+
+    Raises:
+        DetcloudError: the server ended or did not answer in time.
+    """
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
         record = home.running_server_under_lock()
         if record is not None and record != former and _is_healthy(record.url):
-            # It outlives this command; Popen would warn about a child left behind.
+            # The server outlives this command. Without a return code, Popen would warn about that.
             process.returncode = 0
             return record
         if process.poll() is not None:
@@ -149,13 +169,17 @@ def _wait_for_answer(
 
 
 def _has_ended(home: Home, record: ServerRecord) -> bool:
-    """Whether a server that has the lock gives it up: one that was killed has it for a moment."""
+    """Return whether a server does not answer and releases its lock within KILL_SECONDS_MAX.
+
+    A killed server holds its lock for a moment after its end.
+    """
     return not _is_healthy(record.url) and _wait_until(
         KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None
     )
 
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
+    """Return an error with the end of the log, from the byte `log_start` on."""
     with home.log.open("rb") as log:
         log.seek(log_start)
         lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
@@ -164,6 +188,7 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
 
 
 def _is_healthy(url: str) -> bool:
+    """Return whether the server at an address answers."""
     client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
     try:
         client.request("GET", "/api/v1/health")
@@ -175,6 +200,7 @@ def _is_healthy(url: str) -> bool:
 
 
 def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
+    """Kill a started server that still runs, with all its descendants."""
     if process.poll() is None:
         started = list_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
@@ -184,7 +210,7 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for processes whose server is gone, then kill those that stay."""
+    """Wait for the processes of a stopped server to end, then kill the remaining ones."""
 
     def have_ended() -> bool:
         return not any(map(is_alive, processes))
@@ -196,7 +222,7 @@ def _end_all(processes: list[Process]) -> None:
 
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, `seconds` at most; False where it did not come about."""
+    """Wait at most `seconds` for a condition, and return whether it became true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -206,5 +232,6 @@ def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def _send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process. Do nothing if the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""Columns of experiments, trials and checkpoints, which several commands show."""
+"""Columns of experiments, trials and checkpoints that several commands print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from detcloud.shared.plurals import count_text
 def _progress_text(experiment: Item) -> str | None:
     progress = experiment.get("progress")
     if progress is None and experiment.get("state") == "COMPLETED":
-        # Completed experiments of the step era keep no progress.
+        # Completed experiments of the step era have no recorded progress.
         progress = 1.0
     return None if progress is None else f"{100 * progress:.0f}%"
 
@@ -46,13 +46,18 @@ def _experiment_cost_text(experiment: Item) -> str | None:
 
 
 def _notices_text(experiment: Item) -> str | None:
-    """How notices of machines that end went, such as `2 saved, 1 kept`; None without any."""
+    """Return the outcomes of termination notices, such as `2 saved, 1 kept`. None without
+    notices.
+    """
     counts = experiment.get("notices") or {}
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
 
 
 def _preferred_pools_text(experiment: Item) -> str | None:
-    """The pools that the job may move between, since when it waits in them, and its last move."""
+    """Return a job's preferred pools, the start of its wait, and its last move with the reason.
+
+    Return None for a job without all of these.
+    """
     texts = [", ".join(experiment.get("preferred_pools") or [])]
     if (since_ms := experiment.get("waits_since_ms")) is not None:
         texts.append(f"waits since {time_text(since_ms)}")
@@ -101,7 +106,10 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """The state of a trial's allocation while the trial is active, QUEUED without one."""
+    """Return the state of a trial; for an active trial, the state of its allocation.
+
+    An active trial without an allocation is QUEUED.
+    """
     if trial["state"] != "ACTIVE":
         return str(trial["state"])
     allocation = trial.get("allocation")
@@ -109,7 +117,7 @@ def trial_display_state(trial: Item) -> str:
 
 
 def hparams_text(trial: Item) -> str:
-    """Render `lr=0.01 layers=3`; a nested name is a path, as in detcloud.shared.dotted_paths."""
+    """Return hyperparameters as `lr=0.01 layers=3`. Nested names are joined by dots."""
     leaves = nested_leaves(trial.get("hparams") or {})
     return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)
 
@@ -119,7 +127,10 @@ def _hparam_text(value: object) -> str:
 
 
 def _allocation_text(trial: Item) -> str | None:
-    """`12.3 RUNNING on agent local, slots 0, 1`; the agents of a gang one after the other."""
+    """Return `12.3 RUNNING on agent local, slots 0, 1`, or None without an allocation.
+
+    A gang lists all its agents.
+    """
     allocation = trial.get("allocation")
     if not allocation:
         return None
@@ -131,7 +142,9 @@ def _allocation_text(trial: Item) -> str | None:
 
 
 def _losses_text(trial: Item) -> str:
-    """How many losses there were, and a line for each of the last few: when, where and why."""
+    """Return the number of lost runs, and a line with time, agent and cause for each
+    recent loss.
+    """
     lines = [f"{trial['losses']} (not counted as failures):"]
     for loss in trial["recent_losses"]:
         place = f" agent {loss['agent_id']}" if loss["agent_id"] else ""
@@ -140,7 +153,10 @@ def _losses_text(trial: Item) -> str:
 
 
 def holders_text(holders: Mapping[str, Any]) -> str:
-    """`ada, model version m/1, experiment 3` for what keeps a checkpoint; "" for nothing."""
+    """Return the users, model versions and experiments that keep a checkpoint.
+
+    For example `ada, model version m/1, experiment 3`. Return "" if no holder keeps the checkpoint.
+    """
     texts = [
         *holders.get("users", ()),
         *(f"model version {name}" for name in holders.get("versions", ())),
@@ -150,7 +166,9 @@ def holders_text(holders: Mapping[str, Any]) -> str:
 
 
 def _damages_text(trial: Item) -> str:
-    """A line for each damaged checkpoint of the last few: which one, why, and what came instead."""
+    """Return a line for each recently damaged checkpoint: its place, the cause, and the
+    replacement.
+    """
     return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
 
 
@@ -165,7 +183,11 @@ def _damage_text(damage: Item) -> str:
 
 
 def target_text(trial: Item) -> Any:
-    """The length that a trial is to train: batches, or epochs that it alone can convert."""
+    """Return the length that the trial must train: a number of batches, or a text such as `3
+    epochs`.
+
+    Return None if the length is unknown.
+    """
     epochs = trial.get("target_epochs")
     return trial.get("target_steps") if epochs is None else count_text(epochs, "epoch")
 
@@ -193,7 +215,7 @@ TRIAL_DETAILS = (
     time_column("End time", "ended_ms"),
     field_column("Message", "message"),
 )
-# Few trials start from another's checkpoint, lose their machine or find a checkpoint damaged.
+# Columns that `trial describe` prints only for trials to which they apply.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
@@ -230,7 +252,7 @@ CHECKPOINT_DETAILS = (
     field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
-# Of a checkpoint that has them.
+# Columns that `checkpoint describe` prints only for checkpoints to which they apply.
 CHECKPOINT_LOSSES = (
     field_column("Damage", "damage"),
     field_column("Damaged metadata", "metadata_damage"),

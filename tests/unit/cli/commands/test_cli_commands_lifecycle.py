@@ -97,7 +97,7 @@ def test_a_deletion_is_asked_for_and_waited_for(
     assert asked.code == 1
     assert asked.err == (
         "error: Delete experiment 1 (digits) with its checkpoints, logs and metrics: "
-        "confirm with --yes, since there is no terminal\n"
+        "confirm with --yes, since stdin is not a terminal\n"
     )
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
     ended_cluster.deletion = "DELETE_FAILED"
@@ -159,7 +159,8 @@ def test_a_policy_is_previewed_before_it_deletes(
     assert deleted in asked.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert (
-        "error: Delete 2 checkpoints: confirm with --yes, since there is no terminal" in asked.err
+        "error: Delete 2 checkpoints: confirm with --yes, since stdin is not a terminal"
+        in asked.err
     )
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")

@@ -126,7 +126,7 @@ def test_words_of_the_original_lead_to_ours(
 def test_half_a_command_says_what_is_missing(detcloud: Detcloud) -> None:
     assert detcloud("e", "label").err.splitlines() == [
         "error: `detcloud experiment label` needs one more word",
-        "hint: there is `detcloud experiment label add`, `detcloud experiment label remove`",
+        "hint: commands: `detcloud experiment label add`, `detcloud experiment label remove`",
     ]
     assert detcloud("e", "label", "ad").code == 2
     assert detcloud("e", "set", "nam", "1", "x").code == 2
