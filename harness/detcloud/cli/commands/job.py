@@ -1,4 +1,4 @@
-"""`detcloud job`: shows the queue of a resource pool and changes its order."""
+"""`detcloud job`: shows the queue of a resource pool, and changes jobs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_jobs(arguments: Namespace) -> int:
+    """Print the queue of a resource pool, and return 0."""
     jobs = connect(arguments).jobs(
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
     )
@@ -68,6 +69,7 @@ def add_update_arguments(parser: ArgumentParser) -> None:
 
 
 def update_job(arguments: Namespace) -> int:
+    """Apply the change of the options to a job, and print a sentence about the job."""
     job = connect(arguments).job(arguments.job_id)
     values = {name: getattr(arguments, name.replace("-", "_")) for name in OPERATIONS}
     name, value = next((name, value) for name, value in values.items() if value is not None)
@@ -91,7 +93,11 @@ def add_update_batch_arguments(parser: ArgumentParser) -> None:
 
 
 def update_jobs(arguments: Namespace) -> int:
-    """Carry out all operations in order; one that fails does not keep the others from it."""
+    """Apply all operations in order. A failed operation does not prevent later operations.
+
+    Raises:
+        ApiError: an operation failed, after all operations were tried.
+    """
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
     if arguments.form != "text":
@@ -104,7 +110,11 @@ def update_jobs(arguments: Namespace) -> int:
 
 
 def parse_operation(text: str) -> JobChange:
-    """Parse one operation of a batch, such as `73853c5c.priority=1`."""
+    """Parse an operation of a batch, such as `73853c5c.priority=1`.
+
+    Raises:
+        ArgumentTypeError: the text has another form, an unknown operation or an invalid value.
+    """
     match = _OPERATION.fullmatch(text)
     if match is None:
         raise ArgumentTypeError(
@@ -120,15 +130,16 @@ def parse_operation(text: str) -> JobChange:
 
 
 def _job_change(name: str, value: Any) -> JobChange:
-    """Make the change of an operation, whose name has hyphens on the command line."""
+    """Return the request field for an operation of OPERATIONS."""
     change: Any = {name.replace("-", "_"): value}
     return cast(JobChange, change)
 
 
 def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
-    """Return the columns of a queue, with weights in a fair-share pool and priorities in others.
+    """Return the columns of a queue: with weights for a fair-share pool, otherwise with priorities.
 
-    In their original form types and states have Determined's names, such as TYPE_EXPERIMENT.
+    Args:
+        in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT.
     """
 
     def word_column(title: str, name: str, prefix: str, drop_rank: int = 0) -> Column:
@@ -165,6 +176,9 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
 
 
 def _wait_text(job: Item) -> str | None:
+    """Return why a job waits, with the start of the wait if the job has preferred pools. None if it
+    runs.
+    """
     why = str(job["waits"]).removeprefix("waits: ")
     since = job.get("waits_since_ms")
     if not why or since is None or not job.get("preferred_pools"):
@@ -173,7 +187,7 @@ def _wait_text(job: Item) -> str | None:
 
 
 def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
-    """Columns of a queue in which a job may go on to another pool."""
+    """Return columns for preferred pools and moves. Empty if no job has preferred pools."""
     if not any(job.get("preferred_pools") for job in items):
         return ()
     return (
@@ -185,14 +199,18 @@ def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
 
 
 def _queue_time_text(time_ms: int | None) -> str | None:
-    """A time in UTC without its zone, as the queue has always been shown."""
+    """Return a UTC time without its zone, as in earlier versions. None for None."""
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _change_text(job: Item, operation: str, value: object) -> str:
-    """Say in a line how the job stands after an operation with this value."""
+    """Return a sentence about a job after an operation.
+
+    Args:
+        value: the value of the operation, such as the other job of `ahead-of`.
+    """
     name = f"job {job['job_id'][:8]} ({cell_text(job['name'])})"
     if operation in ("ahead-of", "behind-of"):
         place = "" if job["jobs_ahead"] is None else f" at place {job['jobs_ahead']}"
@@ -207,7 +225,7 @@ def _change_text(job: Item, operation: str, value: object) -> str:
 
 
 def _is_named(job: Item, text: str) -> bool:
-    """Whether a text is the experiment's id, or a prefix of the job's id."""
+    """Return whether a text is the id of the job's experiment or a prefix of the job's id."""
     return text == str(job.get("experiment_id")) or job["job_id"].startswith(text)
 
 

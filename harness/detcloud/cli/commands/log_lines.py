@@ -1,4 +1,4 @@
-"""Log lines that the cluster filters by time, rank, level or text, and their options."""
+"""Printing of log lines that the cluster filters by time, rank, level or text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ POLLING_SECONDS = 1.0
 
 
 def add_line_filter_options(parser: ArgumentParser) -> None:
-    """Add the filters, their original spellings, and what a printed line shows."""
+    """Add the line filters, also in Determined's spellings, and the options for the form
+    of lines.
+    """
     parser.add_argument(
         "--since",
         "--timestamp-after",
@@ -61,7 +63,7 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
 
 
 def needs_line_filter(arguments: Namespace) -> bool:
-    """Whether an option needs more than the text of the log as it is."""
+    """Return whether an option requires single lines rather than the text of the log."""
     options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
     return (
         any(option is not None for option in options)
@@ -72,10 +74,11 @@ def needs_line_filter(arguments: Namespace) -> bool:
 
 
 def print_lines(trials: list[Trial], arguments: Namespace) -> None:
-    """Print the lines that fit, trial by trial, as many of each as `--head` and `--tail` say.
+    """Print the matching lines of trial after trial, limited by `--head` and `--tail` for each
+    trial.
 
     Raises:
-        DetcloudError: none fits, and no trial has a process with the rank that was asked for.
+        DetcloudError: no line matches, and `--rank` is not a rank of the first trial.
     """
     is_empty = True
     with LogScreen() as screen:
@@ -101,6 +104,7 @@ def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
 
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
+    """Poll the logs of all trials until the experiment has ended and all lines are printed."""
     readers: dict[int, _LineReader] = {}
     while True:
         has_ended = experiment.has_ended
@@ -117,7 +121,10 @@ def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespac
 
 
 def _check_rank(trial: Trial, rank: int) -> None:
-    """Refuse a rank that no slot of a trial has; a launcher of the user's may start more."""
+    """Raise DetcloudError if the rank is not below the trial's number of slots.
+
+    Only called without matching lines, because a launcher of the user may start more processes.
+    """
     slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
     if rank >= slots:
         ranks = "rank 0 alone" if slots == 1 else f"the ranks 0 to {slots - 1}"
@@ -173,6 +180,9 @@ class _LineReader:
 
 
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
+    """Return the output for a line: JSON, or the text with an optional prefix, time, rank and
+    level.
+    """
     if arguments.json:
         return render_json({"trial_id": trial.id, **line}, indent=None)
     text = sanitize_output(line["text"], sys.stdout)
@@ -187,6 +197,7 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
 
 
 def _line_time_text(time_ms: int | None) -> str:
+    """Return a time in UTC with milliseconds, or `unknown time` for None."""
     if time_ms is None:
         return "unknown time"
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""`detcloud master`: shows a cluster's server, and prints the log of this machine's."""
+"""`detcloud master`: shows the cluster's server, and prints the log of the local server."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_server_log(arguments: Namespace) -> int:
+    """Print the log of the local server, and return 0. With `--follow`, print until Ctrl-C.
+
+    Raises:
+        DetcloudError: the log does not exist.
+    """
     path = Home.from_environment().log
     try:
         with path.open("rb") as file:
@@ -58,7 +63,9 @@ def print_server_log(arguments: Namespace) -> int:
 
 
 def _follow_log(file: BinaryIO, path: Path) -> None:
-    """Print what is written to the log, for ever; it may be emptied meanwhile."""
+    """Print new content of the log forever. Start again at the beginning if the log was
+    truncated.
+    """
     while True:
         time.sleep(POLLING_SECONDS)
         if path.stat().st_size < file.tell():

@@ -1,4 +1,4 @@
-"""`detcloud model`: keeps checkpoints as versions of named models."""
+"""`detcloud model`: manages named models, whose versions are checkpoints."""
 
 from __future__ import annotations
 
@@ -187,6 +187,9 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_model(arguments: Namespace) -> int:
+    """Delete a model and its versions after confirmation. Return 1 if the user declined, otherwise
+    0.
+    """
     model = load_model(arguments)
     versions = count_text(model.data["versions"], "version")
     if not confirm(f"Delete model {model.name} with {versions}?", arguments):
@@ -252,6 +255,7 @@ def add_delete_version_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_version(arguments: Namespace) -> int:
+    """Delete a version after confirmation. Return 1 if the user declined, otherwise 0."""
     version = load_model(arguments).version(arguments.number)
     question = f"Delete version {version.number} of {version.model}?"
     if not confirm(question, arguments):
@@ -272,6 +276,7 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_version(arguments: Namespace) -> int:
+    """Export a version to a folder, and print the code that loads the checkpoint."""
     version = load_model(arguments).version(arguments.number)
     with show_progress(f"{version.model}/{version.number}", bytes_text) as progress:
         manifest = version.export(arguments.folder, progress.update)
@@ -296,7 +301,7 @@ def add_number_argument(parser: ArgumentParser) -> None:
 
 
 def add_text_options(parser: ArgumentParser) -> None:
-    """Add the options for what is said of models and versions alike."""
+    """Add the options that models and versions share: `--notes`, `--label` and `--metadata`."""
     parser.add_argument("--notes", metavar="TEXT", help="notes of any length")
     parser.add_argument(
         "--label",
@@ -311,7 +316,7 @@ def add_text_options(parser: ArgumentParser) -> None:
 
 
 def add_version_options(parser: ArgumentParser) -> None:
-    """Add the options for what is said of a version."""
+    """Add the options for the fields of a version."""
     parser.add_argument(
         "--name", dest="version_name", metavar="TEXT", help="the name of the version"
     )
@@ -320,7 +325,11 @@ def add_version_options(parser: ArgumentParser) -> None:
 
 
 def parse_metadata(text: str) -> dict[str, Any]:
-    """Parse a JSON object; ArgumentTypeError for anything else."""
+    """Parse a JSON object.
+
+    Raises:
+        ArgumentTypeError: the text is not a JSON object.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -331,7 +340,7 @@ def parse_metadata(text: str) -> dict[str, Any]:
 
 
 def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields among `names` that options were given for."""
+    """Return the fields among `names` whose options were given. Empty labels are removed."""
     values = {name: getattr(arguments, name) for name in names}
     if values["labels"] is not None:
         values["labels"] = [label for label in values["labels"] if label]
@@ -339,7 +348,7 @@ def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def given_version_fields(arguments: Namespace) -> dict[str, Any]:
-    """The fields of a version that options were given for."""
+    """Return the fields of a version whose options were given."""
     model, arguments.name = arguments.name, arguments.version_name
     fields = given_fields(arguments, VERSION_FIELDS)
     arguments.name = model
@@ -347,7 +356,11 @@ def given_version_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that options were given for; DetcloudError if there are none."""
+    """Return the fields among `names` whose options were given.
+
+    Raises:
+        DetcloudError: no option was given.
+    """
     fields = given_fields(arguments, names)
     if not fields:
         raise DetcloudError(f"nothing to change: set --{', --'.join(names)}")
@@ -357,7 +370,9 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
 def print_outcome(
     text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
 ) -> int:
-    """Print `text`, or with `--json` and the like the new state; returns the exit code."""
+    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit
+    code 0.
+    """
     if arguments.form == "text":
         print(text)
     else:
@@ -366,7 +381,7 @@ def print_outcome(
 
 
 def load_model(arguments: Namespace) -> Model:
-    """Fetch the model that `add_name_argument` names."""
+    """Fetch the model of `add_name_argument`."""
     return connect(arguments).model(arguments.name)
 
 

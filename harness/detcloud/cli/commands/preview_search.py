@@ -1,4 +1,7 @@
-"""`detcloud preview-search`: what a search would train, by the server's searcher in a child."""
+"""`detcloud preview-search`: previews what a search would train.
+
+The server's searcher runs in a child process.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ def add_preview_arguments(parser: ArgumentParser) -> None:
 
 
 def preview_search(arguments: Namespace) -> int:
+    """Print the rungs of a search and a summary. Return USAGE if the configuration was refused."""
     try:
         preview = _run_preview(arguments)
     except InvalidConfigError as error:
@@ -50,6 +54,7 @@ def _run_preview(arguments: Namespace) -> dict[str, Any]:
 
 
 def _rung_items(preview: dict[str, Any]) -> list[Item]:
+    """Return an item for each rung of each bracket."""
     return [
         {"bracket": number, "unit": preview["unit"], **rung}
         for number, bracket in enumerate(preview["brackets"], 1)
@@ -58,7 +63,7 @@ def _rung_items(preview: dict[str, Any]) -> list[Item]:
 
 
 def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Column]:
-    """Columns that say something of this search; without bars where the answer is no text."""
+    """Return the columns that apply to this search. Bars are only part of text output."""
     columns = [field_column("Bracket", "bracket")] if len(preview["brackets"]) > 1 else []
     columns += [
         field_column("Trials", "stopped"),
@@ -74,7 +79,12 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
 
 
 def _bar_column(longest: int) -> Column:
-    """A bar for the trials that reach a rung; its filled part stands for those that stop there."""
+    """Return a column of bars: a bar shows the trials that reach a rung, its filled part those that
+    stop.
+
+    Args:
+        longest: the number of trials of the longest bar.
+    """
     has_blocks = "utf" in (sys.stdout.encoding or "").lower()
     full, light = "█░" if has_blocks else "#-"
 
@@ -91,6 +101,7 @@ def _bar_column(longest: int) -> Column:
 
 
 def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
+    """Return the totals of the search, and notes on how to read an example."""
     unit = preview["unit"]
     worth = (
         ""
@@ -118,7 +129,7 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
 
 
 def _has_expectation(preview: dict[str, Any], rungs: list[Item]) -> bool:
-    """Whether the search is shown by an example that has an expectation beside it."""
+    """Return whether the preview is an example that also has expected counts."""
     return preview["is_example"] and all(rung["expected"] is not None for rung in rungs)
 
 

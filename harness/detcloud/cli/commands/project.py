@@ -1,4 +1,4 @@
-"""`detcloud workspace` and `project`: the names that experiments are grouped by."""
+"""`detcloud workspace` and `project`: list the groups of experiments, and move experiments."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
+    """Print the projects, of one workspace if named, and return 0.
+
+    Raises:
+        NotFoundError: the workspace has no experiments.
+    """
     found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
     if arguments.workspace is not None and not found:
         raise NotFoundError(
@@ -84,7 +89,10 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 
 def move_experiments(arguments: Namespace) -> int:
-    """Move the experiments one by one; what was moved before one that fails stays moved."""
+    """Move experiments one by one, and print the new project of each.
+
+    If a move fails, earlier moves remain.
+    """
     ids, workspace, project = parse_move(arguments.words)
     client = connect(arguments)
     for experiment_id in ids:
@@ -96,10 +104,12 @@ def move_experiments(arguments: Namespace) -> int:
 
 
 def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
-    """Parse ids and what follows them: `WORKSPACE/PROJECT`, or both as words of their own.
+    """Parse ids followed by `WORKSPACE/PROJECT` or `WORKSPACE PROJECT`.
+
+    Return the ids without duplicates, the workspace and the project.
 
     Raises:
-        DetcloudError: they are neither.
+        DetcloudError: the words have another form.
     """
     *numbers, last = words
     workspace, slash, project = last.partition("/")

@@ -1,4 +1,4 @@
-"""`detcloud resource-pool`, and `detcloud cluster apply` of a file that describes all pools."""
+"""`detcloud resource-pool`, and `detcloud cluster apply` for a file that describes all pools."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ def _scheduler_text(pool: Item) -> str:
 
 
 def _offering_text(offering: Item) -> str:
+    """Return a sentence about failed launches of an offering."""
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
     given_up = ", one launch attempt an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
 
 
 def _prices_text(pool: Item) -> str | None:
-    """The cheapest offerings with the price of an hour: `g5.xlarge a spot $0.30`."""
+    """Return the cheapest offerings with hourly prices, such as `g5.xlarge a spot $0.30`.
+
+    Return None for a pool without offerings.
+    """
     offerings = pool.get("offerings") or []
     texts = [
         f"{offering['instance_type']} {offering['zone']} {offering['market']} "
@@ -52,6 +56,7 @@ def _prices_text(pool: Item) -> str | None:
 
 
 def _cost_text(pool: Item) -> str | None:
+    """Return the pool's cost of this month, with the budget and the idle part. None if unknown."""
     costs = pool.get("costs")
     if costs is None:
         return None
@@ -110,6 +115,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_pool(arguments: Namespace) -> int:
+    """Print a pool, its instances, and the last output of instances that did not boot."""
     pool = connect(arguments).resource_pool(arguments.name)
     print_record(DETAILS, pool.data, arguments)
     if arguments.form == "text" and pool.data["instance_list"]:
@@ -123,6 +129,12 @@ def describe_pool(arguments: Namespace) -> int:
 
 
 def create_pool(arguments: Namespace) -> int:
+    """Create a pool, and print that.
+
+    Raises:
+        DetcloudError: a pool with this name exists.
+        RefusedConfigError: the cluster refused the file.
+    """
     client = connect(arguments)
     if any(pool.name == arguments.name for pool in client.resource_pools()):
         raise DetcloudError(
@@ -134,6 +146,12 @@ def create_pool(arguments: Namespace) -> int:
 
 
 def set_pool(arguments: Namespace) -> int:
+    """Change a pool, and print that.
+
+    Raises:
+        DetcloudError: neither FILE nor `--config` was given.
+        RefusedConfigError: the cluster refused the file.
+    """
     if arguments.file is None and not arguments.overrides:
         raise DetcloudError(
             "nothing to set: give FILE, or --config such as scheduler.type=priority"
@@ -165,7 +183,7 @@ def add_remove_arguments(parser: ArgumentParser) -> None:
 
 
 def remove_pool(arguments: Namespace) -> int:
-    """Remove a pool; return 1 when the user said no."""
+    """Remove a pool after confirmation. Return 1 if the user declined, otherwise 0."""
     pool = connect(arguments).resource_pool(arguments.name)
     if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):
         print("nothing was removed")
@@ -195,7 +213,14 @@ def apply_configuration(arguments: Namespace) -> int:
 def apply_configuration_file(
     client: Client, file: Path, *, dry_run: bool = False
 ) -> AppliedConfiguration:
-    """Make the pools what a file says; RefusedConfigError has a line for each problem of it."""
+    """Apply a cluster configuration to the cluster's pools, and return the changes.
+
+    Args:
+        dry_run: whether to only compute the changes.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+    """
     try:
         return client.configure(file, dry_run=dry_run)
     except ApiError as error:
@@ -205,7 +230,7 @@ def apply_configuration_file(
 
 
 def print_applied_changes(applied: AppliedConfiguration) -> None:
-    """Print a line for each pool."""
+    """Print a line for the cluster's settings and a line for each pool."""
     would = "would be " if applied["dry_run"] else ""
     if applied["shared"]:
         print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
@@ -234,7 +259,11 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
-    """Create or change the pool; RefusedConfigError has a line for each problem."""
+    """Create or change the pool of the arguments.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+    """
     try:
         return client.set_resource_pool(
             arguments.name, arguments.file, overrides=arguments.overrides

@@ -1,4 +1,7 @@
-"""`detcloud simulate`: runs a search in virtual time, with the server's actors in a child."""
+"""`detcloud simulate`: runs a search in virtual time.
+
+The server's actors run in a child process.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +77,10 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_search(arguments: Namespace) -> int:
+    """Simulate a search, and print the result with a chart and the spot report.
+
+    Return USAGE if the configuration was refused, otherwise 0.
+    """
     try:
         with _curves_file(arguments) as curves:
             result = _run_simulation(arguments, curves)
@@ -96,6 +103,7 @@ def simulate_search(arguments: Namespace) -> int:
 
 
 def _add_deadline_options(parser: ArgumentParser) -> None:
+    """Add the options of a simulation with a deadline and spot machines."""
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
@@ -122,7 +130,10 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
 
 @contextmanager
 def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
-    """Provide the file of the curves to follow; an experiment's are read from its cluster first."""
+    """Provide the file with recorded curves during the block, or None for generated curves.
+
+    With `--experiment`, the curves are fetched into a temporary file.
+    """
     if arguments.experiment is None:
         yield arguments.curves
         return
@@ -135,6 +146,7 @@ def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
 
 
 def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
+    """Run the simulation in a child process with a progress line, and return its result."""
     flags = [f"--slots={arguments.slots}", f"--seed={arguments.seed}"]
     if curves is not None:
         flags.append(f"--curves={curves}")
@@ -151,7 +163,9 @@ def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]
 
 
 def _time_unit(result: Item) -> tuple[float, str]:
-    """The unit in which the makespan is a handy number: its seconds and its name."""
+    """Return the seconds and the name of the largest unit of which the makespan has at
+    least three.
+    """
     for size, name in ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")):
         if result["makespan_seconds"] >= 3 * size:
             return size, name
@@ -159,12 +173,13 @@ def _time_unit(result: Item) -> tuple[float, str]:
 
 
 def _time_text(result: Item, at_seconds: float) -> str:
+    """Return a time in the unit of the makespan, such as `27.05 seconds`."""
     size, name = _time_unit(result)
     return f"{at_seconds / size:.4g} {name}"
 
 
 def _best_points(result: Item) -> list[Point]:
-    """Points of the best metric over time, which changes in steps."""
+    """Return the curve of the best metric over time, as steps, in the unit of the makespan."""
     size, _ = _time_unit(result)
     points: list[Point] = []
     for at_seconds, metric in result["best"]:
@@ -197,6 +212,7 @@ def _best_text(result: Item) -> str | None:
 
 
 def _curves_text(result: Item) -> str:
+    """Return the source of the learning curves, and how well records match the simulated trials."""
     curves = result["curves"]
     if curves["kind"] == "synthetic":
         return "generated"

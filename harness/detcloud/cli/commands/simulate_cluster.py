@@ -1,4 +1,4 @@
-"""`detcloud simulate cluster`: runs simulated clusters under faults, in a child process."""
+"""`detcloud simulate cluster`: runs simulated clusters with injected faults, in a child process."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_cluster(arguments: Namespace) -> int:
+    """Run simulated clusters, and print the totals.
+
+    Return OK, FAILED if an invariant was violated, or USAGE if an option was refused.
+    """
     names = (
         "seed",
         "seeds",
@@ -80,7 +84,11 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 
 def _run_simulation(flags: list[str]) -> dict[str, Any]:
-    """Run the child and return its answer; DetcloudError when it failed."""
+    """Run the child process with a progress line, and return its result.
+
+    Raises:
+        DetcloudError: the child printed no result.
+    """
     with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
     try:
@@ -92,7 +100,7 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Whether a line is no error: progress, which is shown, or the violation of one seed."""
+    """Show a line of progress. Return whether the line is progress or the violation of a seed."""
     return update_progress(progress, line) or line.startswith("violation: ")
 
 
@@ -113,6 +121,7 @@ def _notices_text(result: Item) -> str | None:
 
 
 def _violations_text(result: Item) -> str:
+    """Return the number of violations, with the first line and the reproducing command of each."""
     lines = [str(result["violations"])]
     lines += [f"{failure['violation'].splitlines()[0][:160]}" for failure in result["failed"]]
     lines += [f"reproduce with: {failure['again']}" for failure in result["failed"]]

@@ -1,4 +1,4 @@
-"""`detcloud slot`: lists the agents' slots and takes them out of use."""
+"""`detcloud slot`: lists, enables and disables slots of agents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _load_slot(arguments: Namespace) -> Slot:
     """Fetch the slot that the arguments name.
 
     Raises:
-        DetcloudError: the agent has no such slot.
+        DetcloudError: the agent does not have the slot.
     """
     agent = connect(arguments).agent(arguments.agent_id)
     for slot in agent.slots:

@@ -1,7 +1,7 @@
-"""`detcloud tensorboard`: shows what trials wrote for TensorBoard, which runs on this machine.
+"""`detcloud tensorboard`: downloads event files of trials, and runs TensorBoard on this machine.
 
-The cluster has no machine that could run it between experiments. So the files are downloaded, and
-what is new again and again while TensorBoard runs.
+The cluster has no machine that could run TensorBoard between experiments. So event files are
+downloaded, and while TensorBoard runs, new events are downloaded repeatedly.
 """
 
 from __future__ import annotations
@@ -75,7 +75,13 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_tensorboard(arguments: Namespace) -> int:
-    """Run TensorBoard until it ends or Ctrl-C, and return its exit code."""
+    """Run TensorBoard until it exits or Ctrl-C, and return its exit code.
+
+    The event files are in a temporary folder, which is removed at the end.
+
+    Raises:
+        DetcloudError: TensorBoard is not installed, no trial was named, or no port is free.
+    """
     if find_spec("tensorboard") is None:
         raise DetcloudError(
             "TensorBoard is not installed here: `pip install tensorboard`. `detcloud tensorboard "
@@ -106,6 +112,11 @@ def start_tensorboard(arguments: Namespace) -> int:
 
 
 def _find_free_port() -> int:
+    """Return the first free port of PORTS.
+
+    Raises:
+        DetcloudError: all ports are in use.
+    """
     for port in PORTS:
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -136,7 +147,11 @@ def _add_selection(parser: ArgumentParser) -> None:
 
 
 def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[EventFolder]:
-    """The folder of each trial that the arguments choose."""
+    """Return the local folder of each trial that the arguments select.
+
+    Raises:
+        DetcloudError: no trial was named, or more than TRIALS_MAX were selected.
+    """
     chosen: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
     for experiment_id in arguments.experiment_ids:
         chosen += client.experiment(experiment_id).trials()
@@ -155,7 +170,7 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
 
 
 def _update(folders: list[EventFolder]) -> int:
-    """Fetch what is new of all trials, with a bar that counts them; return the bytes."""
+    """Download the new events of all trials with a progress line. Return the number of bytes."""
     total = 0
     with show_progress("files for TensorBoard") as progress:
         for done, folder in enumerate(folders):
@@ -165,7 +180,10 @@ def _update(folders: list[EventFolder]) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
-    """Fetch what trials write until TensorBoard ends; return its exit code."""
+    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return its exit code.
+
+    If the cluster is unreachable, print that and continue.
+    """
     running = folders
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -181,6 +199,7 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to TensorBoard, and kill it after END_SECONDS_MAX."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

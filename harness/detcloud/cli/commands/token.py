@@ -1,4 +1,4 @@
-"""`detcloud token`: makes, shows and revokes access tokens, and stores one for later commands."""
+"""`detcloud token`: creates, lists and revokes access tokens, and stores one for later commands."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_token(arguments: Namespace) -> int:
-    """Print the token alone on stdout, so that a script can read it."""
+    """Create a token, and print it to stdout without other text, so that scripts can read it."""
     token = connect(arguments).create_token(
         arguments.user,
         role="join" if arguments.join else arguments.role,
@@ -119,7 +119,12 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 
 def log_in(arguments: Namespace) -> int:
-    """Store a token that works, with the address it works for."""
+    """Store a token with its cluster's address, after checking that the cluster accepts the token.
+
+    Raises:
+        DetcloudError: no cluster or no token was given.
+        ApiError: the cluster refused the token.
+    """
     url = configured_url(arguments.url)
     if url is None:
         raise DetcloudError(
@@ -135,6 +140,11 @@ def log_in(arguments: Namespace) -> int:
 
 
 def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
+    """Return the tokens with the given ids.
+
+    Raises:
+        DetcloudError: a token does not exist or belongs to another user.
+    """
     tokens = {token.id: token for token in client.tokens()}
     missing = ", ".join(str(number) for number in ids if number not in tokens)
     if missing:
@@ -143,7 +153,13 @@ def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
 
 
 def _read_token(word: str | None) -> str:
-    """Return the token of the command line, of stdin or the environment, or ask without an echo."""
+    """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN.
+
+    Without these, prompt for the token on a terminal, without echo.
+
+    Raises:
+        DetcloudError: no token was given, or the token has blanks or invisible characters.
+    """
     if word == "-":
         word = sys.stdin.readline()
     elif word is None:

@@ -1,4 +1,4 @@
-"""`detcloud user`: shows who you are to the cluster, and forgets the stored token."""
+"""`detcloud user`: shows your user and role on the cluster, and removes the stored token."""
 
 from __future__ import annotations
 
