@@ -77,7 +77,7 @@ def describe_agent(arguments: Namespace) -> int:
 def add_enable_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
-    which.add_argument("--all", action="store_true", help="all agents that are alive")
+    which.add_argument("--all", action="store_true", help="all agents in the state ALIVE")
     add_output_options(parser)
 
 

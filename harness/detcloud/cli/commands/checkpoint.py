@@ -68,17 +68,17 @@ UNRECORDED_COLUMNS = (
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument("--trial", type=parse_id, help="only this trial's")
+    parser.add_argument("--trial", type=parse_id, help="list only checkpoints of this trial")
     parser.add_argument(
         "--best",
         type=parse_count,
         metavar="N",
-        help="only the best, by the searcher's metric",
+        help="list only the best N by the searcher's metric",
     )
     parser.add_argument(
         "--unrecorded",
         action="store_true",
-        help="list checkpoints in the store that the cluster has no record of",
+        help="list stored checkpoints that the cluster has no record of",
     )
     add_output_options(parser)
 
@@ -186,7 +186,7 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         parser,
         "--glob",
         "patterns",
-        "only files whose path matches, such as '*.pth', or '**/*.pth' for those in folders too",
+        "only files whose path matches, such as '*.pth', or '**/*.pth' for files in folders too",
     )
     _add_patterns_option(parser, "--exclude", "excluded", "exclude files whose path matches")
     add_download_options(parser)
@@ -195,7 +195,7 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         choices=DOWNLOAD_MODES,
         default="master",
         help="master: through URLs that the cluster signs (default); direct: from the "
-        "store, with this machine's own credentials; auto: direct where that works, else master",
+        "store, with this machine's own credentials; auto: direct if possible, else master",
     )
 
 
@@ -240,20 +240,22 @@ def fetch_checkpoint(
 
 
 def add_upload_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder to upload")
     owner = parser.add_mutually_exclusive_group(required=True)
-    owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
+    owner.add_argument(
+        "--trial", type=parse_id, metavar="ID", help="the trial of the new checkpoint"
+    )
     owner.add_argument(
         "--experiment",
         type=parse_id,
         metavar="ID",
-        help="instead of --trial: an experiment that has one trial",
+        help="an experiment with a single trial, instead of --trial",
     )
     parser.add_argument(
         "--steps",
         type=parse_count,
         metavar="N",
-        help="batches that were trained (default: what metadata.json in the folder says, or 0)",
+        help="the number of trained batches (default: that of metadata.json in the folder, or 0)",
     )
     parser.add_argument(
         "--metadata",
@@ -261,7 +263,7 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a metadata value, such as data.version=3: JSON, or else text; may be repeated",
+        help="a metadata value, such as data.version=3, in JSON or plain text; may be repeated",
     )
     add_output_options(parser)
 
@@ -317,7 +319,7 @@ def verify_checkpoint(arguments: Namespace) -> int:
         print_items(FINDING_COLUMNS, [{**finding} for finding in bad], arguments)
     count = count_text(len(findings), "file")
     if bad:
-        raise DetcloudError(f"{len(bad)} of {count} of checkpoint {checkpoint.uuid} are damaged")
+        raise DetcloudError(f"checkpoint {checkpoint.uuid} is damaged: {len(bad)} of {count}")
     if arguments.form == "text":
         print(
             f"checkpoint {checkpoint.uuid} is intact: {count}, {bytes_text(checkpoint.size_bytes)}"
@@ -390,8 +392,8 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
         parser,
         "--glob",
         "patterns",
-        "delete only files whose path matches, such as 'optimizer/**'; what is left can be "
-        "downloaded, and no trial can start from it",
+        "delete only files whose path matches, such as 'optimizer/**'; the remaining files can be "
+        "downloaded, but no trial can start from the checkpoint",
     )
 
 

@@ -29,7 +29,7 @@ from detcloud.shared.plurals import count_text
 from detcloud.shared.processes import Process, list_descendants, pss_bytes, read_process
 from detcloud.shared.version import __version__
 
-# Files that `down --purge` leaves: the way to other clusters, and the lock it holds.
+# Files that `down --purge` keeps: credentials for other clusters, and the lock of `down` itself.
 PURGE_KEEPS = frozenset({"credentials.json", "lock"})
 RUNNING_STATES = ("ACTIVE", "PAUSED")
 
@@ -170,7 +170,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
     differences = []
     if running.version != __version__:
-        differences.append(f"version {running.version}, this is {__version__}")
+        differences.append(f"version {running.version}, not {__version__}")
     port = int(running.url.rpartition(":")[2])
     if arguments.port not in (None, port):
         differences.append(f"port {port}, not {arguments.port}")
@@ -185,7 +185,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
         return 0
     raise DetcloudError(
         f"the running cluster has {' and '.join(differences)}; "
-        "run `detcloud down` and this command again to change that; experiments continue afterwards"
+        "to replace it, run `detcloud down` and this command again; experiments then continue"
     )
 
 
@@ -277,7 +277,8 @@ def _print_status(status: Item) -> None:
     print(f"experiments  {counts}")
     if "processes" in status:
         sizes = [process["pss_bytes"] or 0 for process in status["processes"]]
-        print(f"memory       {bytes_text(sum(sizes))} PSS in {len(sizes)} processes")
+        processes = count_text(len(sizes), "process", "processes")
+        print(f"memory       {bytes_text(sum(sizes))} PSS in {processes}")
         for process, size in zip(status["processes"], sizes, strict=True):
             print(f"             {process['pid']:>7} {bytes_text(size):>10} {process['command']}")
     print(render_table(POOL_COLUMNS, status["resource_pools"], terminal_width(sys.stdout)))

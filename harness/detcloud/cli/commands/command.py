@@ -76,8 +76,8 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "words",
         nargs=REMAINDER,
         metavar="PROGRAM",
-        help="the program and its arguments, after `--` if they look like options; no shell reads "
-        "them, but a single word is a line for `sh`",
+        help="the program and its arguments, after `--` if they look like options; a single word "
+        "is run by `sh`, several words are run without a shell",
     )
     add_creation_options(parser)
 
@@ -111,13 +111,16 @@ def add_creation_options(parser: ArgumentParser) -> None:
         "--workspace",
         "--workspace-name",
         metavar="NAME",
-        help="the workspace to list it under",
+        help="the workspace of the run",
     )
     parser.add_argument(
         "--template", metavar="NAME", help="a template that provides missing settings"
     )
     parser.add_argument(
-        "-d", "--detach", action="store_true", help="print the id, and do not follow or open it"
+        "-d",
+        "--detach",
+        action="store_true",
+        help="print the id without following or opening the run",
     )
 
 
@@ -174,17 +177,17 @@ def show_new_run(
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the options of `list_runs`."""
-    parser.add_argument("-a", "--all", action="store_true", help="also list those of other users")
+    parser.add_argument("-a", "--all", action="store_true", help="also list runs of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
     parser.add_argument(
         "-w",
         "--workspace",
         "--workspace-name",
         metavar="NAME",
-        help="only those of this workspace",
+        help="list only runs of this workspace",
     )
     parser.add_argument(
-        "--state", metavar="STATES", help="only these states, such as ACTIVE,COMPLETED"
+        "--state", metavar="STATES", help="list only these states, such as ACTIVE,COMPLETED"
     )
     parser.add_argument("--sort-by", choices=SORT_FIELDS, default="id", help="default: %(default)s")
     parser.add_argument(
@@ -248,7 +251,9 @@ def print_run_log(kind: str, arguments: Namespace) -> int:
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
     _add_ids_argument(parser)
-    parser.add_argument("-f", "--force", action="store_true", help="continue after an error")
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="continue with the next id after an error"
+    )
 
 
 def kill_runs(kind: str, arguments: Namespace) -> int:
@@ -330,7 +335,7 @@ def _create(arguments: Namespace) -> Command:
     """
     words = program_words(arguments.words)
     if not words and arguments.config_file is None:
-        raise DetcloudError("there is no program to run; name one, such as `nvidia-smi`")
+        raise DetcloudError("no program was given; name a program, such as `nvidia-smi`")
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
     return create_run(partial(create_command, client, words), COMMAND, overrides, arguments)
@@ -363,7 +368,7 @@ def create_run(
                 raise RefusedConfigError(str(shown), error) from None
             raise
         except KeyboardInterrupt:
-            text = f"`detcloud {kind} list` shows whether it was created nevertheless"
+            text = f"`detcloud {kind} list` shows whether the {kind} was created"
             print(text, file=sys.stderr)
             raise
 

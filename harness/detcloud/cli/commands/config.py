@@ -22,24 +22,29 @@ from detcloud.client.endpoint import is_configured
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable
 
-# What only a cluster knows of a configuration.
+# Facts of a configuration that only a cluster can check.
 ASKED_OF_CLUSTER = "resource pool, slots, mounts, checkpoint storage and template"
-ASKED_OF_FLEET = "its pools, and who may change them"
+ASKED_OF_FLEET = "the pools, and your permission to change them"
 
 
 class ClusterCheck(NamedTuple):
     """The result of checking a configuration with a cluster."""
 
     unchecked: str = ""
+    """The reason why no cluster checked the configuration, or "" after a check."""
     problems: Sequence[dict[str, Any]] = ()
+    """Details of the API error if the cluster refused the configuration."""
     warnings: Sequence[str] = ()
+    """Warnings about an accepted configuration."""
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--migrate", action="store_true", help="print it in the length form")
+    which.add_argument(
+        "--migrate", action="store_true", help="print FILE converted to the length form"
+    )
     which.add_argument(
         "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
     )
@@ -95,7 +100,7 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
     if arguments.offline:
         return ClusterCheck("--offline was given")
     if arguments.cluster and not is_configured(arguments.url):
-        # The one on this machine is rarely the one that the file is for.
+        # A cluster configuration is rarely meant for the local cluster.
         return ClusterCheck("--url was not given")
     try:
         client = connect(arguments)

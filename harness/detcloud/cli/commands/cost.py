@@ -16,7 +16,9 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--by", choices=BY, default="experiment", help="what to group costs by")
+    parser.add_argument(
+        "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"
+    )
     parser.add_argument(
         "--since",
         type=parse_day,

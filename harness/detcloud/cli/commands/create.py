@@ -31,17 +31,17 @@ from detcloud.shared.http import ApiError
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the experiment configuration")
     parser.add_argument(
         "model_dir",
         type=Path,
         nargs="?",
         metavar="MODEL_DIR",
-        help="the folder or the file with the training code; none if the entrypoint needs none",
+        help="the folder or file with the training code; omit if the entrypoint needs no code",
     )
     add_include_option(parser)
     add_follow_options(parser)
-    parser.add_argument("--paused", action="store_true", help="submit paused")
+    parser.add_argument("--paused", action="store_true", help="submit the experiment paused")
     parser.add_argument(
         "-t", "--test-mode", "--test", action="store_true", help="train one batch, then validate"
     )
@@ -59,7 +59,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         instead="use the project's name: `--config workspace=NAME --config project=NAME`",
     )
     add_replaced_option(parser, "-p", "--publish", instead="ports of trials are not forwarded")
-    add_replaced_option(parser, "-g", "--git", instead="the folder is always sent as it is")
+    add_replaced_option(parser, "-g", "--git", instead="the folder is always uploaded unchanged")
     add_output_options(parser, csv=False)
 
 
@@ -135,7 +135,7 @@ def _submit(arguments: Namespace) -> Experiment:
                 raise RefusedConfigError(str(arguments.config), error) from None
             raise
         except KeyboardInterrupt:
-            print("`detcloud list` shows whether it was created nevertheless", file=sys.stderr)
+            print("`detcloud list` shows whether the experiment was created", file=sys.stderr)
             raise
 
 

@@ -29,7 +29,8 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--with-secrets",
         action="store_true",
-        help="print the secrets of configurations, which are masked otherwise; do not post them",
+        help="print the secrets of configurations, which are masked by default; do not publish the "
+        "output",
     )
 
 

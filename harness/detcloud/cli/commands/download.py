@@ -97,13 +97,15 @@ def download_model_def(arguments: Namespace) -> int:
 
 def _add_order_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--sort-by", metavar="METRIC", help="the best by this (default: the searcher's metric)"
+        "--sort-by",
+        metavar="METRIC",
+        help="rank checkpoints by this metric (default: the searcher's metric)",
     )
     parser.add_argument(
         "--smaller-is-better",
         type=parse_boolean,
         metavar="TRUE|FALSE",
-        help="whether a smaller value is better (default: as for the searcher)",
+        help="whether smaller values are better (default: the searcher's setting)",
     )
 
 

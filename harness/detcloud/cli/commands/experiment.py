@@ -45,15 +45,19 @@ LIST_LIMIT = 100
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--state", metavar="STATES", help="only these states, such as ACTIVE,PAUSED"
+        "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
     )
-    parser.add_argument("--user", help="only this user's")
-    parser.add_argument("--label", help="only those with this label")
-    parser.add_argument("--name", metavar="PART", help="only those whose name contains this")
-    parser.add_argument("--workspace", "-w", metavar="NAME", help="only those of this workspace")
-    parser.add_argument("--project", metavar="NAME", help="only those of this project")
+    parser.add_argument("--user", help="list only experiments of this user")
+    parser.add_argument("--label", help="list only experiments with this label")
+    parser.add_argument(
+        "--name", metavar="PART", help="list only experiments whose name contains PART"
+    )
+    parser.add_argument(
+        "--workspace", "-w", metavar="NAME", help="list only experiments of this workspace"
+    )
+    parser.add_argument("--project", metavar="NAME", help="list only experiments of this project")
     add_metadata_option(parser)
-    parser.add_argument("--archived", action="store_true", help="only archived ones")
+    parser.add_argument("--archived", action="store_true", help="list only archived experiments")
     parser.add_argument(
         "--all", "-a", action="store_true", help="also list archived experiments, without a limit"
     )
@@ -108,7 +112,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
         help="ids, separated by spaces or commas",
     )
     parser.add_argument(
-        "--metrics", action="store_true", help="also show every metric of its trials"
+        "--metrics", action="store_true", help="also show all metrics of the trials"
     )
     parser.add_argument(
         "--outdir",
@@ -215,12 +219,12 @@ def wait_for_experiment(arguments: Namespace) -> int:
             )
         except TimeoutError as error:
             progress.close()
-            print(f"{error}; it continues", file=sys.stderr)
+            print(f"{error}; the experiment continues", file=sys.stderr)
             return TIMED_OUT
     if arguments.form != "text":
         print_value(experiment.data, arguments.form)
     else:
-        # The line's last word is the state, for scripts; the reason is for those who read.
+        # Scripts read the last word of the line, so that the reason is printed to stderr.
         print(f"experiment {experiment.id} ended: {state}", flush=True)
         if message := experiment.data.get("message"):
             print(f"reason: {shorten_message(message)}", file=sys.stderr)

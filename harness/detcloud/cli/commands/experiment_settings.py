@@ -39,7 +39,12 @@ GC_OPTIONS = {
 
 def add_label_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument("labels", nargs="+", metavar="LABEL", help="a label to find it by")
+    parser.add_argument(
+        "labels",
+        nargs="+",
+        metavar="LABEL",
+        help="a label, by which `detcloud list` finds the experiment",
+    )
 
 
 def add_labels(arguments: Namespace) -> int:
@@ -95,7 +100,7 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
         "max_slots",
         type=parse_slot_limit,
         metavar="SLOTS",
-        help="the most slots it may use at once, or `none` for no limit",
+        help="the maximum number of slots at the same time, or `none` for no limit",
     )
 
 
@@ -162,7 +167,7 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
             f"--{option.replace('_', '-')}",
             type=parse_count,
             metavar="N",
-            help=f"keep this many checkpoints, the {which} (default: as it is)",
+            help=f"keep this many checkpoints, the {which} (default: no change)",
         )
     add_yes_option(parser)
     parser.add_argument(
@@ -224,10 +229,12 @@ def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
     if checkpoints:
         print_items(CHECKPOINT_COLUMNS, checkpoints, arguments)
     if preview["delete_count"] > len(checkpoints):
-        print(f" ... and {preview['delete_count'] - len(checkpoints)} more")
+        more = count_text(preview["delete_count"] - len(checkpoints), "more checkpoint")
+        print(f" ... and {more}")
     print(
         f"to delete: {collection_text(preview)}; "
-        f"to keep: {preview['keep_count']}, {bytes_text(preview['keep_bytes'])}"
+        f"to keep: {count_text(preview['keep_count'], 'checkpoint')}, "
+        f"{bytes_text(preview['keep_bytes'])}"
     )
 
 

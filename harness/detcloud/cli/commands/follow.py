@@ -37,7 +37,7 @@ from detcloud.shared.plurals import count_text
 
 POLLING_SECONDS_FIRST = 0.2
 POLLING_SECONDS_MAX = 2.0
-# Of an experiment so large that its trials take long to list, this share of the time is spent so.
+# The maximum share of time for fetching the trials of a large experiment.
 POLLING_SHARE_MAX = 0.2
 BAR_CELLS = 10
 _STATE_ORDER = {"RUNNING": 0, "STARTING": 1, "PULLING": 2, "ASSIGNED": 3, "TERMINATING": 4}
@@ -47,7 +47,9 @@ class Snapshot(NamedTuple):
     """The fields of an experiment and its trials at a moment."""
 
     experiment: Item
+    """The experiment's fields in the API."""
     trials: list[Item]
+    """The fields of all trials in the API."""
 
 
 def add_follow_arguments(parser: ArgumentParser) -> None:
@@ -197,7 +199,7 @@ class _ScreenView:
 
     def _redraw(self, text: str) -> None:
         up = f"\x1b[{self._lines}A" if self._lines else ""
-        # One write, so that the terminal never shows half a frame.
+        # A single write, so that the terminal never shows a part of a frame.
         self._stream.write(f"{up}\r\x1b[J{text}")
         self._stream.flush()
         self._lines = text.count("\n")
@@ -226,7 +228,7 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
         fetched_seconds = time.monotonic() - started
         time.sleep(max(pause_seconds, fetched_seconds / POLLING_SHARE_MAX))
         pause_seconds = min(POLLING_SECONDS_MAX, pause_seconds * 1.3)
-        # The experiment first: once it has ended, the trials fetched after it are final too.
+        # The experiment is fetched before the trials: if the experiment has ended, they are final.
         experiment.refresh()
 
 
@@ -273,7 +275,7 @@ def _progress_text(trial: Item) -> str:
     """Return the progress of a trial, with a bar if its length is known."""
     target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
     if target is None:
-        # Its code decides how far it trains, or it alone knows how many steps that is.
+        # The training code decides the length, or the length is in epochs.
         epochs = trial.get("target_epochs")
         if epochs is None:
             return count_text(done, "step")

@@ -67,7 +67,7 @@ def replay_experiment(arguments: Namespace) -> int:
     Return 1 if an actor differs, otherwise 0.
     """
     experiment = load_experiment(arguments)
-    # The experiment itself and each of its trials.
+    # The actors are the experiment and its trials.
     expected = 1 + (experiment.data.get("trials") or {}).get("requested", 0)
     actors: list[ReplayedActor] = []
     with show_progress(f"experiment {experiment.id}", lambda n: count_text(n, "actor")) as progress:

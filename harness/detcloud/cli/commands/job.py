@@ -26,7 +26,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         "-p",
         "--resource-pool",
         metavar="POOL",
-        help="the queue of this pool (default: the default compute pool's)",
+        help="the pool of the queue (default: the default compute pool)",
     )
     add_paging_options(parser, LIST_LIMIT)
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
@@ -45,7 +45,7 @@ def list_jobs(arguments: Namespace) -> int:
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
     )
     items = [job.data for job in skip_offset(jobs, arguments)]
-    # Scripts read CSV, so CSV keeps the names that it has always had.
+    # Scripts read CSV, whose names must therefore never change.
     in_original_form = arguments.det or arguments.form == "csv"
     print_items(_columns(items, in_original_form), items, arguments)
     return 0
@@ -53,7 +53,9 @@ def list_jobs(arguments: Namespace) -> int:
 
 def add_update_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", metavar="JOB", help="the job's id, a unique prefix of it, or its experiment's id"
+        "job_id",
+        metavar="JOB",
+        help="the job's id, a unique prefix of the id, or the experiment's id",
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -62,9 +64,9 @@ def add_update_arguments(parser: ArgumentParser) -> None:
     which.add_argument(
         "-w", "--weight", type=parse_weight, metavar="X", help="the weight under fair share"
     )
-    which.add_argument("--resource-pool", metavar="POOL", help="move it to this pool")
-    which.add_argument("--ahead-of", metavar="JOB", help="move it directly ahead of this job")
-    which.add_argument("--behind-of", metavar="JOB", help="move it directly behind this job")
+    which.add_argument("--resource-pool", metavar="POOL", help="move the job to this pool")
+    which.add_argument("--ahead-of", metavar="JOB", help="move the job directly ahead of this job")
+    which.add_argument("--behind-of", metavar="JOB", help="move the job directly behind this job")
     add_output_options(parser, csv=False)
 
 
@@ -194,7 +196,7 @@ def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
         Column(
             "Pools", lambda job: ", ".join(job.get("preferred_pools") or []) or None, drop_rank=6
         ),
-        Column("Reason of move", lambda job: job.get("pool_move_reason") or None, 7),
+        Column("Move reason", lambda job: job.get("pool_move_reason") or None, 7),
     )
 
 

@@ -143,14 +143,14 @@ def _preview_deletion(experiment: Experiment) -> int:
         print(f"{sentence}; only ended experiments can be deleted")
     if preview["keep_count"]:
         kept = count_text(preview["keep_count"], "checkpoint")
-        print(f"{kept} must be kept for others, so the experiment cannot be deleted")
+        print(f"{kept} must be kept for other objects; the experiment cannot be deleted")
     return int(bool(preview["keep_count"]) or not experiment.has_ended)
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:
     experiment = load_experiment(arguments)
     experiment.delete_tensorboard_files()
-    print(f"the files for TensorBoard of experiment {experiment.id} were deleted")
+    print(f"the TensorBoard files of experiment {experiment.id} were deleted")
     return 0
 
 

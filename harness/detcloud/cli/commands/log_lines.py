@@ -187,7 +187,7 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
         return render_json({"trial_id": trial.id, **line}, indent=None)
     text = sanitize_output(line["text"], sys.stdout)
     if sys.stdout.isatty():
-        # A terminal would show what follows the last carriage return, over time and trial.
+        # On a terminal, a carriage return would overwrite the time and the trial at the beginning.
         text = next((part for part in reversed(text.split("\r")) if part), "")
     if not arguments.timestamps:
         return f"{prefix}{text}"

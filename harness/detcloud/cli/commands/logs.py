@@ -24,9 +24,9 @@ from detcloud.cli.rendering.log_screen import LogScreen, LogSource
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
-# A trial that waits for a slot or is paused prints nothing, but for last lines that come late.
+# A waiting or paused trial is polled less often, because only late lines can arrive.
 IDLE_POLLS = 10
-# Blocks that are read backwards to find the last lines: most logs need the first one only.
+# Sizes of the blocks that are read backwards to find the last lines. Most logs need one block.
 TAIL_FIRST_BYTES = 64 * 1024
 TAIL_BYTES = 1 << 20
 
@@ -190,12 +190,12 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
     start: int = last["next"]
     if lines == 0:
         return start, 0
-    # A newline at the end ends the last line, and begins none.
+    # A newline at the end of the log does not begin another line.
     newlines_needed = lines + (last["text"] == "\n")
     newlines = 0
     size = TAIL_FIRST_BYTES
     while start > 0 and newlines < newlines_needed:
-        # A block has at least four bytes, the most of one character.
+        # A block has at least four bytes, the maximum of a character.
         end, start = start, start - size if start >= size + 4 else 0
         newlines += trial.log_chunk(start, limit_bytes=max(4, end - start))["text"].count("\n")
         size = TAIL_BYTES - 4
@@ -204,10 +204,22 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
 
 def add_log_options(parser: ArgumentParser) -> None:
     """Add `--follow`, `--head`, `--tail` and the line filters, for `print_log`."""
-    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until it ends")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="keep printing until the trials end"
+    )
     ends = parser.add_mutually_exclusive_group()
-    ends.add_argument("--head", type=parse_count, metavar="LINES", help="only the first lines")
-    ends.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+    ends.add_argument(
+        "--head",
+        type=parse_count,
+        metavar="LINES",
+        help="print only the first LINES lines of a trial",
+    )
+    ends.add_argument(
+        "--tail",
+        type=parse_count,
+        metavar="LINES",
+        help="print only the last LINES lines of a trial",
+    )
     add_line_filter_options(parser)
 
 

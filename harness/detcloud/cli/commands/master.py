@@ -36,7 +36,9 @@ def show_info(arguments: Namespace) -> int:
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
-    parser.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+    parser.add_argument(
+        "--tail", type=parse_count, metavar="LINES", help="print only the last LINES lines"
+    )
 
 
 def print_server_log(arguments: Namespace) -> int:
@@ -56,8 +58,8 @@ def print_server_log(arguments: Namespace) -> int:
                 _follow_log(file, path)
     except FileNotFoundError:
         raise DetcloudError(
-            f"there is no {path}; `detcloud up` starts a cluster here, and the logs of other "
-            "clusters are on their own servers"
+            f"{path} does not exist; `detcloud up` starts a local cluster, and the logs of other "
+            "clusters are on their servers"
         ) from None
     return 0
 

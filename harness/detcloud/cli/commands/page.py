@@ -59,7 +59,10 @@ def parse_page_url(text: str) -> str:
 
 def add_export_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="a new or empty folder, or one with such a copy"
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="a new or empty folder, or a folder with an earlier copy",
     )
     parser.add_argument(
         "--api",
@@ -76,7 +79,7 @@ def write_page_copy(arguments: Namespace) -> int:
     export_page(connect(arguments), arguments.folder, arguments.api)
     print(arguments.folder)
     print(
-        "page_origins in the cluster configuration names the origins that may serve it",
+        "page_origins in the cluster configuration must list the origin that serves the page",
         file=sys.stderr,
     )
     return 0

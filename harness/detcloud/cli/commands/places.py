@@ -121,8 +121,8 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise DetcloudError(
-            f"{path} on {place.get('host')} has the {kind}'s address and cannot be read here: "
-            "open it there, as the user who runs the agent"
+            f"the {kind}'s address is in {path} on {place.get('host')}, which cannot be read here: "
+            f"open the {kind} on that machine, as the user who runs the agent"
         )
     return fields
 
@@ -133,6 +133,6 @@ def _check_local(client: Client, kind: str) -> None:
     if record is None or record.url.rstrip("/") != client.url:
         raise DetcloudError(
             f"{client.url} is not a cluster on this machine, and machines of other clusters accept "
-            f"no connections: start the {kind} on one of your own (`detcloud up`), or run a "
-            "program there with `detcloud command run`"
+            f"no connections: start the {kind} on a local cluster (`detcloud up`), or run a "
+            "program on that cluster with `detcloud command run`"
         )

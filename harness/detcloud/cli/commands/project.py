@@ -33,7 +33,7 @@ PROJECT_COLUMNS = (
 
 def add_list_projects_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "workspace", nargs="?", metavar="WORKSPACE", help="only those of this workspace"
+        "workspace", nargs="?", metavar="WORKSPACE", help="list only projects of this workspace"
     )
     add_list_arguments(parser)
 

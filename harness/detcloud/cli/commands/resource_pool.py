@@ -19,7 +19,7 @@ from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 
 BOOT_LINES_MAX = 15
-# Offerings of a pool in a line of the list; `--json` has more of them.
+# The number of offerings that the list shows for a pool; `--json` shows more.
 PRICES_MAX = 3
 ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
 
@@ -121,7 +121,7 @@ def describe_pool(arguments: Namespace) -> int:
     if arguments.form == "text" and pool.data["instance_list"]:
         print()
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
-    # A cluster of an older version has none.
+    # Clusters of older versions do not send `failed_boots`.
     for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
         print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; its last output:")
         print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
@@ -154,7 +154,7 @@ def set_pool(arguments: Namespace) -> int:
     """
     if arguments.file is None and not arguments.overrides:
         raise DetcloudError(
-            "nothing to set: give FILE, or --config such as scheduler.type=priority"
+            "nothing to change: give FILE, or --config, such as --config scheduler.type=priority"
         )
     client = connect(arguments)
     client.resource_pool(arguments.name)
@@ -253,7 +253,7 @@ def add_set_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="a YAML file with its fields, as in an entry of resource_pools",
+        help="a YAML file with fields of the pool, as in an entry of resource_pools",
     )
     add_overrides_option(parser, example="scheduler.type=priority")
 

@@ -143,7 +143,7 @@ def _connect(shell: Command, words: list[str]) -> int | None:
     place = wait_for_place(shell, SHELL)
     if place is None:
         return None
-    # Imported here, since only this needs a terminal's settings.
+    # Imported here, because other commands do not change the settings of the terminal.
     from detcloud.cli.local.terminal_session import run_session
 
     code = run_session(*read_endpoint(place), words)

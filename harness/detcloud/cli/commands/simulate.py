@@ -118,7 +118,10 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
         help="generate a zone that has spot machines for this share of the time, 0 to 1",
     )
     market.add_argument(
-        "--spot-trace", type=Path, metavar="FILE", help="when spot machines were available, as JSON"
+        "--spot-trace",
+        type=Path,
+        metavar="FILE",
+        help="a JSON file with the times of available spot machines",
     )
     parser.add_argument(
         "--changeover-seconds",

@@ -35,10 +35,14 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
         metavar="none|all|LIST",
         help="which faults to inject, separated by commas (default: all)",
     )
-    parser.add_argument("--agents", type=parse_count, metavar="N", help="the most agents in a pool")
-    parser.add_argument("--pools", type=parse_count, metavar="N", help="resource pools")
     parser.add_argument(
-        "--experiments", type=parse_count, metavar="N", help="experiments submitted"
+        "--agents", type=parse_count, metavar="N", help="the maximum number of agents in a pool"
+    )
+    parser.add_argument(
+        "--pools", type=parse_count, metavar="N", help="the number of resource pools"
+    )
+    parser.add_argument(
+        "--experiments", type=parse_count, metavar="N", help="the number of submitted experiments"
     )
     parser.add_argument(
         "--hours",

@@ -15,7 +15,7 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--agent", metavar="AGENT", help="only this agent's")
+    parser.add_argument("--agent", metavar="AGENT", help="list only slots of this agent")
     add_output_options(parser)
 
 
@@ -59,7 +59,7 @@ def _load_slot(arguments: Namespace) -> Slot:
         if slot.id == arguments.slot_id:
             return slot
     known = ", ".join(str(slot.id) for slot in agent.slots) or "none"
-    raise DetcloudError(f"agent {agent.id} has no slot {arguments.slot_id}; it has {known}")
+    raise DetcloudError(f"agent {agent.id} has no slot {arguments.slot_id}; its slots: {known}")
 
 
 HANDLERS: Handlers = {

@@ -71,7 +71,7 @@ def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str
     try:
         yield "history.json", [render_json(list(experiment.history(f"trial#{trial.id}")))]
     except ApiError as error:
-        # What went wrong with the history may be what the bundle is for.
+        # The error may be the reason why the user sends the bundle.
         yield "history.json", [render_json({"error": str(error)})]
 
 

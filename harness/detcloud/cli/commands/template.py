@@ -86,8 +86,8 @@ def add_name_argument(parser: ArgumentParser) -> None:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="1 to 64 of A-Za-z0-9._-")
-    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file")
+    parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file with settings")
     add_replaced_option(parser, "-w", "--workspace-name", instead="templates belong to the cluster")
 
 

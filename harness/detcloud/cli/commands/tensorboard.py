@@ -28,7 +28,7 @@ from detcloud.shared.http import Unreachable
 from detcloud.shared.plurals import count_text
 
 TRIALS_MAX = 1000
-# Those that TensorBoard itself tries.
+# The ports that TensorBoard tries by default.
 PORTS = range(6006, 6016)
 HOST = "127.0.0.1"
 UPDATE_SECONDS = 30.0
@@ -66,7 +66,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-browser", action="store_true", help="print the address without opening a browser"
     )
-    terminal = "TensorBoard ends with this command; `&` behind it gives the terminal back"
+    terminal = "TensorBoard ends with this command; append `&` to run both in the background"
     add_replaced_option(parser, "-d", "--detach", instead=terminal)
     here = "TensorBoard runs on this machine, in no container and no workspace"
     for flags in (("-w", "--workspace-name"), ("-c", "--context"), ("-i", "--include")):
@@ -85,7 +85,7 @@ def start_tensorboard(arguments: Namespace) -> int:
     if find_spec("tensorboard") is None:
         raise DetcloudError(
             "TensorBoard is not installed here: `pip install tensorboard`. `detcloud tensorboard "
-            "download` fetches the files for one elsewhere"
+            "download` downloads the files for TensorBoard on another machine"
         )
     # SIGTERM ends TensorBoard and removes the files, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -100,7 +100,7 @@ def start_tensorboard(arguments: Namespace) -> int:
         command += ["--host", HOST, "--port", str(port), "--reload_interval", "15"]
         process = subprocess.Popen(command)
         try:
-            print(f"{address} (Ctrl-C ends it)", flush=True)
+            print(f"{address} (Ctrl-C ends TensorBoard)", flush=True)
             if not arguments.no_browser:
                 # Imported here, since no other command needs it.
                 import webbrowser
@@ -123,7 +123,7 @@ def _find_free_port() -> int:
             probe.bind((HOST, port))
             return port
     raise DetcloudError(
-        f"ports {PORTS[0]} to {PORTS[-1]} of this machine are taken: choose another with --port"
+        f"ports {PORTS[0]} to {PORTS[-1]} of this machine are in use: choose a port with --port"
     )
 
 
@@ -133,7 +133,7 @@ def _add_selection(parser: ArgumentParser) -> None:
         type=parse_id,
         nargs="*",
         metavar="EXPERIMENT",
-        help="experiments, all of whose trials are included",
+        help="experiments whose trials are all included",
     )
     parser.add_argument(
         "-t",
@@ -160,8 +160,8 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
         raise DetcloudError("name experiments, or trials with --trial-ids")
     if len(trials) > TRIALS_MAX:
         raise DetcloudError(
-            f"these are {count_text(len(trials), 'trial')}, and at most {TRIALS_MAX} are shown "
-            "together: choose some with --trial-ids"
+            f"{count_text(len(trials), 'trial')} were selected, but TensorBoard shows at most "
+            f"{TRIALS_MAX}: select trials with --trial-ids"
         )
     return [
         EventFolder(client, trial, root / f"experiment-{trial.experiment_id}" / f"trial-{trial.id}")
@@ -189,7 +189,7 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
         with suppress(subprocess.TimeoutExpired):
             return process.wait(UPDATE_SECONDS)
         try:
-            # A trial is asked for before its files, so that the last of them are not missed.
+            # The trial is fetched before its files, so that the last events are not missed.
             for folder in running:
                 folder.trial.refresh()
                 folder.update()

@@ -43,7 +43,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         "--expiration-days",
         type=parse_count,
         metavar="DAYS",
-        help="days until it expires, 1 to 365",
+        help="days until the token expires, 1 to 365",
     )
     add_output_options(parser, csv=False)
 
@@ -62,14 +62,14 @@ def create_token(arguments: Namespace) -> int:
         return 0
     print(token.token, flush=True)
     print(
-        f"token {token.id} of {cell_text(token.user)}; store it safely, it is shown only once",
+        f"token {token.id} of {cell_text(token.user)}; store it safely: it is shown only once",
         file=sys.stderr,
     )
     return 0
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("user", nargs="?", metavar="USER", help="only this user's")
+    parser.add_argument("user", nargs="?", metavar="USER", help="list only tokens of this user")
     parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
     add_output_options(parser)
 
@@ -86,7 +86,7 @@ def list_tokens(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids, as in the list"
+        "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids of `detcloud token list`"
     )
     add_output_options(parser)
 
@@ -98,7 +98,9 @@ def describe_tokens(arguments: Namespace) -> int:
 
 
 def add_revoke_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", type=parse_id, metavar="TOKEN", help="the id, as listed")
+    parser.add_argument(
+        "id", type=parse_id, metavar="TOKEN", help="the id of `detcloud token list`"
+    )
 
 
 def revoke_token(arguments: Namespace) -> int:
@@ -135,7 +137,7 @@ def log_in(arguments: Namespace) -> int:
     identity = arguments.client.whoami()
     path = store_credentials(url, token)
     user = cell_text(identity["user"])
-    print(f"{user} ({identity['role']}) at {url}, kept in {path}")
+    print(f"{user} ({identity['role']}) at {url}, stored in {path}")
     return 0
 
 

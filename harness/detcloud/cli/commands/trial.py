@@ -114,12 +114,12 @@ def sort_trials(
 def add_describe_arguments(parser: ArgumentParser) -> None:
     add_trial_argument(parser)
     parser.add_argument(
-        "--metrics", action="store_true", help="also show every metric that it reported"
+        "--metrics", action="store_true", help="also show all metrics that the trial reported"
     )
     parser.add_argument(
         "--metrics-summary",
         action="store_true",
-        help="show a summary of its metrics, one line each",
+        help="also show a summary of each metric",
     )
     add_paging_options(parser, None)
     add_output_options(parser)

@@ -43,7 +43,7 @@ def test_what_is_no_mount_is_refused(text: str) -> None:
 def test_a_command_needs_a_program(detcloud: Detcloud) -> None:
     done = detcloud("cmd", "run", "--detach", "--")
     assert (done.code, done.out) == (1, "")
-    assert "there is no program to run; name one, such as `nvidia-smi`" in done.err
+    assert "no program was given; name a program, such as `nvidia-smi`" in done.err
 
 
 def test_mounts_and_a_file_of_settings_exclude_each_other(detcloud: Detcloud, config: Path) -> None:

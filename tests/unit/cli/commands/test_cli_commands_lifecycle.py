@@ -116,7 +116,7 @@ def test_a_deletion_is_asked_for_and_waited_for(
 
 def test_files_for_tensorboard_go_alone(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     done = detcloud("e", "delete-tb-files", "1")
-    assert done.out == "the files for TensorBoard of experiment 1 were deleted\n"
+    assert done.out == "the TensorBoard files of experiment 1 were deleted\n"
     assert ended_cluster.requests[-1] == ("DELETE", "/api/v1/experiments/1/tensorboard")
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
 
@@ -155,7 +155,9 @@ def test_a_policy_is_previewed_before_it_deletes(
     assert asked.code == 1
     assert " bb " in asked.out
     # Two of three files of 1 KiB, and their manifests, are beyond the one that is kept.
-    deleted = "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1, 1.0 KiB\n"
+    deleted = (
+        "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1 checkpoint, 1.0 KiB\n"
+    )
     assert deleted in asked.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert (
@@ -267,7 +269,7 @@ def test_waiting_ends_after_its_timeout(fake: FakeCluster, detcloud: Detcloud) -
     fake.experiments[0]["state"] = "PAUSED"
     done = detcloud("wait", "1", "--polling-interval", "0.01", "--timeout", "0.02")
     assert (done.code, done.out) == (5, "")
-    assert done.err == "experiment 1 is PAUSED after 0.02 s; it continues\n"
+    assert done.err == "experiment 1 is PAUSED after 0.02 s; the experiment continues\n"
 
 
 @pytest.mark.parametrize("code", ["none", "file"])

@@ -195,7 +195,7 @@ def test_another_version_is_told_apart(
     assert detcloud("up").code == 0
     again = detcloud("up")
     assert again.code == 1
-    assert "error: the running cluster has version 0.0.9, this is 0.1.0" in again.err
+    assert "error: the running cluster has version 0.0.9, not 0.1.0" in again.err
 
 
 def test_starts_at_the_same_time_are_one(home: Home) -> None:
