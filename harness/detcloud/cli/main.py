@@ -85,7 +85,7 @@ def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run_command(words: list[str], url: str | None) -> int:
-    """Run the command at the beginning of `words`, and return its exit code.
+    """Run the command at the beginning of `words`, and return the exit code.
 
     Args:
         url: the value of an `--url` before the command, or None.
@@ -130,7 +130,7 @@ def _show_warning(
 
 
 def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
-    """Return the command, its words as typed, and the words after the command.
+    """Return the command, the command's words as typed, and the words after the command.
 
     Raises:
         UsageError: the words do not begin with a command.

@@ -45,7 +45,7 @@ SLOT_COLUMNS = (
 
 
 def slot_item(slot: Slot) -> Item:
-    """Return the fields of a slot with its agent's id and pool, for `SLOT_COLUMNS`."""
+    """Return the fields of a slot, `agent_id` and `resource_pool`, for `SLOT_COLUMNS`."""
     agent = slot.agent
     return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
 

@@ -1,4 +1,6 @@
-"""`detcloud backup` and `restore`: the local cluster's state in an archive, and its restoration."""
+"""`detcloud backup` and `restore`: write the local cluster's state to an archive, and read the
+archive.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def restore_backup(arguments: Namespace) -> int:
 
 
 def _run(label: str, words: list[str]) -> dict[str, Any]:
-    """Run the backup module in a child process with a progress line, and return its report.
+    """Run the backup module in a child process with a progress line, and return the report.
 
     Raises:
         DetcloudError: the module failed; the message is its error output.

@@ -158,7 +158,7 @@ def list_files(arguments: Namespace) -> int:
 
 
 def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
-    """Add an option that may be repeated and whose value is a pattern of file paths.
+    """Add an option for patterns of file paths, which may be repeated.
 
     Args:
         dest: the attribute of the parsed arguments for the list of patterns.
@@ -419,7 +419,7 @@ def delete_checkpoints(arguments: Namespace) -> int:
 
 
 def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
-    """Return the question to confirm, with the number and the size of what is deleted."""
+    """Return the question to confirm, with the number and the size of the checkpoints or files."""
     if not patterns:
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
         return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"

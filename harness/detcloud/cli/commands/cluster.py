@@ -74,7 +74,7 @@ def add_up_arguments(parser: ArgumentParser) -> None:
 
 
 def start_cluster(arguments: Namespace) -> int:
-    """Start the local cluster, print its address and a sign-in link, and return 0.
+    """Start the local cluster, print the address and a sign-in link, and return 0.
 
     With `--foreground`, this process becomes the server.
 
@@ -257,7 +257,7 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
-    """Return the server's process and its descendants."""
+    """Return the server's process, followed by all descendants."""
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 

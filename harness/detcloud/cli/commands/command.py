@@ -125,7 +125,9 @@ def add_creation_options(parser: ArgumentParser) -> None:
 
 
 def run_command(arguments: Namespace) -> int:
-    """Run a program, print its log, and return its exit code. Ctrl-C leaves the program running."""
+    """Run a program, print the log, and return the program's exit code. Ctrl-C leaves the program
+    running.
+    """
     command = _create(arguments)
     return show_new_run(
         command,
@@ -147,7 +149,7 @@ def show_new_run(
     reopen: str,
     check_start: Callable[[], int] = lambda: OK,
 ) -> int:
-    """Print the warnings of a new run, call `show`, and return its exit code.
+    """Print the warnings of a new run, call `show`, and return the exit code of `show`.
 
     With `--detach`, print the id instead, and return the exit code of `check_start`. Ctrl-C leaves
     the run alive and returns INTERRUPTED.
@@ -198,7 +200,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """Print the runs of a kind, by default those of this user, and return OK."""
+    """Print the runs of a kind, by default only runs of this user, and return OK."""
     client = connect(arguments)
     commands = client.experiments(
         kind=kind,
@@ -321,7 +323,7 @@ def parse_mount(text: str) -> dict[str, Any]:
 
 
 def program_words(words: list[str]) -> list[str]:
-    """Return the program and its arguments without a leading `--`."""
+    """Return the words of a program without a leading `--`."""
     return words[1:] if words[:1] == ["--"] else words
 
 
@@ -374,8 +376,8 @@ def create_run(
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """Return the settings of `--workspace` and `--volume` as overrides, followed by those of
-    `--config`.
+    """Return the settings of `--workspace` and `--volume` as overrides, followed by the overrides
+    of `--config`.
 
     Raises:
         DetcloudError: `--volume` and `--config-file` were combined, because the file may have
@@ -408,7 +410,7 @@ def _follow(command: Command) -> int:
 
 
 def _details_of(command: Command) -> Item:
-    """Return the fields of a run, with the id and the exit code of its trial, or None for both."""
+    """Return the fields of a run, with the id and the exit code of the trial, or None for both."""
     trial = command.trial()
     return {
         **command.data,

@@ -64,7 +64,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_experiment(arguments: Namespace) -> int:
-    """Submit an experiment, print its id, and follow it if requested.
+    """Submit an experiment, print the id, and follow the experiment if requested.
 
     Return 0, or the exit code of following. With `--local`, run a local test instead and return its
     exit code.
@@ -92,8 +92,8 @@ def add_fork_arguments(parser: ArgumentParser) -> None:
 
 
 def fork_experiment(arguments: Namespace) -> int:
-    """Create an experiment with the code and the configuration of another one, and follow it if
-    requested.
+    """Create an experiment with the code and the configuration of another experiment, and follow
+    the new experiment if requested.
 
     Raises:
         RefusedConfigError: the cluster refused the changed configuration.

@@ -65,7 +65,7 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Create or update a team's cluster and print its address. With `--preview`, only
+    """Create or update a team's cluster, and print the cluster's address. With `--preview`, only
     print counts.
     """
     flags = [
@@ -160,7 +160,7 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
 
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Terminate the cluster's instances and delete its stack with all data, after confirmation.
+    """Terminate the cluster's instances and delete the stack with all data, after confirmation.
 
     With `--drain-only`, keep the stack. Return 1 if the user declined or resources with the
     cluster's tag are left, otherwise 0.
@@ -238,8 +238,8 @@ def add_trust_arguments(parser: ArgumentParser) -> None:
 
 
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the script that the administrators of other clouds run so that those clouds trust the
-    cluster.
+    """Print the script that the administrators of other clouds run, so that the other clouds trust
+    the cluster.
 
     Raises:
         DetcloudError: the settings list no other clouds.
@@ -342,7 +342,7 @@ def _echo_line(line: str) -> bool:
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print the address of a deployed cluster, its DNS target, and where its token is stored."""
+    """Print the address, the DNS target and the token's place of a deployed cluster."""
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:

@@ -150,7 +150,7 @@ def describe_experiments(arguments: Namespace) -> int:
 
 
 def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print each experiment with its hints, separated by empty lines."""
+    """Print each experiment with hints, separated by empty lines."""
     for place, experiment in enumerate(experiments):
         if place:
             print()
@@ -205,7 +205,7 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
 
 
 def wait_for_experiment(arguments: Namespace) -> int:
-    """Wait until the experiment ends, and print its final state.
+    """Wait until the experiment ends, and print the final state.
 
     Return 0 if the experiment completed, TIMED_OUT after `--timeout`, otherwise 1.
     """

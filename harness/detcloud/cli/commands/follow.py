@@ -1,6 +1,4 @@
-"""`detcloud follow`: watches an experiment until its end, as a table or as a line for each
-change.
-"""
+"""`detcloud follow`: watches an experiment until the end, by a table or a line for each change."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def run_follow(arguments: Namespace) -> int:
 
 
 def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
-    """Show an experiment until it ends. Return 0 if it completed, otherwise 1.
+    """Show an experiment until the experiment ends. Return 0 if it completed, otherwise 1.
 
     Ctrl-C leaves the experiment running and returns INTERRUPTED.
 
@@ -89,8 +87,8 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
 
 
 def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """Return a line for each trial whose state, metric or restarts changed, and for the
-    experiment's state.
+    """Return a line for each trial with a new state, metric or restart, and for the experiment's
+    state.
 
     Without `before`, return lines for all trials and the experiment.
     """
@@ -123,7 +121,7 @@ def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: boo
 
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
-    """Return a line with the best metric and its trial, and a line with the end of the experiment.
+    """Return a line with the best metric and trial, and a line with the end of the experiment.
 
     The first line is omitted without a metric.
     """
@@ -272,7 +270,7 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
 
 
 def _progress_text(trial: Item) -> str:
-    """Return the progress of a trial, with a bar if its length is known."""
+    """Return the progress of a trial, with a bar if the length is known."""
     target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
     if target is None:
         # The training code decides the length, or the length is in epochs.

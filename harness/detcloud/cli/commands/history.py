@@ -1,4 +1,4 @@
-"""`detcloud history` and `detcloud replay`: the events of an experiment, and their verification."""
+"""`detcloud history` and `detcloud replay`: show and verify the events of an experiment."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
 
 
 def _queue_time_text(time_ms: int | None) -> str | None:
-    """Return a UTC time without its zone, as in earlier versions. None for None."""
+    """Return a UTC time without the zone, as in earlier versions. None for None."""
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

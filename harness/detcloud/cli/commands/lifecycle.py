@@ -69,7 +69,7 @@ def continue_experiment(arguments: Namespace) -> int:
 
 
 def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
-    """Print `text` or the experiment, then follow the experiment or its first trial if requested.
+    """Print `text` or the experiment, then follow the experiment or the first trial if requested.
 
     Return 0, or the exit code of following.
 
@@ -107,7 +107,8 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_experiment(arguments: Namespace) -> int:
-    """Delete an experiment after confirmation, and wait until the cluster has removed it.
+    """Delete an experiment after confirmation, and wait until the cluster has removed the
+    experiment.
 
     Return 0 after the deletion, or at once with `--no-wait`. Return 1 if the user declined or the
     deletion failed. With `--dry-run`, return the code of `_preview_deletion`.
@@ -133,8 +134,8 @@ def delete_experiment(arguments: Namespace) -> int:
 
 
 def _preview_deletion(experiment: Experiment) -> int:
-    """Print what a deletion of the experiment would delete. Return 1 if the cluster would refuse
-    it.
+    """Print the amount of data that a deletion of the experiment would delete. Return 1 if the
+    cluster would refuse the deletion.
     """
     preview = experiment.preview_deletion()
     print(f"to delete: {collection_text(preview)}, and the logs and metrics")
@@ -193,9 +194,7 @@ def request_state_change(
 
 
 def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
-    """Post a command such as `pause` to the experiment of the arguments, and print its new
-    state.
-    """
+    """Post a command such as `pause` to the experiment, and print the new state."""
     path = f"/experiments/{arguments.experiment_id}/{verb}"
     return request_state_change(arguments, "experiment", path, outcome)
 

@@ -76,7 +76,7 @@ def print_experiment_logs(arguments: Namespace) -> int:
 
 
 def follow_first_trial(experiment: Experiment) -> int:
-    """Print the log of the first trial until its end. Return 0 if it completed, otherwise 1.
+    """Print the log of the first trial until the trial ends. Return 0 if it completed, otherwise 1.
 
     Ctrl-C leaves the experiment running.
     """
@@ -137,12 +137,12 @@ class LogPrinter:
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
-        """Replace the trial by a newer state of the same trial."""
+        """Replace the trial by newer data."""
         self._trial = trial
 
     @property
     def is_active(self) -> bool:
-        """Whether the trial has an allocation or has ended, so that its log may have new text."""
+        """Whether the trial has an allocation or has ended, so that the log may have new text."""
         return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
 
     def print_new(self) -> bool:
@@ -169,7 +169,7 @@ class LogPrinter:
         self.print_new()
 
     def finish(self) -> None:
-        """End the last line if it is incomplete."""
+        """End an incomplete last line."""
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
@@ -181,8 +181,8 @@ class LogPrinter:
 
 
 def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
-    """Return the offset of a block that contains the last `lines` lines, and the lines to skip in
-    it.
+    """Return the offset of a block that contains the last `lines` lines, and the number of lines to
+    skip in the block.
 
     Blocks are read backwards from the end of the log.
     """

@@ -1,4 +1,4 @@
-"""`detcloud model`: manages named models, whose versions are checkpoints."""
+"""`detcloud model`: manages named models with checkpoints as versions."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_model(arguments: Namespace) -> int:
-    """Delete a model and its versions after confirmation. Return 1 if the user declined, otherwise
+    """Delete a model with all versions after confirmation. Return 1 if the user declined, otherwise
     0.
     """
     model = load_model(arguments)
@@ -340,7 +340,7 @@ def parse_metadata(text: str) -> dict[str, Any]:
 
 
 def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` whose options were given. Empty labels are removed."""
+    """Return the fields among `names` for which options were given. Empty labels are removed."""
     values = {name: getattr(arguments, name) for name in names}
     if values["labels"] is not None:
         values["labels"] = [label for label in values["labels"] if label]
@@ -348,7 +348,7 @@ def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def given_version_fields(arguments: Namespace) -> dict[str, Any]:
-    """Return the fields of a version whose options were given."""
+    """Return the fields of a version for which options were given."""
     model, arguments.name = arguments.name, arguments.version_name
     fields = given_fields(arguments, VERSION_FIELDS)
     arguments.name = model
@@ -356,7 +356,7 @@ def given_version_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` whose options were given.
+    """Return the fields among `names` for which options were given.
 
     Raises:
         DetcloudError: no option was given.

@@ -37,8 +37,8 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_notebook(arguments: Namespace) -> int:
-    """Start JupyterLab, print its address, and open it in a browser. Ctrl-C leaves JupyterLab
-    running.
+    """Start JupyterLab, print the address, and open the address in a browser. Ctrl-C leaves
+    JupyterLab running.
     """
     notebook = create_local_run(NOTEBOOK, arguments)
     return show_new_run(
@@ -58,12 +58,14 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_notebook(arguments: Namespace) -> int:
-    """Print the address of a notebook, and open it in a browser unless `--no-browser` is given."""
+    """Print the address of a notebook, and open the address in a browser unless `--no-browser` is
+    given.
+    """
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """Return the address of a notebook with its token, from the file that the notebook has
+    """Return the address of a notebook with the token, from the file that the notebook has
     reported.
 
     Raises:
@@ -81,7 +83,7 @@ def _add_browser_option(parser: ArgumentParser) -> None:
 
 
 def _open(notebook: Command, arguments: Namespace) -> int:
-    """Wait for the notebook, print its address, and open the address in a browser.
+    """Wait for the notebook, print the address, and open the address in a browser.
 
     Return FAILED if the notebook has ended, otherwise OK.
     """

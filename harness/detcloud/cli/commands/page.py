@@ -25,8 +25,8 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_page(arguments: Namespace) -> int:
-    """Print a sign-in link for the web page, and open it in a browser unless `--no-browser` is
-    given.
+    """Print a sign-in link for the web page, and open the link in a browser unless `--no-browser`
+    is given.
     """
     link = connect(arguments).sign_in_link(arguments.page)
     print(link)

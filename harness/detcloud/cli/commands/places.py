@@ -1,4 +1,4 @@
-"""Notebooks and shells on a cluster on this machine: their creation and their addresses.
+"""Notebooks and shells on a cluster on this machine: creation and addresses.
 
 A place is the part of a trial's `environment` that a notebook or shell reports: its host and a file
 with its address.
@@ -108,7 +108,7 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
 
 
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the secret fields of a notebook or shell from the file that its place names.
+    """Return the secret fields of a notebook or shell from the file that the place names.
 
     Raises:
         DetcloudError: the file cannot be read on this machine by this user.
@@ -128,7 +128,7 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _check_local(client: Client, kind: str) -> None:
-    """Raise DetcloudError if the cluster is not the local one of this machine."""
+    """Raise DetcloudError if the cluster is not the local cluster of this machine."""
     record = Home.from_environment().running_server()
     if record is None or record.url.rstrip("/") != client.url:
         raise DetcloudError(

@@ -1,4 +1,4 @@
-"""`detcloud preview-search`: previews what a search would train.
+"""`detcloud preview-search`: previews the trials and lengths of a search.
 
 The server's searcher runs in a child process.
 """
@@ -79,8 +79,8 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
 
 
 def _bar_column(longest: int) -> Column:
-    """Return a column of bars: a bar shows the trials that reach a rung, its filled part those that
-    stop.
+    """Return a column of bars: a bar shows the trials that reach a rung; the filled part shows the
+    trials that stop.
 
     Args:
         longest: the number of trials of the longest bar.

@@ -50,7 +50,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
-    """Print the projects, of one workspace if named, and return 0.
+    """Print all projects, or the projects of the named workspace, and return 0.
 
     Raises:
         NotFoundError: the workspace has no experiments.

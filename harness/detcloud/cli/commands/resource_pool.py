@@ -115,7 +115,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_pool(arguments: Namespace) -> int:
-    """Print a pool, its instances, and the last output of instances that did not boot."""
+    """Print a pool, the instances, and the last output of instances that did not boot."""
     pool = connect(arguments).resource_pool(arguments.name)
     print_record(DETAILS, pool.data, arguments)
     if arguments.form == "text" and pool.data["instance_list"]:

@@ -36,7 +36,8 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_shell(arguments: Namespace) -> int:
-    """Start a shell on the cluster, and open it or run a program in it. Return the exit code.
+    """Start a shell on the cluster, and open the shell or run a program in the shell. Return the
+    exit code.
 
     A shell that was started for a program is killed when the program ends. Ctrl-C during the start
     leaves the shell running.
@@ -69,7 +70,7 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_shell(arguments: Namespace) -> int:
-    """Open a shell, or run a program in it, and return the exit code."""
+    """Open a shell, or run a program in the shell, and return the exit code."""
     return _open(load_run(SHELL, arguments), _program(arguments))
 
 
@@ -120,7 +121,8 @@ def _run_program(shell: Command, words: list[str]) -> int:
 
 
 def _open(shell: Command, words: list[str]) -> int:
-    """Open the shell, or run a program in it, and return the exit code. The shell keeps running.
+    """Open the shell, or run a program in the shell, and return the exit code. The shell keeps
+    running.
 
     Return FAILED if the shell has ended or the connection broke.
     """

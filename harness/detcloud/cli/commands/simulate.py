@@ -149,7 +149,7 @@ def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
 
 
 def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
-    """Run the simulation in a child process with a progress line, and return its result."""
+    """Run the simulation in a child process with a progress line, and return the result."""
     flags = [f"--slots={arguments.slots}", f"--seed={arguments.seed}"]
     if curves is not None:
         flags.append(f"--curves={curves}")

@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.framework.argument_types import parse_count, parse_seconds
+from detcloud.cli.framework.argument_types import parse_count, parse_hours
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK, USAGE
 from detcloud.cli.framework.failures import report_failure
@@ -46,7 +46,7 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hours",
-        type=parse_seconds,
+        type=parse_hours,
         metavar="HOURS",
         help="virtual time during which faults are injected",
     )
@@ -88,7 +88,7 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 
 def _run_simulation(flags: list[str]) -> dict[str, Any]:
-    """Run the child process with a progress line, and return its result.
+    """Run the child process with a progress line, and return the result.
 
     Raises:
         DetcloudError: the child printed no result.

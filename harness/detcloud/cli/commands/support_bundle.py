@@ -31,7 +31,7 @@ def add_bundle_arguments(parser: ArgumentParser) -> None:
 
 
 def write_support_bundle(arguments: Namespace) -> int:
-    """Write an archive with a trial's data, and print its path.
+    """Write an archive with a trial's data, and print the path.
 
     Raises:
         DetcloudError: the archive exists.

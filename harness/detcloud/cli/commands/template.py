@@ -44,7 +44,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_template(arguments: Namespace) -> int:
-    """Print the YAML of a template as it was set, or all fields in the requested form."""
+    """Print the unchanged YAML of a template, or all fields in the requested form."""
     template = connect(arguments).template(arguments.name)
     if arguments.form != "text":
         print_record(CONFIG_COLUMNS, template.data, arguments)

@@ -75,7 +75,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_tensorboard(arguments: Namespace) -> int:
-    """Run TensorBoard until it exits or Ctrl-C, and return its exit code.
+    """Run TensorBoard until the process exits or Ctrl-C, and return the exit code.
 
     The event files are in a temporary folder, which is removed at the end.
 
@@ -180,7 +180,7 @@ def _update(folders: list[EventFolder]) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
-    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return its exit code.
+    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return the exit code.
 
     If the cluster is unreachable, print that and continue.
     """
@@ -199,7 +199,7 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to TensorBoard, and kill it after END_SECONDS_MAX."""
+    """Send SIGTERM to TensorBoard, then SIGKILL after END_SECONDS_MAX."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

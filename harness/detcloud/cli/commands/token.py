@@ -1,4 +1,6 @@
-"""`detcloud token`: creates, lists and revokes access tokens, and stores one for later commands."""
+"""`detcloud token`: creates, lists and revokes access tokens, and stores a token for later
+commands.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_token(arguments: Namespace) -> int:
-    """Create a token, and print it to stdout without other text, so that scripts can read it."""
+    """Create a token, and print only the token to stdout, for scripts."""
     token = connect(arguments).create_token(
         arguments.user,
         role="join" if arguments.join else arguments.role,
@@ -121,7 +123,7 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 
 def log_in(arguments: Namespace) -> int:
-    """Store a token with its cluster's address, after checking that the cluster accepts the token.
+    """Store a token and the cluster's address, after checking that the cluster accepts the token.
 
     Raises:
         DetcloudError: no cluster or no token was given.

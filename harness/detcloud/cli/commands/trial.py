@@ -126,7 +126,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_trial(arguments: Namespace) -> int:
-    """Print a trial, and with options its metrics and their summary. Return 0."""
+    """Print a trial, and with options also metrics and summaries. Return 0."""
     trial = load_trial(arguments)
     tables: dict[str, list[Item]] = {}
     if arguments.metrics_summary:

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 DIGITS_MAX = 12
 ID_MAX = 10**DIGITS_MAX - 1
 SLOTS_MAX = 1024
+DURATION_LIMIT = 1_000_000
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF-")
@@ -41,15 +42,12 @@ def parse_count(text: str) -> int:
 
 def parse_seconds(text: str) -> float:
     """Parse a number of seconds above 0 and below a million."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise ArgumentTypeError(
-            f"{text!r} is not a duration; expected a number of seconds greater than 0"
-        )
-    return value
+    return _parse_duration(text, "seconds")
+
+
+def parse_hours(text: str) -> float:
+    """Parse a number of hours above 0 and below a million."""
+    return _parse_duration(text, "hours")
 
 
 def parse_moment_ms(text: str) -> int:
@@ -180,6 +178,19 @@ def parse_team(text: str) -> str:
             f"{text!r} is not a team name; expected 1 to 20 lowercase letters, digits and hyphens"
         )
     return text
+
+
+def _parse_duration(text: str, unit: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < DURATION_LIMIT:
+        raise ArgumentTypeError(
+            f"{text!r} is not a duration; expected a number of {unit} greater than 0 and less than "
+            f"{DURATION_LIMIT}"
+        )
+    return value
 
 
 def _is_whole_number(text: str) -> bool:

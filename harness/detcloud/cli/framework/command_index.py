@@ -12,7 +12,7 @@ from detcloud.cli.framework.deployable_clouds import CLOUDS
 
 
 class Command(NamedTuple):
-    """One command, `detcloud NOUN VERB`, with its other spellings."""
+    """A command, `detcloud NOUN VERB`, with all other spellings."""
 
     noun: str
     """The noun, or "" for a command that has flat forms only."""
@@ -236,7 +236,7 @@ _TRIAL = (
 def _run_commands(
     noun: str, first: tuple[str, str], second: tuple[str, str]
 ) -> tuple[Command, ...]:
-    """Return the commands of a noun whose objects are runs: `command`, `notebook` or `shell`.
+    """Return the commands of a noun for runs: `command`, `notebook` or `shell`.
 
     Args:
         first: verb and summary of the command that starts a run.
@@ -455,7 +455,7 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by its short form if it has one."""
+    """Return the noun, followed by the short form if one exists."""
     return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
 
 

@@ -84,7 +84,7 @@ class CommandParser(ArgumentParser):
         print(self.format_help(), end="", file=file, flush=True)
 
     def _option_hint(self, message: str) -> str | None:
-        """Return a hint with the known option closest to an unknown one.
+        """Return a hint with the known option that is closest to an unknown option.
 
         Return None if the message is not about an unknown option, or no known option is close.
         """

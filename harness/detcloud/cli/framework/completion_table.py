@@ -36,7 +36,7 @@ def completion_table() -> dict[str, str]:
 
 
 def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
-    """Yield the table entries of one command and of its flags that take a value."""
+    """Yield the table entries of a command and of all flags that take a value."""
     words = [flag for option in form.options for flag in option.flags]
     for argument in form.arguments:
         words += argument.choices

@@ -64,7 +64,7 @@ class RefusedConfigError(DetcloudError):
 
 
 def report_failure(error: Exception) -> int:
-    """Write an error and its hint to stderr, and return the exit code.
+    """Write an error and a hint to stderr, and return the exit code.
 
     With DETCLOUD_DEBUG=1, also print the traceback. Nothing is written for a BrokenPipeError,
     because the reader of stdout has stopped.
@@ -85,7 +85,7 @@ def report_failure(error: Exception) -> int:
 
 
 def _discard_unwritable_output() -> None:
-    """Redirect stdout to /dev/null if its buffered output cannot be written.
+    """Redirect stdout to /dev/null if the buffered output cannot be written.
 
     Otherwise Python would fail on the same output again at exit.
     """
@@ -137,7 +137,7 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
-    """Return the hint for an API error without a hint of its own, or None."""
+    """Return the standard hint for an API error, or None."""
     if error.code == "not_found":
         for beginning, command in LISTS_BY_BEGINNING.items():
             if error.message.startswith(beginning):

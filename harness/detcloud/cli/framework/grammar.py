@@ -1,4 +1,6 @@
-"""The grammar of the command line: options and arguments of all commands, from their parsers."""
+"""The grammar of the command line: options and arguments of all commands, from the argument
+parsers.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,7 @@ def command_forms() -> dict[str, CommandForm]:
 
 
 def command_spellings() -> Iterator[tuple[str, Command]]:
-    """Yield every spelling of every command, with its command: flat, by noun and by the noun's
-    alias.
-    """
+    """Yield every spelling, flat, by noun and by the noun's alias, with the command."""
     yield from flat_commands().items()
     for noun in NOUNS:
         for verb, command in commands_by_verb(noun).items():

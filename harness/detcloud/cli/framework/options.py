@@ -85,7 +85,7 @@ def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
 
 
 def add_quiet_option(parser: ArgumentParser) -> None:
-    """Add `-q`/`--quiet` for commands that otherwise print the path of their output."""
+    """Add `-q`/`--quiet` for commands that otherwise print the path of the output."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
 
 

@@ -1,4 +1,4 @@
-"""Commands and options of Determined's `det` that detcloud lacks, each with its replacement."""
+"""Commands and options of Determined's `det` that detcloud lacks, with replacements."""
 
 from __future__ import annotations
 

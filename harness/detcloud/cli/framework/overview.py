@@ -41,7 +41,7 @@ def render_noun_overview(noun: str) -> str:
 
 
 def _noun_title(noun: str) -> str:
-    """Return `experiment (e)`, or the noun alone if it has no short form."""
+    """Return `experiment (e)`, or the noun alone if no short form exists."""
     name, *short = noun_spellings(noun)
     return f"{name} ({short[0]})" if short else name
 

@@ -16,7 +16,7 @@ ORIGINAL_VARIABLE = "DET_MASTER"
 
 
 def connect(arguments: Namespace, *, start: bool = False) -> Client:
-    """Return a client of the configured cluster, and store it in `arguments.client`.
+    """Return a client of the configured cluster, and store the client in `arguments.client`.
 
     `main` closes the client after the command. If DET_MASTER is set and no detcloud cluster is
     configured, print that DET_MASTER is not used.

@@ -1,4 +1,4 @@
-"""The embedded cluster's server: its code, its start and its stop."""
+"""The embedded cluster's server: code, start and stop."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def start_server(
     config: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> ServerRecord:
-    """Start the server unless it runs, wait until it answers, and return its record.
+    """Start the server unless already started, wait for an answer, and return the server's record.
 
     A lock in the home folder makes concurrent starts wait for each other. A new server that does
     not answer is killed. A running server is returned even if it does not answer.
@@ -117,7 +117,7 @@ def start_server(
 
 
 def stop_server(home: Home) -> bool:
-    """Stop the server and its child processes. Return False if no server was running.
+    """Stop the server and all child processes. Return False if no server was running.
 
     Processes that do not end after SIGTERM are killed.
     """
@@ -146,7 +146,7 @@ def _wait_for_answer(
     former: ServerRecord | None,
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
-    """Wait until a new server answers, and return its record.
+    """Wait until a new server answers, and return the server's record.
 
     Args:
         former: the record of an earlier server, or None. A record equal to `former` is ignored.
@@ -169,7 +169,7 @@ def _wait_for_answer(
 
 
 def _has_ended(home: Home, record: ServerRecord) -> bool:
-    """Return whether a server does not answer and releases its lock within KILL_SECONDS_MAX.
+    """Return whether a server does not answer and releases the lock within KILL_SECONDS_MAX.
 
     A killed server holds its lock for a moment after its end.
     """
@@ -210,7 +210,7 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for the processes of a stopped server to end, then kill the remaining ones."""
+    """Wait for the processes of a stopped server to end, then kill remaining processes."""
 
     def have_ended() -> bool:
         return not any(map(is_alive, processes))
@@ -222,7 +222,7 @@ def _end_all(processes: list[Process]) -> None:
 
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Wait at most `seconds` for a condition, and return whether it became true."""
+    """Wait at most `seconds` for a condition, and return whether the condition became true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -36,7 +36,7 @@ Point = tuple[float, float]
 
 
 class Curve(NamedTuple):
-    """A curve: its points, sorted by x, and its label in the legend."""
+    """A curve of a chart: points and a label."""
 
     label: str
     """The text in the legend."""
@@ -69,7 +69,7 @@ def terminal_style(*, log_y: bool = False) -> Style:
 
 
 class Axis(NamedTuple):
-    """A range of numbers with the positions of its ticks."""
+    """A range of numbers with ticks."""
 
     low: float
     high: float
@@ -198,7 +198,9 @@ def _plot_rows(
 
 
 def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
-    """Return the character of a cell: a blank, a letter, or a braille character with its colour."""
+    """Return the character of a cell: a blank, a letter, or a braille character in the curve's
+    colour.
+    """
     if not dots:
         return " "
     if not in_braille:
@@ -216,7 +218,7 @@ def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
 
 
 def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
-    """Yield the rows of the plot with the y axis and its labels on the left."""
+    """Yield the rows of the plot with the y axis and labels on the left."""
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
     gutter = max(map(len, labels))
     labels_by_row = {
@@ -229,7 +231,7 @@ def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) ->
 
 
 def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[str]:
-    """Return the x axis and the line with its labels. Labels that would overlap are omitted."""
+    """Return the x axis and the line with labels. Labels that would overlap are omitted."""
     line, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
     rule = [line] * columns
     below = [" "] * (columns + 1)

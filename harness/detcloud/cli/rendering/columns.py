@@ -54,7 +54,7 @@ def _notices_text(experiment: Item) -> str | None:
 
 
 def _preferred_pools_text(experiment: Item) -> str | None:
-    """Return a job's preferred pools, the start of its wait, and its last move with the reason.
+    """Return a job's preferred pools, the start of the wait, and the last move with the reason.
 
     Return None for a job without all of these.
     """
@@ -106,7 +106,7 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """Return the state of a trial; for an active trial, the state of its allocation.
+    """Return the state of a trial; for an active trial, the state of the allocation.
 
     An active trial without an allocation is QUEUED.
     """
@@ -166,9 +166,7 @@ def holders_text(holders: Mapping[str, Any]) -> str:
 
 
 def _damages_text(trial: Item) -> str:
-    """Return a line for each recently damaged checkpoint: its place, the cause, and the
-    replacement.
-    """
+    """Return a line for each recently damaged checkpoint: UUID, cause and replacement."""
     return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
 
 

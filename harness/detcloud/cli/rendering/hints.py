@@ -17,7 +17,7 @@ METHOD_AWAY_SECONDS = 90.0
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Print each warning of the cluster on its own line."""
+    """Print each warning of the cluster on a separate line."""
     for warning in warnings:
         print(f"warning: {sanitize(warning)}", file=sys.stderr)
 
@@ -53,7 +53,7 @@ def is_cause_in_log(trial: Trial) -> bool:
 
 
 def print_continuation_hint(experiment: Experiment) -> None:
-    """Print a note if the experiment's search cannot be continued after it has ended."""
+    """Print a note if the experiment's search cannot be continued after the end."""
     # Clusters of earlier versions do not send the field.
     if experiment.data.get("continuable", True) is False:
         hint = (
@@ -64,7 +64,8 @@ def print_continuation_hint(experiment: Experiment) -> None:
 
 
 def print_search_method_hint(experiment: Experiment) -> None:
-    """Print how to start the search method of a custom search, or the time of its last request.
+    """Print how to start the search method of a custom search, or the time of the method's last
+    request.
 
     Print nothing for other searches and for ended experiments.
     """

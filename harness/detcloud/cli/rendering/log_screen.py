@@ -169,7 +169,7 @@ class LogScreen:
         self._output.flush()
 
     def finish(self, source: LogSource) -> None:
-        """Print the rest of a log, and end its last line if the line is open."""
+        """Print the rest of a log, and end the last line if the line is open."""
         self._write(source, "", is_end=True)
         if self._open is source:
             self._end_line()

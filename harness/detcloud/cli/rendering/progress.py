@@ -66,7 +66,7 @@ class Progress:
 
 @contextmanager
 def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
-    """Provide a progress line during the block, and erase the line at its end.
+    """Provide a progress line during the block, and erase the line at the end.
 
     Args:
         unit: returns the text for an amount, such as `3 files`.

@@ -149,8 +149,8 @@ def _line_width(widths: list[int]) -> int:
 
 
 def _fit_widths(widths: list[int], width: int | None) -> list[int]:
-    """Return widths whose line fits into `width`, reducing the widest columns to COLUMN_WIDTH_MIN
-    at least.
+    """Return widths of columns for a line of at most `width` cells, reducing the widest columns to
+    COLUMN_WIDTH_MIN at least.
     """
     fitting_widths = list(widths)
     while width is not None and _line_width(fitting_widths) > width:
