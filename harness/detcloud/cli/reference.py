@@ -38,6 +38,7 @@ def render_reference() -> str:
 
 
 def _reference_lines() -> Iterator[str]:
+    """Yield the lines of docs/cli.md. A line may contain line breaks."""
     yield _INTRODUCTION
     yield "| exit code | meaning |"
     yield "|---|---|"
@@ -59,6 +60,9 @@ def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
 
 
 def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
+    """Yield the section of a command: heading, summary, other spellings, and a table of
+    arguments.
+    """
     yield f"\n### detcloud {command.name}\n"
     other = [f"`detcloud {word}`" for word in command.flat if word != command.name]
     other += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
@@ -78,6 +82,7 @@ def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
 
 
 def _original_command_lines() -> Iterator[str]:
+    """Yield the table of the replaced commands of `det`."""
     yield "\n## Commands of Determined that detcloud replaces\n"
     yield "| command | instead |"
     yield "|---|---|"

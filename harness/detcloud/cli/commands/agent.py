@@ -66,6 +66,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_agent(arguments: Namespace) -> int:
+    """Print an agent and, as text, the table of the agent's slots."""
     agent = connect(arguments).agent(arguments.agent_id)
     print_record(COLUMNS, agent.data, arguments)
     if arguments.form == "text":
@@ -82,6 +83,7 @@ def add_enable_arguments(parser: ArgumentParser) -> None:
 
 
 def enable_agents(arguments: Namespace) -> int:
+    """Enable the selected agents, and print the new use of each."""
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.enable()
@@ -97,6 +99,7 @@ def add_disable_arguments(parser: ArgumentParser) -> None:
 
 
 def disable_agents(arguments: Namespace) -> int:
+    """Disable the selected agents, and print the new use of each."""
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.disable(drain=arguments.drain)

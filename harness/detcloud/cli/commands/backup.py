@@ -42,6 +42,7 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
 
 
 def make_backup(arguments: Namespace) -> int:
+    """Write an archive of the local cluster's state, and print its path and size."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     file = arguments.file or Path(f"detcloud-backup-{when}.tar")
     words = ["backup", *(["--checkpoints"] if arguments.checkpoints else []), "--", str(file)]

@@ -113,6 +113,11 @@ def list_checkpoints(arguments: Namespace) -> int:
 
 
 def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
+    """Print the stored checkpoints without a record, of one trial with `--trial`.
+
+    Raises:
+        DetcloudError: `--best` was given.
+    """
     if arguments.best is not None:
         raise DetcloudError("--best: checkpoints without a record have no metric")
     found = experiment.unrecorded_checkpoints()
@@ -141,6 +146,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
+    """Print a checkpoint, with fields on damage and deleted files only where they apply."""
     checkpoint = load_checkpoint(arguments)
     losses = [
         checkpoint_loss
@@ -152,6 +158,7 @@ def describe_checkpoint(arguments: Namespace) -> int:
 
 
 def list_files(arguments: Namespace) -> int:
+    """Print the files of a checkpoint with sizes and digests."""
     files = load_checkpoint(arguments).files()
     print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
     return 0
@@ -200,6 +207,9 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_checkpoint(arguments: Namespace) -> int:
+    """Download a checkpoint, limited by the patterns, and print the folder unless `--quiet` is
+    given.
+    """
     checkpoint = load_checkpoint(arguments)
     patterns, excluded = arguments.patterns, arguments.excluded
     fetch_checkpoint(

@@ -227,6 +227,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_commands(arguments: Namespace) -> int:
+    """Print the commands with the given ids: as JSON or YAML, a list only for several commands."""
     found = [_details_of(command) for command in _load_commands(arguments)]
     if arguments.form in ("json", "yaml"):
         print_value(found[0] if len(found) == 1 else found, arguments.form)

@@ -92,10 +92,11 @@ def _refuse_useless_options(arguments: Namespace) -> None:
 
 
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
-    """Check the file with the cluster that `detcloud create` would use.
+    """Check the file with the cluster that `detcloud create` would use, and return the result.
 
     Raises:
-        DetcloudError: the cluster does not answer although `--url` or `--template` was given.
+        DetcloudError: the cluster does not answer or refuses the request, although `--url` or
+            `--template` was given.
     """
     if arguments.offline:
         return ClusterCheck("--offline was given")

@@ -32,6 +32,7 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def show_cost(arguments: Namespace) -> int:
+    """Print the costs of a period by group and, as text, a line with the total."""
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
     if arguments.form in ("json", "yaml"):
         print_value(report, arguments.form)

@@ -207,6 +207,9 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Remove old function versions that no rollback needs, and print the number of removed
+    versions.
+    """
     _, answer = _run_deployment("prune", cloud, arguments)
     print(f"{count_text(answer['versions'], 'old function version')} removed")
     return 0
@@ -222,6 +225,9 @@ def add_policy_arguments(parser: ArgumentParser) -> None:
 
 
 def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print the permissions that a deployment needs, or with `--key` the statement for the key
+    policy.
+    """
     _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
     return 0

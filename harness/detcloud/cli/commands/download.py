@@ -72,6 +72,9 @@ def add_trial_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_trial_checkpoint(arguments: Namespace) -> int:
+    """Download the selected checkpoint of a trial, and print the folder unless `--quiet`
+    is given.
+    """
     trial = load_trial(arguments)
     fetch_checkpoint(
         _select_checkpoint(trial, arguments), arguments.output_dir, quiet=arguments.quiet
@@ -86,6 +89,7 @@ def add_model_def_arguments(parser: ArgumentParser) -> None:
 
 
 def download_model_def(arguments: Namespace) -> int:
+    """Download the model code of an experiment, and print the folder unless `--quiet` is given."""
     experiment = load_experiment(arguments)
     destination = arguments.output_dir or Path(f"experiment_{experiment.id}_model_def")
     with show_progress("model code", bytes_text) as progress:

@@ -83,6 +83,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_experiments(arguments: Namespace) -> int:
+    """Print the experiments that match the filters, newest first by default."""
     experiments = connect(arguments).experiments(
         sort_by=arguments.sort_by,
         order_by=arguments.order_by,

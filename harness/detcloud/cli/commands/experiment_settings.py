@@ -105,6 +105,7 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_slots(arguments: Namespace) -> int:
+    """Set or remove the limit of slots of an experiment, and print the new limit."""
     experiment = load_experiment(arguments)
     experiment.set(max_slots=arguments.max_slots)
     limit = experiment.max_slots
@@ -124,6 +125,7 @@ def add_max_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_cost(arguments: Namespace) -> int:
+    """Set or remove the cost limit of an experiment, and print the new limit."""
     experiment = load_experiment(arguments)
     experiment.set(max_cost=arguments.max_cost)
     limit = experiment.max_cost

@@ -196,6 +196,7 @@ class _ScreenView:
         _print_end(snapshot)
 
     def _redraw(self, text: str) -> None:
+        """Move the cursor to the top of the last frame, erase the frame, and write the text."""
         up = f"\x1b[{self._lines}A" if self._lines else ""
         # A single write, so that the terminal never shows a part of a frame.
         self._stream.write(f"{up}\r\x1b[J{text}")

@@ -48,6 +48,7 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
+    """Print the events of an experiment with reasons, of one actor with `--actor`."""
     entries: list[Item] = [
         {**entry} for entry in load_experiment(arguments).history(arguments.actor)
     ]
@@ -87,6 +88,7 @@ def replay_experiment(arguments: Namespace) -> int:
 
 
 def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
+    """Return a sentence with the number of replayed actors and journal entries, and the result."""
     entries = sum(actor["entries"] for actor in actors)
     journal = count_text(entries, "journal entry", "journal entries")
     amount = f"{count_text(len(actors), 'actor')}, {journal}"

@@ -62,6 +62,9 @@ def add_continue_arguments(parser: ArgumentParser) -> None:
 
 
 def continue_experiment(arguments: Namespace) -> int:
+    """Continue an ended experiment with changed settings, and follow the experiment if
+    requested.
+    """
     experiment = load_experiment(arguments)
     experiment.continue_(arguments.overrides)
     sentence = state_sentence(f"experiment {experiment.id}", experiment.state)
@@ -149,6 +152,7 @@ def _preview_deletion(experiment: Experiment) -> int:
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:
+    """Delete the TensorBoard files of all trials of an experiment."""
     experiment = load_experiment(arguments)
     experiment.delete_tensorboard_files()
     print(f"the TensorBoard files of experiment {experiment.id} were deleted")

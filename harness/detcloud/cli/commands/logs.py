@@ -173,7 +173,9 @@ class LogPrinter:
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
-        """Return the text without lines that must be skipped."""
+        """Return the text without lines that `print_tail` skips, and count the skipped
+        lines down.
+        """
         while text and self._lines_skipped:
             _, newline, text = text.partition("\n")
             self._lines_skipped -= bool(newline)
@@ -239,7 +241,10 @@ def _add_new_printers(
 
 
 def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None:
-    """Print the present text of each printer's log, or the last lines with `--tail`."""
+    """Print the present text of each printer's log, or the last lines with `--tail`.
+
+    Without `--follow`, also end incomplete last lines.
+    """
     for printer in printers:
         if arguments.tail is None:
             printer.print_new()

@@ -143,6 +143,9 @@ def show_experiment_metrics(arguments: Namespace) -> int:
 
 
 def _add_chart_options(parser: ArgumentParser, points: int) -> None:
+    """Add the options for charts and output. The help shows `points` as the default of
+    `--points`.
+    """
     parser.add_argument(
         "--points",
         type=parse_count,

@@ -147,6 +147,11 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def set_model(arguments: Namespace) -> int:
+    """Change the given fields of a model.
+
+    Raises:
+        DetcloudError: no field was given.
+    """
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
     model.set(**fields)
@@ -224,6 +229,7 @@ def add_register_arguments(parser: ArgumentParser) -> None:
 
 
 def register_version(arguments: Namespace) -> int:
+    """Register a checkpoint as the next version of a model, and print the number of the version."""
     model = load_model(arguments)
     fields = given_version_fields(arguments)
     version = model.register_version(arguments.uuid, **fields)
@@ -239,6 +245,11 @@ def add_set_version_arguments(parser: ArgumentParser) -> None:
 
 
 def set_version(arguments: Namespace) -> int:
+    """Change the given fields of a version.
+
+    Raises:
+        DetcloudError: no field was given.
+    """
     fields = given_version_fields(arguments)
     if not fields:
         raise DetcloudError("nothing to change; see `detcloud model set-version --help`")

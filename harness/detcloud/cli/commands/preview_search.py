@@ -46,6 +46,11 @@ def preview_search(arguments: Namespace) -> int:
 
 
 def _run_preview(arguments: Namespace) -> dict[str, Any]:
+    """Return the preview of the server's checker, made with a progress line.
+
+    Raises:
+        InvalidConfigError: the configuration has problems.
+    """
     report = check_file_with_progress(
         "previewing", arguments.file, arguments.overrides, "--preview"
     )

@@ -66,12 +66,16 @@ def list_projects(arguments: Namespace) -> int:
 
 
 def list_workspaces(arguments: Namespace) -> int:
+    """Print the workspaces in the order of their names, and return 0."""
     found = connect(arguments).workspaces(on_left_out=print_note)
     _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
     return 0
 
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
+    """Print the items after `--order-by`, `--limit` and `--offset`. With `desc`, `items` is
+    reversed in place.
+    """
     if arguments.order_by == "desc":
         items.reverse()
     shown = skip_offset(items[: fetch_limit(arguments)], arguments)

@@ -103,6 +103,7 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
+    """Print the resource pools, with a column of prices if a pool has offerings."""
     pools = [pool.data for pool in connect(arguments).resource_pools()]
     has_prices = any(pool.get("offerings") for pool in pools)
     print_items((*COLUMNS, PRICES) if has_prices else COLUMNS, pools, arguments)
@@ -164,6 +165,7 @@ def set_pool(arguments: Namespace) -> int:
 
 
 def drain_pool(arguments: Namespace) -> int:
+    """Stop a pool from starting trials, and print the number of running trials."""
     pool = connect(arguments).resource_pool(arguments.name)
     pool.drain()
     print(f"pool {pool.name} starts no more trials; {count_text(pool.running, 'trial')} can finish")
@@ -200,6 +202,9 @@ def add_apply_arguments(parser: ArgumentParser) -> None:
 
 
 def apply_configuration(arguments: Namespace) -> int:
+    """Apply a cluster configuration file and print the changes. With `--dry-run`, change
+    nothing.
+    """
     applied = apply_configuration_file(
         connect(arguments), arguments.file, dry_run=arguments.dry_run
     )

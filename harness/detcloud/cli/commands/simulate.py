@@ -195,18 +195,21 @@ def _best_points(result: Item) -> list[Point]:
 
 
 def _cluster_text(result: Item) -> str:
+    """Return the slots of the simulated cluster, the slots of a trial, and the used share."""
     each = result["slots_per_trial"]
     slots = count_text(result["slots"], "slot")
     return f"{slots}, {each} per trial; {100 * result['slot_use']:.1f} % used"
 
 
 def _trained_text(result: Item) -> str:
+    """Return the training of all trials in the unit of the search and in batches."""
     amount = f"{round(result['units'], 2):.10g} {result['unit']}"
     batches = count_text(result["batches"], "batch", "batches")
     return amount if result["unit"] == "batches" else f"{amount} ({batches})"
 
 
 def _best_text(result: Item) -> str | None:
+    """Return the best metric with trial and time. None without a metric."""
     if not result["best"]:
         return None
     at_seconds, metric = result["best"][-1]

@@ -20,6 +20,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_slots(arguments: Namespace) -> int:
+    """Print the slots of all agents, or of the agent of `--agent`."""
     client = connect(arguments)
     agents = client.agents() if arguments.agent is None else [client.agent(arguments.agent)]
     items = [slot_item(slot) for agent in agents for slot in agent.slots]

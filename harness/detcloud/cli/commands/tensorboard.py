@@ -49,6 +49,9 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_event_files(arguments: Namespace) -> int:
+    """Download the event files of the selected trials, and print the folder unless `--quiet` is
+    given.
+    """
     folders = _event_folders(connect(arguments), arguments, arguments.output_dir)
     _update(folders)
     if not arguments.quiet:

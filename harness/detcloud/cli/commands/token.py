@@ -77,6 +77,9 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_tokens(arguments: Namespace) -> int:
+    """Print the tokens that match the filters. Revoked tokens are omitted unless `--show-inactive`
+    is given.
+    """
     items: list[Item] = [
         token.data
         for token in connect(arguments).tokens()
@@ -94,6 +97,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_tokens(arguments: Namespace) -> int:
+    """Print the tokens with the given ids.
+
+    Raises:
+        DetcloudError: a token does not exist or belongs to another user.
+    """
     tokens = _find_tokens(connect(arguments), arguments.ids)
     print_items(COLUMNS, (token.data for token in tokens), arguments)
     return 0
@@ -106,6 +114,11 @@ def add_revoke_arguments(parser: ArgumentParser) -> None:
 
 
 def revoke_token(arguments: Namespace) -> int:
+    """Revoke the token with the given id.
+
+    Raises:
+        DetcloudError: the token does not exist or belongs to another user.
+    """
     [token] = _find_tokens(connect(arguments), [arguments.id])
     token.revoke()
     print(f"token {arguments.id} was revoked")

@@ -19,6 +19,7 @@ IDENTITY_COLUMNS = (
 
 
 def show_identity(arguments: Namespace) -> int:
+    """Print the user and the role of this machine's token, and the cluster's address."""
     client = connect(arguments)
     print_record(IDENTITY_COLUMNS, {**client.whoami(), "url": client.url}, arguments)
     return 0

@@ -181,6 +181,7 @@ def parse_team(text: str) -> str:
 
 
 def _parse_duration(text: str, unit: str) -> float:
+    """Parse a number above 0 and below DURATION_LIMIT. The error names the unit."""
     try:
         value = float(text)
     except ValueError:

@@ -74,6 +74,7 @@ def command_spellings() -> Iterator[tuple[str, Command]]:
 
 
 def _read_form(command: Command) -> CommandForm:
+    """Import a command's module and return the form of the command, without hidden options."""
     parser, _ = load_command(command, command.name)
     documented = [action for action in parser._actions if action.help != SUPPRESS]
     options = [_read_option(action) for action in documented if action.option_strings]

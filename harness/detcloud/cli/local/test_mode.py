@@ -80,6 +80,9 @@ def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
 
 
 def _middle_number(value: Mapping[str, Any]) -> Any:
+    """Return the middle of a range; for a log range, the base to the power of the middle
+    exponent.
+    """
     ends = value["minval"] + value["maxval"]
     match value["type"]:
         case "int":

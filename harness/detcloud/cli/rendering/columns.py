@@ -19,6 +19,7 @@ from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
+    """Return the progress of an experiment in percent. None if unknown."""
     progress = experiment.get("progress")
     if progress is None and experiment.get("state") == "COMPLETED":
         # Completed experiments of the step era have no recorded progress.
@@ -171,6 +172,7 @@ def _damages_text(trial: Item) -> str:
 
 
 def _damage_text(damage: Item) -> str:
+    """Return a line on a damaged checkpoint: time, UUID, cause, and the checkpoint used instead."""
     lost = damage["steps_completed"] - damage["instead_steps"]
     place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
     instead = f"resumed from {place}" if damage["instead"] else "this trial had no other checkpoint"

@@ -188,6 +188,9 @@ class LogScreen:
             self._output.flush()
 
     def _write(self, source: LogSource, text: str, *, is_end: bool = False) -> None:
+        """Write the next piece of a log without a flush, after ending the open line of
+        another log.
+        """
         is_continued = self._open is source
         if self._is_terminal:
             shown = source.render_for_terminal(text, is_continued=is_continued, is_end=is_end)

@@ -124,6 +124,7 @@ def time_text(time_ms: int | None) -> str | None:
 
 
 def _csv_cell(value: object) -> object:
+    """Return a number unchanged, and other values as text that a spreadsheet does not run."""
     if isinstance(value, float | int):
         return value
     text = cell_text(value)
@@ -168,6 +169,12 @@ def _is_numeric(values: list[object]) -> bool:
 
 
 def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
+    """Return a line of cells separated by bars.
+
+    Args:
+        right: for each cell, whether to align the text to the right.
+        colour: whether to colour cells that are names of states.
+    """
     padded = []
     for text, width, is_right in zip(cells, widths, right, strict=True):
         shortened = truncate(text, width)
