@@ -80,21 +80,22 @@ def start_server(
     """Start the server unless already started, wait for an answer, and return the server's record.
 
     A lock in the home folder makes concurrent starts wait for each other. A new server that does
-    not answer is killed. A running server is returned even if it does not answer.
+    not answer is killed.
 
     Args:
         config: a cluster configuration that applies from the start.
         on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
-        DetcloudError: the new server ended or did not answer within START_SECONDS_MAX. The message
-            quotes the end of its log. Or the server is not installed.
+        DetcloudError: the server is not installed, the new server ended or did not answer within
+            START_SECONDS_MAX, or a running server neither answers nor ends. If the new server
+            failed, the message quotes the end of its log.
     """
     environment = server_environment()
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()
-        if running is not None and not _has_ended(home, running):
+        if running is not None and _keeps_running(home, running):
             return running
         # The record of a killed server stays until the next server removes the record.
         former = home.last_record()
@@ -157,7 +158,7 @@ def _wait_for_answer(
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
         record = home.running_server_under_lock()
-        if record is not None and record != former and _is_healthy(record.url):
+        if record is not None and record != former and _answers(record.url, "/api/v1/health"):
             # The server outlives this command. Without a return code, Popen would warn about that.
             process.returncode = 0
             return record
@@ -168,14 +169,33 @@ def _wait_for_answer(
     raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
 
 
-def _has_ended(home: Home, record: ServerRecord) -> bool:
-    """Return whether a server does not answer and releases the lock within KILL_SECONDS_MAX.
+def _keeps_running(home: Home, record: ServerRecord) -> bool:
+    """Wait until the server that holds the lock answers or ends; return whether the server answers.
 
-    A killed server holds its lock for a moment after its end.
+    A killed server holds the lock until the system has removed the process.
+
+    Raises:
+        DetcloudError: the server neither answered nor ended within START_SECONDS_MAX.
     """
-    return not _is_healthy(record.url) and _wait_until(
-        KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if _answers(record.url, "/api/v1/whoami", _read_token(home)):
+            return True
+        if home.running_server_under_lock() is None:
+            return False
+        time.sleep(0.03)
+    raise DetcloudError(
+        f"the local cluster's server (pid {record.pid}) does not answer; "
+        "`detcloud down` stops the server, and `detcloud up` starts another one"
     )
+
+
+def _read_token(home: Home) -> str | None:
+    """Return the token of the cluster's user, which other clusters refuse. None without a token."""
+    try:
+        return home.token()
+    except DetcloudError:
+        return None
 
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
@@ -187,11 +207,11 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
     return DetcloudError(f"the local cluster's server {what}; {home.log} ends with:\n{tail}")
 
 
-def _is_healthy(url: str) -> bool:
-    """Return whether the server at an address answers."""
-    client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
+def _answers(url: str, path: str, token: str | None = None) -> bool:
+    """Return whether the server answers a GET request with success within two seconds."""
+    client = Transport(url, token, timeout_seconds=2.0, attempts_max=1)
     try:
-        client.request("GET", "/api/v1/health")
+        client.request("GET", path)
     except (ApiError, Unreachable):
         return False
     finally:
