@@ -139,7 +139,7 @@ def add_metadata_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="show only matches of this metadata value, such as data.version=3; may be repeated",
+        help="list only items with this metadata value, such as data.version=3; may be repeated",
     )
 
 

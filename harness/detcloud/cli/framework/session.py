@@ -11,7 +11,7 @@ from detcloud.client import Client, Experiment, Trial
 from detcloud.client.endpoint import URL_VARIABLE, find_endpoint, is_configured
 from detcloud.client.home import Home
 
-# The address of a cluster for `det`. A user who has set it may expect detcloud to read it.
+# The variable with the cluster's address for `det`, which detcloud does not read.
 ORIGINAL_VARIABLE = "DET_MASTER"
 
 

@@ -22,7 +22,7 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
 KILL_SECONDS_MAX = 5.0
 LOG_TAIL_LINES = 20
-# Packages of the [server] extra. The command line checks that they exist, and never imports them.
+# Packages of the [server] extra, which the command line never imports.
 SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 
