@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -159,12 +159,12 @@ class Context:
         return Outcome.SAVED if latest.began >= noticed_at else Outcome.FINISHED
 
     def close(self) -> None:
-        """Wait for a background checkpoint, print an error, and release all resources."""
-        self.checkpoint.finish()
-        self.profiler.stop_measuring()
-        self.train.close()
-        self.preempt.close()
-        self.distributed.close()
+        """Wait for a background checkpoint, print an error, and release every resource."""
+        with ExitStack() as stack:
+            for close in (self.distributed.close, self.preempt.close, self.train.close):
+                stack.callback(close)
+            stack.callback(self.profiler.stop_measuring)
+            self.checkpoint.finish()
 
 
 @contextmanager
@@ -233,10 +233,12 @@ def init(
         describing.join(DESCRIBE_SECONDS_MAX)
         _report_exit(directory, context, None)
     finally:
-        sigterm.restore()
-        context.close()
-        directory.close()
-        watch_threads(float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS))
+        with ExitStack() as stack:
+            exit_timeout = float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS)
+            stack.callback(watch_threads, exit_timeout)
+            stack.callback(directory.close)
+            stack.callback(context.close)
+            sigterm.restore()
     sigterm.raise_postponed()
 
 
