@@ -127,6 +127,7 @@ def test_a_trial_tells_its_metrics_and_dies(fake: FakeCluster, client: Client) -
     assert (first["group"], first["name"], first["mean"]) == ("training", "loss", 0.0075)
     series = trial.series(["loss", "accuracy"], group="training", points_max=1)
     assert [(one["name"], len(one["points"])) for one in series] == [("accuracy", 1), ("loss", 1)]
+    assert {one["group"] for one in trial.series()} == {"validation"}
     trial.kill()
     assert trial.state == "STOPPING_KILLED"
 
