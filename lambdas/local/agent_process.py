@@ -130,7 +130,7 @@ class AgentKeeper:
         return f"the agent ended with code {code}: {self._last_line()}"
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
-        """Start an agent process whose output goes to `agent.log`.
+        """Start an agent process with `agent.log` for the output.
 
         Return None without a start if the keeper is stopping. Raises OSError if the process cannot
         be started.

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -24,7 +24,7 @@ from detcloud.core.report_lines import print_report
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.signals import SigtermHandler, print_stacks_on_sigusr1
 from detcloud.core.tensorboard import EventWriter
-from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads
+from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads_after
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.core.unread_settings import unread_settings_teller
 from detcloud.shared.clean_exit import ensure_clean_exit
@@ -233,11 +233,8 @@ def init(
         describing.join(DESCRIBE_SECONDS_MAX)
         _report_exit(directory, context, None)
     finally:
-        with ExitStack() as stack:
-            exit_timeout = float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS)
-            stack.callback(watch_threads, exit_timeout)
-            stack.callback(directory.close)
-            stack.callback(context.close)
+        exit_seconds = float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS)
+        with watch_threads_after(exit_seconds), closing(directory), closing(context):
             sigterm.restore()
     sigterm.raise_postponed()
 

@@ -34,7 +34,7 @@ WAIT_SECONDS = 20
 PAUSE_SECONDS = 1.0
 # The cluster's limit for one post.
 OPERATIONS_MAX = 12
-# The cluster's error codes for a request whose content it judged. A cluster that does not accept
+# Error codes of a cluster that judged the content of a request. A cluster that does not accept
 # the caller, or a proxy, has not judged the content.
 _JUDGED = frozenset({"invalid", "not_found", "too_large", "conflict"})
 
@@ -340,8 +340,8 @@ class LocalSearchRunner(SearchRunner):
         try:
             created = self._call_cluster(lambda client: client.post(path, body, key))
         except ApiError as error:
-            # Such a request has created nothing, so the next request may differ. After any other
-            # refusal, an earlier attempt may have created the experiment.
+            # A request whose content was refused has created nothing, so the next request may
+            # differ. After any other refusal, an earlier attempt may have created the experiment.
             if error.code in _JUDGED:
                 self._folder.delete_request()
             raise

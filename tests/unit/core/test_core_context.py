@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from detcloud import DetcloudError, InvalidHP, core
-from detcloud.core import context as core_context
+from detcloud.core import thread_watch
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
@@ -55,7 +55,7 @@ def test_failed_release_skips_no_other(tmp_path: Path, monkeypatch: pytest.Monke
         released.append("events")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(core_context, "watch_threads", lambda _: released.append("threads"))
+    monkeypatch.setattr(thread_watch, "watch_threads", lambda _: released.append("threads"))
 
     def train() -> None:
         with core.init() as context:
