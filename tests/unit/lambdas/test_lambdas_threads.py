@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lambdas.local import cluster as embedded_life
+from lambdas.local import http_server
 from lambdas.local.agent_process import RECORD, AgentKeeper
 from lambdas.local.home import HomeFolder
 from lambdas.local.http_server import open_listener
@@ -59,7 +60,7 @@ def test_failed_start_raises_its_own_error(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(embedded_life.EmbeddedServer, "run", fail)
+    monkeypatch.setattr(http_server.EmbeddedServer, "run", fail)
     monkeypatch.setattr(embedded_life, "configure_logging", lambda path: None)
     home = HomeFolder(tmp_path)
     with closing(open_listener(0)) as listener:
