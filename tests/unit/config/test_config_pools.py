@@ -12,7 +12,12 @@ from control_plane.config import reference
 from control_plane.config.cluster.__main__ import main
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
-from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
+from control_plane.config.pools import (
+    ClusterConfig,
+    check_cluster,
+    check_pool,
+    keep_deployed_fields,
+)
 from control_plane.config.problems import ConfigInvalid
 from control_plane.scheduling.model import SchedulerRules
 from provisioner.settings import parse_provider_settings
@@ -25,6 +30,12 @@ def problems(text: str) -> list[str]:
     with pytest.raises(ConfigInvalid) as caught:
         check_cluster(text)
     return [problem.text("f") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("pools", ["text", {"a": {}}, 5, None])
+def test_deployed_fields_are_not_added_to_malformed_pools(pools: object) -> None:
+    tree = {"resource_pools": pools}
+    assert keep_deployed_fields(tree, check_cluster("")) is tree
 
 
 def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
