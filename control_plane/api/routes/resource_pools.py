@@ -252,7 +252,6 @@ def _set_draining(
     services: Services, name: str, draining: bool, request: IdempotentRequest
 ) -> Response:
     def effect(extra_writes: ExtraWrites) -> object:
-        pools.get_pool(services, name)
         set_draining(services, name, draining, request.by, lambda _: extra_writes(name))
         return name
 

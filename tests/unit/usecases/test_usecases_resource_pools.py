@@ -141,6 +141,22 @@ def test_removed_pool_can_be_created_again(cluster: Cluster) -> None:
     assert names(cluster) == ["default", "gpus"]
 
 
+def test_pool_removed_during_draining_is_not_created_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cluster, "gpus", "{}")
+    execute = cluster.services.engine.execute_command
+
+    def execute_late(*args: Any, **options: Any) -> object:
+        monkeypatch.setattr(cluster.services.engine, "execute_command", execute)
+        assert ask(cluster, "DELETE", "/resource-pools/gpus").status == 200
+        return execute(*args, **options)
+
+    monkeypatch.setattr(cluster.services.engine, "execute_command", execute_late)
+    assert ask(cluster, "POST", "/resource-pools/gpus/drain").status == 404
+    assert names(cluster) == ["default"]
+
+
 def test_configuration_is_applied_pool_by_pool(cluster: Cluster) -> None:
     put(cluster, "old", "{}")
     text = """
