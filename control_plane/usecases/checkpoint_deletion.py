@@ -123,7 +123,7 @@ def delete_checkpoint_files(
 
 
 def delete_tensorboard_files(
-    services: Services, experiment_id: int, caller: Principal, extra_writes: ExtraWrites
+    services: Services, experiment_id: int, extra_writes: ExtraWrites
 ) -> int:
     """Delete the TensorBoard event files of an ended experiment; return the experiment's id.
 

@@ -294,7 +294,6 @@ def list_unrecorded_checkpoints(
 @require_role(*USER_ROLES, changes=experiment_in_path)
 def delete_tensorboard(
     experiment_id: ExperimentId,
-    caller: Caller,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
@@ -306,9 +305,7 @@ def delete_tensorboard(
     """
     answer = request.execute(
         services,
-        lambda extra_writes: delete_tensorboard_files(
-            services, experiment_id, caller, extra_writes
-        ),
+        lambda extra_writes: delete_tensorboard_files(services, experiment_id, extra_writes),
         lambda _: experiments.describe_experiment(services, experiment_id),
     )
     return answer_response(answer)
