@@ -460,7 +460,11 @@ def noun_spellings(noun: str) -> list[str]:
 
 
 def commands_by_verb(noun: str) -> dict[str, Command]:
-    """Return the commands of a noun by verb. A command with aliases has an entry for each."""
+    """Return the commands of a noun by verb. A command with aliases has an entry for each spelling.
+
+    The noun "" has the commands without a noun. An unknown noun and a noun's short form have no
+    commands: the result is empty.
+    """
     return {
         word: command
         for command in COMMANDS

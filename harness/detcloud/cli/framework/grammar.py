@@ -57,7 +57,8 @@ class CommandForm(NamedTuple):
 
 
 def command_forms() -> dict[str, CommandForm]:
-    """Return the form of every command by `Command.name`. Hidden options are omitted.
+    """Return the form of every command by `Command.name`. Hidden options are omitted; `--help` and
+    `--url` are included.
 
     This imports the modules of all commands.
     """
@@ -100,5 +101,7 @@ def _read_argument(action: Action) -> Argument:
 
 
 def _help_of(action: Action) -> str:
-    """Return the help of an option or argument. References such as `%(default)s` are replaced."""
+    """Return the help of an option or argument, or "" without help. References such as
+    `%(default)s` are replaced.
+    """
     return (action.help or "") % vars(action)
