@@ -56,8 +56,9 @@ def fetch_limit(arguments: Namespace) -> int | None:
 
 
 def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
-    """Yield the items after the first `--offset` items. Shorter lists yield no items. The items are read
-    only as needed.
+    """Yield the items after the first `--offset` items. Shorter lists yield no items.
+
+    The items are read only as needed.
     """
     return islice(items, arguments.offset, None)
 

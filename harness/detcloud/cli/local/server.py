@@ -129,12 +129,11 @@ def start_server(
 
 
 def stop_server(home: Home) -> bool:
-    """Stop the server and all child processes, and wait until all have ended. Return False if no server
-    was running.
+    """Stop the server and all child processes. Return False if no server was running.
 
     The lock of the home folder is waited for without a time limit. Processes that do not end after
     SIGTERM are killed: the server after STOP_SECONDS_MAX, its children KILL_SECONDS_MAX later.
-    Return True even if a process survives.
+    Return True even if a process survives SIGKILL.
     """
     if not home.folder.is_dir():
         return False

@@ -26,8 +26,9 @@ def duration_text(seconds: float) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """Return a size with a binary unit up to TiB, with a single decimal: `1.5 KiB` for 1536. Sizes below
-    1 KiB have no decimal.
+    """Return a size with a binary unit up to TiB, with a single decimal: `1.5 KiB` for 1536.
+
+    Sizes below 1 KiB have no decimal.
     """
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
