@@ -79,8 +79,9 @@ def _run(words: list[str]) -> int:
 
 
 def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
-    """Return the value of a leading `--url URL` or `--url=URL`, or None, and the words after the
-    option.
+    """Return the value of a leading `--url URL` or `--url=URL`, and the words after the option.
+
+    Without a leading `--url`, return None and all words. The value is not checked.
 
     Raises:
         UsageError: no word follows `--url`.
@@ -170,8 +171,8 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
 
 
 def _unknown_option_error(word: str) -> UsageError:
-    """Return the error for an option in front of the command, with the replacement of an option of
-    `det`.
+    """Return the error for an option in front of the command. The hint has the replacement of an
+    option of `det`, or names `--help`.
     """
     from detcloud.cli.framework.original_commands import REPLACED_OPTIONS
 

@@ -40,7 +40,9 @@ def render_reference() -> str:
 
 
 def _reference_lines() -> Iterator[str]:
-    """Yield the lines of docs/cli.md. A line may contain line breaks."""
+    """Yield the lines of docs/cli.md. A line may contain line breaks. The modules of all commands
+    are imported.
+    """
     yield _INTRODUCTION
     yield "| exit code | meaning |"
     yield "|---|---|"

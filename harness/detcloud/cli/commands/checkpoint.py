@@ -152,9 +152,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
-    """Print a checkpoint, and return 0. Fields on damage and deleted files are printed only if they
-    have a value.
-    """
+    """Print a checkpoint, with fields on damage and deleted files only if set. Return 0."""
     checkpoint = load_checkpoint(arguments)
     losses = [
         checkpoint_loss
@@ -173,7 +171,7 @@ def list_files(arguments: Namespace) -> int:
 
 
 def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
-    """Add an option for patterns of file paths, which may be repeated.
+    """Add an option for patterns of file paths, which may be repeated. The default is [].
 
     Args:
         dest: the attribute of the parsed arguments for the list of patterns.
@@ -190,7 +188,7 @@ def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: s
 
 
 def add_download_options(parser: ArgumentParser) -> None:
-    """Add the options of all commands that download a single checkpoint."""
+    """Add `--output-dir` and `--quiet`, for commands that download a single checkpoint."""
     add_output_dir_option(parser, "checkpoints/UUID")
     add_quiet_option(parser)
 
@@ -387,8 +385,9 @@ def add_uuids_argument(parser: ArgumentParser) -> None:
 
 
 def load_checkpoints(arguments: Namespace) -> list[Checkpoint]:
-    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line. An unknown or
-    ambiguous prefix raises DetcloudError.
+    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line.
+
+    An unknown or ambiguous prefix raises DetcloudError.
     """
     client = connect(arguments)
     return [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
@@ -465,6 +464,7 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
     """Print the size of the deletion, and each checkpoint that cannot be deleted with the reason.
+    Nothing is deleted.
 
     Return 1 if a checkpoint cannot be deleted, otherwise 0.
     """

@@ -234,7 +234,9 @@ def _become_server(home: Home, arguments: Namespace) -> None:
 
 
 def _show_start_progress(seconds: float) -> None:
-    """Redraw a line with the seconds since the start, if stderr is a live terminal."""
+    """Redraw a line on stderr with the seconds since the start. Draw nothing if stderr is not a
+    live terminal.
+    """
     if is_live(sys.stderr):
         print(
             f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",

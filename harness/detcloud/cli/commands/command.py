@@ -280,11 +280,11 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 def kill_runs(kind: str, arguments: Namespace) -> int:
     """Kill the commands, notebooks or shells with the given ids, and print the state of each.
 
-    With `--force`, an error is printed and the next id follows. Return 0, or the exit code of the
-    first error.
+    The user is not asked. With `--force`, an error is printed to stderr and the next id follows.
+    Return 0, or the exit code of the first error.
 
     Raises:
-        DetcloudError: the first error without `--force`.
+        DetcloudError: the first error without `--force`. Earlier runs stay killed.
     """
     client = connect(arguments)
     code = OK
@@ -332,7 +332,7 @@ def set_priority(kind: str, arguments: Namespace) -> int:
 
 
 def parse_mount(text: str) -> dict[str, Any]:
-    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`.
+    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`. The paths are not checked.
 
     Raises:
         ArgumentTypeError: the text does not have exactly two paths.
@@ -344,7 +344,7 @@ def parse_mount(text: str) -> dict[str, Any]:
 
 
 def program_words(words: list[str]) -> list[str]:
-    """Return the words of a program without a leading `--`."""
+    """Return the words of a program without a leading `--`. Without words, return an empty list."""
     return words[1:] if words[:1] == ["--"] else words
 
 
@@ -399,8 +399,8 @@ def create_run(
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """Return the settings of `--workspace` and `--volume` as overrides, followed by the overrides
-    of `--config`.
+    """Return the settings of `--workspace` and `--volume` as KEY=VALUE texts, followed by the
+    overrides of `--config`. The list may be empty.
 
     Raises:
         DetcloudError: `--volume` and `--config-file` were combined, because the file may have
@@ -478,7 +478,9 @@ def _load_commands(arguments: Namespace) -> list[Command]:
 
 
 def run_handlers(kind: str) -> Handlers:
-    """Return the handlers of the verbs that commands, notebooks and shells share."""
+    """Return the handlers of the verbs of `kind` that commands, notebooks and shells share: list,
+    logs, kill, config and set priority.
+    """
     return {
         f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
         f"{kind} logs": Handler(add_logs_arguments, partial(print_run_log, kind)),

@@ -148,7 +148,7 @@ def _problems(error: ApiError) -> list[dict[str, Any]]:
 
 
 def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
-    """Return a check with the error as the reason why the file was not checked.
+    """Return a check with the error as the reason why no cluster checked the file.
 
     Raises:
         DetcloudError: the error, if `--url` or `--template` was given.

@@ -156,10 +156,12 @@ def _submit(arguments: Namespace) -> Experiment:
 
 
 def _check_arguments(arguments: Namespace) -> None:
-    """Check the arguments before the upload, so that a mistake starts no cluster.
+    """Check the arguments before the upload, so that a mistake starts no cluster. Nothing is read
+    or sent.
 
     Raises:
-        DetcloudError: options exclude each other, or a file does not exist.
+        DetcloudError: options exclude each other, the configuration is not a file, or the model
+            folder does not exist.
     """
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")

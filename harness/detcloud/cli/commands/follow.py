@@ -249,7 +249,9 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
 
 
 def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
-    """Return the values whose changes are printed, or None without a trial."""
+    """Return the state, the metric and the restarts of a trial, whose changes are printed. None
+    without a trial.
+    """
     if trial is None:
         return None
     return trial_display_state(trial), trial.get("metric"), trial.get("restarts")
@@ -268,7 +270,9 @@ def _trial_line(trial: Item, metric: str) -> str:
 
 
 def _headline(experiment: Item) -> str:
-    """Return a line with the experiment's name, state and progress."""
+    """Return a line with the experiment's id, name, state, progress in percent and a bar. An
+    unknown progress is shown as 0%.
+    """
     progress = experiment.get("progress") or 0.0
     name = cell_text(experiment.get("name"))
     return (
@@ -317,7 +321,9 @@ def _activity_rank(trial: Item) -> tuple[int, int]:
 
 
 def _print_end(snapshot: Snapshot) -> None:
-    """Print the table of all trials by id, and the summary."""
+    """Print the table of all trials by id, and the summary, to stdout. Columns are omitted or cut
+    to fit a terminal.
+    """
     trials = sorted(snapshot.trials, key=lambda trial: int(trial["id"]))
     columns = _columns(snapshot.experiment)
     print(render_table(columns, trials, terminal_width(sys.stdout), has_colour(sys.stdout)))

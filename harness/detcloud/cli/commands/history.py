@@ -22,7 +22,9 @@ COLUMNS = (
 
 
 def _difference_column(name: str, title: str) -> Column:
-    """Return a column with a field of an actor's first difference."""
+    """Return a column with a field of an actor's first difference. The value is None for an actor
+    without a difference.
+    """
     return Column(title, lambda item: (item["difference"] or {}).get(name))
 
 
@@ -98,7 +100,10 @@ def replay_experiment(arguments: Namespace) -> int:
 
 
 def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
-    """Return a sentence with the number of replayed actors and journal entries, and the result."""
+    """Return a sentence with the number of replayed actors and journal entries, and the result.
+
+    The sentence names each actor that differs.
+    """
     entries = sum(actor["entries"] for actor in actors)
     journal = count_text(entries, "journal entry", "journal entries")
     amount = f"{count_text(len(actors), 'actor')}, {journal}"

@@ -152,7 +152,9 @@ def parse_operation(text: str) -> JobChange:
 
 
 def _job_change(name: str, value: Any) -> JobChange:
-    """Return the request field for an operation of OPERATIONS."""
+    """Return the request field for an operation of OPERATIONS. Hyphens of the name become
+    underscores, and the value is unchanged.
+    """
     change: Any = {name.replace("-", "_"): value}
     return cast(JobChange, change)
 

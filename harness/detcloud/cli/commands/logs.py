@@ -154,7 +154,7 @@ class LogPrinter:
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
-        """Replace the trial by newer data."""
+        """Replace the trial by newer data of this trial. Nothing is fetched or printed."""
         self._trial = trial
 
     @property
@@ -189,7 +189,7 @@ class LogPrinter:
         self.print_new()
 
     def finish(self) -> None:
-        """End an incomplete last line."""
+        """Print held text, and end an incomplete last line. Nothing is fetched."""
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
@@ -281,7 +281,7 @@ def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None
 
 
 def _wait_unless(has_grown: bool) -> None:
-    """Sleep for POLLING_SECONDS, unless the last poll found new text."""
+    """Sleep for POLLING_SECONDS if the last poll found no new text. Otherwise do nothing."""
     if not has_grown:
         time.sleep(POLLING_SECONDS)
 

@@ -163,8 +163,11 @@ def show_experiment_metrics(arguments: Namespace) -> int:
 
 
 def _add_chart_options(parser: ArgumentParser, points: int) -> None:
-    """Add the options for charts and output. The help shows `points` as the default of
-    `--points`.
+    """Add `--points`, `--plot`, `--png`, `--log` and the options for output. The default of
+    `--points` is None.
+
+    Args:
+        points: the default of the cluster, which the help of `--points` shows.
     """
     parser.add_argument(
         "--points",

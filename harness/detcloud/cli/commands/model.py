@@ -423,8 +423,11 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
 def print_outcome(
     text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
 ) -> int:
-    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit
-    code 0.
+    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit code 0.
+
+    Args:
+        columns: the columns for CSV.
+        found: the changed or new object.
     """
     if arguments.form == "text":
         print(text)

@@ -80,7 +80,7 @@ def open_notebook(arguments: Namespace) -> int:
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """Return the address of a notebook with the token, from the file that the notebook has
+    """Return the address of a notebook, token included, from the file that the notebook has
     reported.
 
     Raises:

@@ -128,8 +128,14 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the secret fields of a notebook or shell from the file that the place names.
 
+    At most LOCATION_BYTES_MAX bytes are read.
+
+    Args:
+        place: the file and the host, as `wait_for_place` returns.
+        kind: `notebook` or `shell`, for the error.
+
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user.
+        DetcloudError: the file cannot be read on this machine by this user, or has no JSON object.
     """
     path = Path(str(place.get("file")))
     try:

@@ -69,7 +69,9 @@ def _run_preview(arguments: Namespace) -> dict[str, Any]:
 
 
 def _rung_items(preview: dict[str, Any]) -> list[Item]:
-    """Return an item for each rung of each bracket."""
+    """Return an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
+    and the unit.
+    """
     return [
         {"bracket": number, "unit": preview["unit"], **rung}
         for number, bracket in enumerate(preview["brackets"], 1)
@@ -144,7 +146,7 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
 
 
 def _has_expectation(preview: dict[str, Any], rungs: list[Item]) -> bool:
-    """Return whether the preview is an example that also has expected counts."""
+    """Return whether the preview is an example in which all rungs have expected counts."""
     return preview["is_example"] and all(rung["expected"] is not None for rung in rungs)
 
 

@@ -60,7 +60,9 @@ def _prices_text(pool: Item) -> str | None:
 
 
 def _cost_text(pool: Item) -> str | None:
-    """Return the pool's cost of this month, with the budget and the idle part. None if unknown."""
+    """Return the pool's cost of this month, with the budget if one is set, and the idle part. None
+    if unknown.
+    """
     costs = pool.get("costs")
     if costs is None:
         return None

@@ -66,7 +66,9 @@ def show_rungs(arguments: Namespace) -> int:
 
 
 def _rung_items(rungs: Rungs) -> Iterator[dict[str, Any]]:
-    """Yield an item for each rung of each bracket."""
+    """Yield an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
+    and the unit.
+    """
     for number, bracket in enumerate(rungs["brackets"], 1):
         for rung in bracket["rungs"]:
             yield {"bracket": number, "unit": rungs["unit"], **rung}

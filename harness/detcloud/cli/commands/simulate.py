@@ -109,7 +109,12 @@ def simulate_search(arguments: Namespace) -> int:
 
 
 def _add_deadline_options(parser: ArgumentParser) -> None:
-    """Add the options of a simulation with a deadline and spot machines."""
+    """Add `--deadline`, `--spot-availability`, `--spot-trace` and `--changeover-seconds`, all None
+    by default.
+
+    Availability and trace exclude each other. The parser does not check the form of the deadline or
+    the range of the availability.
+    """
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
@@ -243,7 +248,9 @@ def _best_text(result: Item) -> str | None:
 
 
 def _curves_text(result: Item) -> str:
-    """Return the source of the learning curves, and how well records match the simulated trials."""
+    """Return the source of the learning curves: `generated`, or how well records match the
+    simulated trials.
+    """
     curves = result["curves"]
     if curves["kind"] == "synthetic":
         return "generated"

@@ -130,6 +130,8 @@ def revoke_token(arguments: Namespace) -> int:
     """Revoke the token with the given id, print a confirmation, and return 0. The user is not
     asked.
 
+    Tokens that were created with this token are revoked too.
+
     Raises:
         DetcloudError: the token does not exist or belongs to another user, or no cluster is
             available.

@@ -455,7 +455,9 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by the short form if one exists."""
+    """Return the noun, followed by its short form if NOUN_ALIASES has a short form. An unknown noun
+    is returned alone.
+    """
     return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
 
 
@@ -474,5 +476,7 @@ def commands_by_verb(noun: str) -> dict[str, Command]:
 
 
 def flat_commands() -> dict[str, Command]:
-    """Return the commands that can be typed without a noun, by their flat form."""
+    """Return the commands that can be typed without a noun, by each flat form. A command with
+    several flat forms has several entries.
+    """
     return {word: command for command in COMMANDS for word in command.flat}

@@ -148,7 +148,7 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
-    """Return the standard hint for the code of an API error, or None for a code without a hint.
+    """Return the standard hint for the code of an API error. Other codes have no hint: return None.
 
     For `not_found`, the hint names the command that lists the missing kind of object.
     """

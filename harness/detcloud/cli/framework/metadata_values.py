@@ -119,7 +119,8 @@ def set_metadata_values(
 def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
     """Parse `a.b=VALUE` into the path and the value.
 
-    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET.
+    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET,
+    which removes a key.
 
     Raises:
         ArgumentTypeError: the text is not of this form.

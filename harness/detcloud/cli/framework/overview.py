@@ -54,6 +54,10 @@ def _noun_title(noun: str) -> str:
 
 
 def _align(rows: list[tuple[str, str]]) -> list[str]:
-    """Return a line for each row, with the second texts below each other."""
+    """Return a line for each row, with the second texts below each other.
+
+    Args:
+        rows: at least a single row.
+    """
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {summary}" for name, summary in rows]

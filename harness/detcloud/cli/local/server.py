@@ -28,7 +28,7 @@ SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 def server_path() -> Path:
     """Return the folder with the server's packages: a folder in the wheel, or the root of a
-    checkout.
+    checkout. The packages are searched, but not imported.
 
     Raises:
         DetcloudError: the server or a package of the extra [server] is not installed.

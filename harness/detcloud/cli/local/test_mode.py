@@ -93,8 +93,12 @@ def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
 
 
 def _middle_number(value: Mapping[str, Any]) -> Any:
-    """Return the middle of a range; for a log range, the base to the power of the middle
-    exponent.
+    """Return the middle of a range; for a log range, the base to the power of the middle exponent.
+    Integers are rounded down.
+
+    Args:
+        value: a range of the configuration: `type`, `minval`, `maxval` and, for a log range,
+            `base`.
     """
     ends = value["minval"] + value["maxval"]
     match value["type"]:
@@ -191,7 +195,7 @@ def _print_summary(folder: Path, exit_code: int) -> int:
 
 
 def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield the report lines of the trial, oldest first."""
+    """Yield the report lines of the trial, oldest first; nothing without report files."""
     for path in sorted(out.glob("report-*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
             yield json.loads(line)

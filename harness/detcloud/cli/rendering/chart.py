@@ -140,7 +140,9 @@ def _round_step(step: float) -> float:
 
 
 def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
-    """Yield the finite points. On a log scale, yield points above 0 with the logarithm of y."""
+    """Yield the finite points. On a log scale, yield only points above 0, with the base-10
+    logarithm of y.
+    """
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y) and (y > 0 or not style.log_y):
             yield x, math.log10(y) if style.log_y else y
@@ -164,7 +166,11 @@ def _axis(values: Sequence[float], count: int) -> Axis:
 def _log_axis(values: Sequence[float]) -> Axis:
     """Return an axis over base-10 logarithms.
 
-    Ticks are powers of ten if the range has at least two of them, otherwise round numbers.
+    Ticks are powers of ten if the range has at least two of them, otherwise round numbers. Of many
+    powers, only every second or a rarer one has a tick. The ticks may be empty.
+
+    Args:
+        values: logarithms, at least a single value.
     """
     axis = _axis(values, ROWS // ROWS_PER_TICK)
     powers = [float(power) for power in range(math.ceil(axis.low), math.floor(axis.high) + 1)]
@@ -176,7 +182,12 @@ def _log_axis(values: Sequence[float]) -> Axis:
 
 
 def _tick_labels(axis: Axis, log: bool) -> list[str]:
-    """Return a label for each tick. An axis of logarithms without ticks has one label."""
+    """Return a label for each tick. An axis of logarithms without ticks has a single label, for its
+    low end.
+
+    Args:
+        log: whether the axis has base-10 logarithms. The labels are then powers.
+    """
     if log:
         return [f"{10**tick:.4g}" for tick in axis.ticks] or [f"{10**axis.low:.4g}"]
     step = axis.ticks[1] - axis.ticks[0] if len(axis.ticks) > 1 else axis.high - axis.low
@@ -240,7 +251,9 @@ def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
 
 
 def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
-    """Yield the rows of the plot with the y axis and labels on the left."""
+    """Yield the rows of the plot with the y axis and labels on the left. Blanks at the ends of
+    lines are removed.
+    """
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
     gutter = max(map(len, labels))
     labels_by_row = {
@@ -253,7 +266,12 @@ def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) ->
 
 
 def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[str]:
-    """Return the x axis and the line with labels. Labels that would overlap are omitted."""
+    """Return the x axis and the line with labels, two lines. Labels that would overlap are omitted.
+
+    Args:
+        gutter: the width of the labels of the y axis.
+        columns: the width of the plot.
+    """
     line, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
     rule = [line] * columns
     below = [" "] * (columns + 1)

@@ -187,7 +187,9 @@ def _damages_text(trial: Item) -> str:
 
 
 def _damage_text(damage: Item) -> str:
-    """Return a line on a damaged checkpoint: time, UUID, cause, and the checkpoint used instead."""
+    """Return a line on a damaged checkpoint: time, UUID, batch and cause, and the checkpoint used
+    instead with the lost batches.
+    """
     lost = damage["steps_completed"] - damage["instead_steps"]
     place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
     instead = f"resumed from {place}" if damage["instead"] else "this trial had no other checkpoint"

@@ -46,7 +46,7 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
 
 
 def print_note(text: str) -> None:
-    """Print a note about the result to stderr."""
+    """Print a note about the result to stderr, after `note: `. The text is not sanitized."""
     print(f"note: {text}", file=sys.stderr)
 
 

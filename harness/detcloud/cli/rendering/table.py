@@ -119,9 +119,11 @@ def cell_text(value: object) -> str:
 
 
 def shorten_message(message: str) -> str:
-    """Return the first and the last line of a message, which may quote a log in between.
+    """Return the first and the last line of a message, joined by a blank. The message may quote a
+    log in between.
 
-    A message of at most two lines is kept. The result has at most SHORT_MESSAGE_CELLS cells.
+    A message of at most two lines is kept, with a blank for the line break. The result has at most
+    SHORT_MESSAGE_CELLS cells. An empty message gives N/A.
     """
     lines = message.strip().splitlines()
     return truncate(
@@ -171,6 +173,8 @@ def _line_width(widths: list[int]) -> int:
 def _fit_widths(widths: list[int], width: int | None) -> list[int]:
     """Return widths of columns for a line of at most `width` cells, reducing the widest columns to
     COLUMN_WIDTH_MIN at least.
+
+    The line may stay wider. If `width` is None, the widths are unchanged.
     """
     fitting_widths = list(widths)
     while width is not None and _line_width(fitting_widths) > width:

@@ -45,7 +45,10 @@ def colourize(text: str, colour: str | None) -> str:
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return the columns of the terminal, or None if the stream is not a terminal."""
+    """Return the columns of the terminal. None if the stream is not a terminal.
+
+    COLUMNS in the environment has precedence.
+    """
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
@@ -90,7 +93,11 @@ def display_width(text: str) -> int:
 
 
 def truncate(text: str, cells: int) -> str:
-    """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis."""
+    """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis.
+
+    Args:
+        cells: at least 1.
+    """
     if display_width(text) <= cells:
         return text
     start = ""
