@@ -1,0 +1,5 @@
+/** The names of answers that several views show. */
+
+import type { Schemas } from "./client";
+
+export type Job = Schemas["JobView"];
