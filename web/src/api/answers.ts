@@ -2,4 +2,5 @@
 
 import type { Schemas } from "./client";
 
+export type TrialWhole = Schemas["TrialWithEnvironment"];
 export type Job = Schemas["JobView"];
