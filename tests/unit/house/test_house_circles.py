@@ -22,7 +22,6 @@ ACCEPTED: dict[str, str] = {
     "harness/detcloud/compatibility/trials.py": "not removed yet",
     "harness/detcloud/pytorch/context.py": "not removed yet",
     "harness/detcloud/shared/webhdfs.py": "not removed yet",
-    "web/src/views/experiment/experiment_view.tsx": "not removed yet",
 }
 
 

@@ -2,5 +2,6 @@
 
 import type { Schemas } from "./client";
 
+export type ExperimentWhole = Schemas["ExperimentWithConfig"];
 export type TrialWhole = Schemas["TrialWithEnvironment"];
 export type Job = Schemas["JobView"];
