@@ -21,7 +21,6 @@ ACCEPTED: dict[str, str] = {
     "harness/detcloud/client/client.py": "not removed yet",
     "harness/detcloud/compatibility/trials.py": "not removed yet",
     "harness/detcloud/pytorch/context.py": "not removed yet",
-    "harness/detcloud/shared/webhdfs.py": "not removed yet",
 }
 
 
