@@ -19,7 +19,6 @@ ACCEPTED: dict[str, str] = {
     "control_plane/services.py": "not removed yet",
     "harness/detcloud/client/client.py": "not removed yet",
     "harness/detcloud/compatibility/trials.py": "not removed yet",
-    "harness/detcloud/pytorch/context.py": "not removed yet",
 }
 
 
