@@ -1,4 +1,4 @@
-"""The upload of a checkpoint's file to HDFS in parts, which the cluster receives one by one."""
+"""The upload of a checkpoint's file to HDFS in parts that the cluster receives."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ VIEW, PART = "web/src/views/view.tsx", "web/src/views/part/part.ts"
 ACCEPTED: dict[str, str] = {
     "control_plane/services.py": "not removed yet",
     "harness/detcloud/client/client.py": "not removed yet",
-    "harness/detcloud/compatibility/trials.py": "not removed yet",
 }
 
 
