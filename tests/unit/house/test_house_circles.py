@@ -17,7 +17,6 @@ VIEW, PART = "web/src/views/view.tsx", "web/src/views/part/part.ts"
 # One file of each accepted circle, with the reason.
 ACCEPTED: dict[str, str] = {
     "control_plane/services.py": "not removed yet",
-    "harness/detcloud/client/client.py": "not removed yet",
 }
 
 
