@@ -155,7 +155,7 @@ def _queue_from_snapshot(
     services: Services, choose: Choice | None, snapshot: PoolSnapshot
 ) -> Queue:
     """Return the queue of a snapshot. `choose` is as in `load_queue`."""
-    plan = services.queue_plans.plan_queue(snapshot)
+    plan = services.cache_of(QueuePlans).plan_queue(snapshot)
     chosen = plan.order if choose is None else tuple(choose(plan.order))
     if reason := _closed_reason(snapshot):
         waits = {job.group: reason for job in chosen if job.pending_slots}

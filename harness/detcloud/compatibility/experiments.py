@@ -1,6 +1,7 @@
 """Determined's experiments and trials over those of `detcloud.Client`.
 
-Experiments return trials, and trials return experiments. A single module therefore has both classes.
+An experiment returns trials, and a trial returns its experiment. A single module therefore has both
+classes.
 """
 
 from __future__ import annotations
