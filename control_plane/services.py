@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from control_plane.checkpoint_stores.manifests import ManifestCache
     from control_plane.config.storage import CheckpointStorage
     from control_plane.engine.engine import Engine
+    from control_plane.engine.experiment_reader import ExperimentReader
     from control_plane.objects.code_archives import CodeArchives
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
@@ -48,6 +49,8 @@ class Services:
     """
     engine: Engine
     """The engine that advances the actors."""
+    make_experiments: Callable[[], ExperimentReader]
+    """Creates the reader of trials and experiments."""
     make_agents: Callable[[], AgentService]
     """Creates the service that talks to agents."""
     cluster_id: str
@@ -82,6 +85,11 @@ class Services:
     def table(self) -> StateTable:
         """The state table of the engine."""
         return self.engine.table
+
+    @cached_property
+    def experiments(self) -> ExperimentReader:
+        """The reader of trials and experiments, created on first use."""
+        return self.make_experiments()
 
     @cached_property
     def agents(self) -> AgentService:

@@ -208,7 +208,7 @@ def experiment_series_json(
     best = services.cache_of(TrialRankings).best(
         services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
     )
-    heads = services.agents.read_trials(best)
+    heads = services.experiments.read_trials(best)
     series = (
         b'{"trial_id":%d,%s%s}'
         % (
