@@ -1,4 +1,4 @@
-"""A reader of trials, and of experiments with their definitions, which are cached.
+"""A reader of trials and experiments with a cache of definitions.
 
 A definition is written once per run generation and never changes, so a process reads each
 definition once.
@@ -95,7 +95,7 @@ class ExperimentReader:
         ]
 
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
-        """Return the definitions of these runs from the cache or the state table.
+        """Return the definitions of the runs `keys` from the cache or the state table.
 
         Deleted definitions are omitted.
         """
@@ -105,7 +105,7 @@ class ExperimentReader:
         return cached | self._read([key for key in lookups if key not in cached])
 
     def _read(self, keys: Sequence[_RunKey]) -> dict[_RunKey, Definition]:
-        """Read definitions from the state table into the cache and return them.
+        """Read definitions from the state table, cache the definitions, and return the definitions.
 
         Deleted definitions are omitted.
         """

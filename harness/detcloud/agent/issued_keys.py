@@ -1,4 +1,4 @@
-"""The keys and tokens that the cluster issues for an allocation, and the request for them."""
+"""The keys and tokens that the cluster issues for an allocation, and the request for keys."""
 
 from __future__ import annotations
 

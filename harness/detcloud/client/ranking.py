@@ -17,7 +17,7 @@ Ranked = TypeVar("Ranked", bound="CheckpointHandle")
 
 
 class RankedExperiment(Protocol):
-    """The parts of an experiment that the ranking of its checkpoints needs."""
+    """The parts of an experiment that the ranking of checkpoints needs."""
 
     @property
     def metric(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Determined's experiments and trials over those of `detcloud.Client`.
+"""Determined's experiments and trials over the experiments and trials of `detcloud.Client`.
 
 An experiment returns trials, and a trial returns its experiment. A single module therefore has both
 classes.
