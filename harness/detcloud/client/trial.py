@@ -117,7 +117,7 @@ class TrialHandle(Resource):
         self,
         names: Sequence[str] = (),
         *,
-        group: str | None = None,
+        group: str = "validation",
         points_max: int | None = None,
     ) -> list[Series]:
         """Return a curve for each name, or for all numeric metrics of the group if `names` is
@@ -125,7 +125,7 @@ class TrialHandle(Resource):
 
         Args:
             names: at most 20; without names at most 20 curves are returned.
-            group: the metrics' group, such as `validation`. The cluster refuses None.
+            group: the metrics' group.
             points_max: the most points of a curve, 3 to 2,000; None for 500.
         """
         answer = self._client.get(
