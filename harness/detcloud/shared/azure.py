@@ -155,9 +155,10 @@ class AzureContainer:
             self.delete(key)
 
     def unfinished_keys(self, prefix: str) -> list[str]:
-        """Return the sorted keys with the prefix that have blocks but no blob.
+        """Return the sorted keys with the prefix that have uncommitted blocks but no blob.
 
-        Return an empty list if a server other than Azure's lists no blocks.
+        Return an empty list if a server other than Azure's refuses the listing of blocks. Raise
+        BucketError for other failures.
         """
         try:
             with self._translate_errors(prefix):

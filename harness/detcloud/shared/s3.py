@@ -272,7 +272,12 @@ class Bucket:
 
     @cached_property
     def _signing_client(self) -> Any:
-        """The client that signs URLs, in the bucket's region, where alone the URLs are valid."""
+        """The client that signs URLs for the bucket's region, where alone the URLs are valid.
+
+        With a region or an endpoint in the place, the bucket's other client is returned. Otherwise
+        the store is asked for the region, once, and a new client is created. Raises the errors of
+        botocore.
+        """
         if self.place.region or self.place.endpoint_url:
             return self._client
         head = self._client.head_bucket(Bucket=self.place.name)
