@@ -214,9 +214,10 @@ class AzureContainer:
         return call_at_once(send, parts, parts_at_once(part_bytes))
 
     def _known_blocks(self, key: str) -> dict[str, int]:
-        """Return the sizes of a key's uncommitted blocks by name.
+        """Return the sizes of a key's uncommitted blocks by name. Empty without blocks.
 
-        Return an empty dictionary if a server other than Azure's lists no blocks.
+        Return an empty dictionary also if a server other than Azure's refuses the listing of
+        blocks.
         """
         try:
             return self.uncommitted_blocks(key)

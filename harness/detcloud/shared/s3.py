@@ -180,7 +180,7 @@ class Bucket:
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with the prefix, and delete the parts.
 
-        Do nothing if the store lists no uploads.
+        Do nothing if the store cannot list unfinished uploads.
         """
         if self.features.lacks(Feature.UPLOAD_LISTS):
             return
@@ -188,9 +188,10 @@ class Bucket:
             self.request("abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]})
 
     def lists_uploads(self, key: str) -> bool:
-        """Whether the store lists unfinished uploads and parts. The result is cached.
+        """Whether the store can list unfinished uploads and parts. The result is cached.
 
-        The first call begins an upload of `key`.try, searches the lists for it, and aborts it.
+        The first call begins an upload of the key `key`.try, searches the lists for the upload, and
+        aborts the upload.
         """
         if not self.features.is_known(Feature.UPLOAD_LISTS):
             self._try_upload(f"{key}.try")
@@ -256,7 +257,8 @@ class Bucket:
     def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield S3's description of each unfinished upload below the prefix.
 
-        Yield nothing, and record the missing feature, if the store lists no uploads.
+        If a store other than Amazon's refuses the listing, yield nothing and record the missing
+        feature.
         """
         try:
             with self._translate_errors(prefix):

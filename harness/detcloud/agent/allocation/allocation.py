@@ -240,7 +240,7 @@ class Allocation:
                         self._write_directives()
 
     def scan_output(self) -> ScanResult:
-        """Search for reports and log output written since the last scan. Update `has_priority`."""
+        """Search for new reports and log output. Return the kinds, update `has_priority`."""
         urgent = self._agent_report.size > self._agent_report_scanned
         self._agent_report_scanned = self._agent_report.size
         self.has_priority = self.has_priority or (urgent and self._exited)
