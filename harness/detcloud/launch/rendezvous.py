@@ -73,7 +73,7 @@ def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
 
 
 def _last_value(words: Sequence[str], name: str) -> str | None:
-    """Return the last value of torch's option `name`, such as `max_restarts`.
+    """Return the last value of torch's option `name`, for example `max_restarts`.
 
     `--max-restarts=3` and `--max_restarts 3` have the value 3. Return "" if the option is the last
     word, and None if the option is absent.

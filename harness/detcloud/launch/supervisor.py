@@ -254,7 +254,7 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
 
     def _wait(self, leader: int) -> int:
-        """Reap children until the leader ends, kill its group, and return the wait status."""
+        """Reap children until the leader ends, kill the group, and return the wait status."""
         # Before process.json exists, an agent writes kill.json but cannot send a signal.
         self.kill_signalled = self._is_kill_requested()
         while True:
@@ -295,7 +295,7 @@ class Supervisor:
         return bool(content)
 
     def _pursue_kill(self, leader: int) -> None:
-        """Ask the trial to stop after a request; kill it after the shortest requested grace."""
+        """Ask the trial to stop after a request; kill the trial after the shortest grace."""
         if self.kill_signalled:
             self.kill_signalled = False
             request = self._kill_request()
@@ -407,7 +407,7 @@ def supervise(directory: str, lock: int | None, *, forks_trial: bool = False) ->
 
 
 def _process_record(pid: int) -> dict[str, object]:
-    """Return `pid`, this supervisor's id, and `pid`'s start time in ticks as text, or None."""
+    """Return `pid`, this supervisor's id, and the start time of `pid` in ticks, if known."""
     fields = _stat_fields(str(pid))
     return {"pid": pid, "supervisor": os.getpid(), "start_time": fields[19] if fields else None}
 

@@ -173,7 +173,7 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
 
 def _kill_orphans() -> None:
-    """Send SIGKILL once to every descendant of this process, and do not wait for their ends.
+    """Send SIGKILL once to every descendant of this process, without waiting for the ends.
 
     Processes that have ended or belong to other users are skipped.
     """

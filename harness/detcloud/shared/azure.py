@@ -113,7 +113,7 @@ class AzureContainer:
             raise BucketError(f"{received} of {content.size} bytes of {key!r:.200} were received")
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open a blob, and return its size in bytes and an iterator of blocks.
+        """Open a blob, and return the size in bytes and an iterator of blocks.
 
         Raise NoSuchKey without the blob. The iterator may raise BucketError.
         """

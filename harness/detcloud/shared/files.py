@@ -91,7 +91,7 @@ def discard(path: Path) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a folder with all entries, of any permissions and depth, or any link itself.
+    """Delete any link, or a folder with all entries, of any permissions and depth.
 
     The target of a link is never deleted. Do nothing for a missing path or a file that is no link.
     Entries of the folder that cannot be deleted are left without an error. Raise OSError if the

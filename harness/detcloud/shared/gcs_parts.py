@@ -89,7 +89,7 @@ class GcsPartsUpload:
         return True
 
     def _forget(self) -> None:
-        """End the stored session if it is still open, then delete the session from the memory.
+        """End a stored session that is still open, then delete the session from the memory.
 
         Raise BucketError if Google does not answer. The memory then keeps the session.
         """

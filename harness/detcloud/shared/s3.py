@@ -140,7 +140,7 @@ class Bucket:
         return self._reader.read(key, start, end)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object, and return its size in bytes and an iterator of blocks.
+        """Open an object, and return the size in bytes and an iterator of blocks.
 
         Raise NoSuchKey without the object. The iterator may raise BucketError.
         """
@@ -338,7 +338,7 @@ class Bucket:
     def _upload_part(
         self, key: str, upload: str, number: int, part: bytes | FilePart
     ) -> dict[str, Any]:
-        """Send a part, and return its fields for the completion of the upload."""
+        """Send a part, and return the part's fields for the completion of the upload."""
         named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
 
         def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
