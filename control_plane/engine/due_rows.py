@@ -419,8 +419,7 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
     """Change the due time of mail, so that other rows fit into the next page.
 
-    A commit changes up to OPERATIONS_MAX rows. If another process has changed one row of a commit,
-    or the table is unavailable, the whole commit is skipped.
+    If one row has changed, or the table is unavailable, up to OPERATIONS_MAX rows stay due.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]
