@@ -155,7 +155,10 @@ def to_segment(row: Row) -> Segment:
 
 
 def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport]) -> Iterator[Put]:
-    """Yield the writes of new reports in as few rows as possible.
+    """Yield the unconditional writes of new reports, in as few rows as possible.
+
+    A row with several reports has at most SEGMENT_BYTES_MAX. Its key has the offset of the first
+    report.
 
     Args:
         reports: reports of the stream with ascending offsets, at least one.
