@@ -198,7 +198,8 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
-    """Load the record of a checkpoint that still has files; return the record and experiment id.
+    """Load the record of a checkpoint that still has files, by a prefix of the UUID. Return the
+    record and the experiment's id.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found, if the files were
@@ -266,7 +267,12 @@ def _read_start(store: CheckpointFiles, path: str, bytes_max: int) -> bytes:
 
 
 def _open_file(store: CheckpointFiles, path: str) -> FileContent:
-    """Open a file of the store; RequestError not_found if the file does not exist."""
+    """Open a file of the store for reading.
+
+    Raises:
+        RequestError: not_found, if the file does not exist.
+        OSError: the store does not answer.
+    """
     try:
         return store.open_file(path)
     except NoSuchFile as error:
