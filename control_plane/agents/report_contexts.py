@@ -27,8 +27,8 @@ def read_report_contexts(
     """Read the context of each reporting allocation that is assigned to the agent.
 
     Return the contexts by allocation name (`TRIAL.EPOCH`), and the row with `other_key` or None. An
-    allocation that is not assigned, or whose experiment does not exist, has no context. The row and
-    the states of the experiments are read in one request.
+    allocation has no context if the allocation is not assigned or the experiment does not exist.
+    The row and the states of the experiments are read in one request.
     """
     reporting = {(report.trial_id, report.epoch) for report in reports}
     damaged = {report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))}

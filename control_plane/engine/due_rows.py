@@ -419,7 +419,7 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
     """Change the due time of mail, so that other rows fit into the next page.
 
-    If one row has changed, or the table is unavailable, up to OPERATIONS_MAX rows stay due.
+    Errors of the table are ignored. After a conflict, up to OPERATIONS_MAX rows stay due.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]

@@ -440,9 +440,8 @@ def _journal_write(
 ) -> Put:
     """Build the Put of the commit's journal entry, with a digest of each changed output.
 
-    In an actor type with a limited journal (`journal_kept_ms`), entries expire whose revision is a
-    multiple of TRIMMED_ROWS. The deletion of an expired entry also deletes all earlier entries.
-    Other entries have no expiry of their own.
+    In a limited journal (`journal_kept_ms`), an entry expires if the revision is a multiple of
+    TRIMMED_ROWS. The deletion of an expired entry also deletes all earlier entries.
     """
     pieces = fold_outputs(before, fold)
     read = {**fold.row_guards, **fold.rows_read}

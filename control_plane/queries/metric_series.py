@@ -360,10 +360,9 @@ def _refresh(source: _RowSource, series: MetricSeries) -> None:
 def _read_new(source: _RowSource, series: MetricSeries) -> bool:
     """Read the new reports of the latest run into `series`.
 
-    Returns:
-        False if the whole series must be read again; some reports may be added already. Then a
-        later run has begun, or the latest run repeated steps of earlier runs, whose reports have
-        become void. True otherwise, also without new reports.
+    Return True if the series is up to date, also without new reports. Return False if the whole
+    series must be read again; some reports may be added already. The reason is a later run, or
+    steps of earlier runs that the latest run repeated. Repeated reports of earlier runs are void.
     """
     latest = max(series.lasts)
     known = {stream: part for stream, part in series.parts.items() if stream.epoch == latest}

@@ -165,8 +165,8 @@ class AgentSet:
     def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request would fit if no slot were in use.
 
-        Draining agents do not count, except for a request without slots. A request without slots needs an
-        agent with auxiliary places, free or not.
+        Draining agents do not count, except for a request without slots. A request without slots
+        needs an agent with auxiliary places, free or not.
         """
         key = (slots, single_agent)
         if key not in self._ever_fits:

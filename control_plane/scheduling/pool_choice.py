@@ -70,7 +70,7 @@ def round_number(moves: int, pools: int) -> int:
     For an empty list, return `moves`.
 
     Args:
-        moves: the moves of the job since it last ran.
+        moves: the moves of the job since its last run.
         pools: the number of pools in the job's list.
     """
     return moves // max(1, pools)
