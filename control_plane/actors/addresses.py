@@ -7,22 +7,22 @@ _ADDRESSES_KNOWN_MAX = 4_096
 
 
 def experiment(experiment_id: int) -> str:
-    """Return the address of an experiment, such as `experiment#7`."""
+    """Return the address of an experiment, for example `experiment#7`."""
     return f"experiment#{experiment_id}"
 
 
 def trial(trial_id: int) -> str:
-    """Return the address of a trial, such as `trial#7`."""
+    """Return the address of a trial, for example `trial#7`."""
     return f"trial#{trial_id}"
 
 
 def pool(name: str) -> str:
-    """Return the address of a resource pool, such as `pool#default`."""
+    """Return the address of a resource pool, for example `pool#default`."""
     return f"pool#{name}"
 
 
 def agent(agent_id: str) -> str:
-    """Return the address of an agent, such as `agent#node-1`."""
+    """Return the address of an agent, for example `agent#node-1`."""
     return f"agent#{agent_id}"
 
 

@@ -57,7 +57,7 @@ class DefinitionReader:
         ]
 
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
-        """Return the definitions of these runs from the cache, or else from the state table.
+        """Return the definitions of runs from the cache, or else from the state table.
 
         Definitions that are read are cached. Deleted definitions are omitted.
         """

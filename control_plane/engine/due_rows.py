@@ -200,7 +200,7 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Continue the actors that used up a budget, in turn, until no time is left."""
+        """Continue the actors that used up a budget, oldest first, until no time is left."""
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
 
@@ -449,7 +449,7 @@ def _count_attempt(
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
-    """Withdraw attempts that failed because the table was unavailable, as far as possible now."""
+    """Withdraw attempts that failed because the table was unavailable, if the table answers now."""
     for mail in attempted:
         with suppress(Conflict, Unavailable):
             engine.table.commit((attempt_write(mail, now_ms, -1)[1],))

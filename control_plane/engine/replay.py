@@ -372,7 +372,7 @@ def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
-    """Return a state with the fields of later versions reset to their defaults.
+    """Return a state with the default value in each field of a later version.
 
     A field without a default stays unchanged.
 

@@ -100,8 +100,8 @@ class PreemptionCandidates:
                         yield (job.priority, job.position), running
 
     def _belongs_to_pass(self, running: RunningAllocation) -> bool:
-        """Return whether the allocation has slots, in a pass over allocations with slots, or has
-        none, in a pass over zero-slot allocations.
+        """Return whether the allocation has slots, or in a pass over zero-slot allocations, no
+        slots.
         """
         return (running.slots > 0) == self._with_slots
 

@@ -179,8 +179,7 @@ class JobQueue:
         return after != before
 
     def restart_future_waits(self) -> None:
-        """Restart waits of jobs whose recorded start is in the future, because a host's clock was
-        ahead.
+        """Restart waits of jobs with a recorded start in the future, from a host with a fast clock.
 
         A start counts as future if the time is more than SKEW_MS_MAX after now. The present time
         replaces the start of the wait for slots and of the stay in the pool. A restarted stay sets

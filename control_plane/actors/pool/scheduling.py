@@ -188,7 +188,7 @@ def _reservation_text(reservation: Reservation) -> str:
 
 
 def _closed_reason(name: str, settings: PoolSettings) -> str:
-    """Return why nothing may start in the pool: the pool is draining, or its budget is used up.
+    """Return why nothing may start in the pool: the pool is draining, or the budget is used up.
 
     Return "" if allocations may start.
     """

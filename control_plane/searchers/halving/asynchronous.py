@@ -414,7 +414,7 @@ class StoppingHalving(AsyncHalving):
         return self._finish_step(state, results, outstanding, operations, trains=trains)
 
     def _end_operation(self, trial: int) -> Operation:
-        """Return a `Close` for a trial whose result is not good enough. A subclass returns a
+        """Return a `Close` for a trial with a result that is not good enough. A subclass returns a
         `Stop`.
         """
         return Close(trial)
