@@ -161,7 +161,7 @@ class AgentSet:
     def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request would fit if no slot were in use.
 
-        Draining agents do not count.
+        Draining agents do not count, except for a request without slots.
         """
         key = (slots, single_agent)
         if key not in self._ever_fits:

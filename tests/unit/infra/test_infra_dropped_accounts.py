@@ -89,3 +89,10 @@ def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
     others: list[Any] = [{}, {"gcp": Account("acme-new")}]
     for present in others:
         assert remote_settings.list_dropped_accounts(before, "aws", launcher, present) == expected
+
+
+@pytest.mark.parametrize("before", ["no JSON", '{"gcp": {"projekt": "acme-ml"}}', '{"aws": {}}'])
+def test_deployed_setting_of_another_version_is_told(before: str) -> None:
+    launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
+    with pytest.raises(DrainFailed, match="cannot read the deployed setting: expected "):
+        remote_settings.list_dropped_accounts(before, "aws", launcher, {})

@@ -9,6 +9,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import add_overrides_option, add_yes_option, confirm
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
@@ -205,7 +206,7 @@ def apply_configuration_file(
 
 
 def print_applied_changes(applied: AppliedConfiguration) -> None:
-    """Print a line for each pool."""
+    """Print a line for each pool, and the warnings to the error output."""
     would = "would be " if applied["dry_run"] else ""
     if applied["shared"]:
         print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
@@ -215,6 +216,7 @@ def print_applied_changes(applied: AppliedConfiguration) -> None:
             outcome = f"{would}{outcome}"
         fields = f": {', '.join(change['fields'])}" if change["fields"] else ""
         print(f"pool {change['resource_pool']} {outcome}{fields}")
+    print_warnings(applied.get("warnings", []))
 
 
 def add_name_argument(parser: ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from detcloud.cli.rendering.streams import write_data
 from detcloud.cli.rendering.table import Column, Item, cell_text, render_csv, render_table
 from detcloud.cli.rendering.terminal import has_colour, terminal_width
+from detcloud.shared.json_escapes import json_escape
 from detcloud.shared.yaml_writer import render_yaml
 
 
@@ -78,4 +79,4 @@ def render_json(value: object, indent: int | None = 2) -> str:
 def _escape_invisible(character: str) -> str:
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs") or character == "\n":
         return character
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    return json_escape(character)
