@@ -53,11 +53,14 @@ class Checkpoint(Resource):
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
 
     def trial(self) -> Trial:
-        """Return the trial that the checkpoint belongs to."""
+        """Read the checkpoint's trial from the cluster, and return the trial.
+
+        Every checkpoint belongs to a trial, also a checkpoint that a user uploaded.
+        """
         return self._client.trial(self.trial_id)
 
     def experiment(self) -> Experiment:
-        """Return the experiment of the checkpoint's trial."""
+        """Read the trial's experiment from the cluster, and return the experiment."""
         return self._client.experiment(self.experiment_id)
 
     def files(self) -> list[CheckpointFile]:
@@ -127,8 +130,9 @@ class Checkpoint(Resource):
         return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
 
     def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
-        """Update `pinned` and `pinned_by` of this handle from the cluster's answer; return the
-        answer.
+        """Update `pinned` and `pinned_by` of this handle from the answer `pin`, and return `pin`.
+
+        `pinned` becomes True if anything holds the checkpoint.
         """
         holders = {name: value for name, value in pin.items() if name != "uuid"}
         self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}

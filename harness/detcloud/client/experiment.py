@@ -343,9 +343,10 @@ class Experiment(Resource):
     def best_checkpoints(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Return the COMPLETED checkpoints that have a value of the metric, the best first.
+        """Return the COMPLETED checkpoints that have a finite value of the metric, the best first.
 
-        Equal values are in the order of storing.
+        Equal values are in the order of storing. For another metric than the searcher's, read the
+        validation reports of every trial with a COMPLETED checkpoint from the cluster.
 
         Args:
             sort_by: the name of a validation metric; None for the searcher's metric.

@@ -259,7 +259,7 @@ class Trial(Resource):
         return read_lines(self.log_cursor(wanted), pause)
 
     def experiment(self) -> Experiment:
-        """Return the experiment of this trial."""
+        """Read the trial's experiment from the cluster, and return the experiment."""
         return self._client.experiment(self.experiment_id)
 
     def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
