@@ -203,10 +203,12 @@ class Training:
         self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
 
     def _training_metrics(self) -> dict[str, Any]:
-        """Return the metrics of the workload, over all processes or only the chief's.
+        """Return the averages of the workload's batches, with the metrics of the reducers.
 
-        `optimizations.average_training_metrics` decides. The default is all processes; in the step
-        era only the chief.
+        With `optimizations.average_training_metrics`, the averages cover the batches of all
+        processes. Otherwise each process returns the averages of its batches. The default is True;
+        for configurations of Determined 0.12 (the step era) False. Reducers always cover all
+        processes, and replace averages of the same name. Every process must call this method.
         """
         distributed, info = self._core.distributed, self._core.info
         options = info.config.get("optimizations") or {}
@@ -219,8 +221,8 @@ class Training:
     def _add_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Return the metrics to report.
 
-        Except in the step era, add `batches` and whole `epochs` trained, unless metrics have these
-        names.
+        Except for configurations of Determined 0.12 (the step era), add the numbers of trained
+        `batches` and whole `epochs`, unless metrics have these names.
         """
         steps, epoch_length = self._state.position.steps, self._loaders.epoch_length
         if self._core.info.era == "steps":
