@@ -177,9 +177,10 @@ class Training:
                 return
 
     def _run_training(self, end: int, operation: SearcherOperation) -> None:
-        """Train up to batch `end`, report the metrics and the progress, and call the hooks.
+        """Train up to batch `end`, advance the position, report the metrics and the progress.
 
-        If a deadline requires a stop, stop earlier, report nothing, and leave the workload open.
+        Then call `on_training_workload_end`, and begin new averages. If a deadline requires a stop,
+        stop earlier, advance the position only, report nothing, and leave the workload open.
         """
         self._optimization.set_training(True)
         self._context.reducers.reset()
@@ -254,7 +255,12 @@ class Training:
             self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
     def _run_validation(self) -> None:
-        """Validate and report the metrics. Report nothing if a deadline stops the validation."""
+        """Validate, call the hooks, report the metrics, and advance the position.
+
+        The position then states the metric and whether the policy requires a checkpoint. If a
+        deadline stops the validation, restore the random generators and report nothing, so that the
+        resumed trial validates again.
+        """
         generators_before = generators.capture_state()
         self._context.reducers.reset()
         # Called before the hook, so that the hook can set another mode for parts of a model.
@@ -326,7 +332,10 @@ class Training:
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:
-        """Return whether the code of any process has requested the end of the trial."""
+        """Return whether the code of any process has requested the end of the trial.
+
+        The processes exchange their answers, so every process must call this method.
+        """
         requested = self._context.get_stop_requested()
         return (
             any(self._core.distributed.allgather(requested))
