@@ -172,7 +172,7 @@ def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
 
 
 def load_record(table: StateTable, token_id: int) -> TokenRecord:
-    """Load the record of a token.
+    """Load the record of a token, also of an expired or revoked token.
 
     Raises:
         RequestError: not_found, if the token does not exist.
@@ -243,10 +243,16 @@ def create_token(
 
 
 def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tuple[str, ...]:
-    """Return the makers of a token that the token `bearer` creates.
+    """Return the makers of a token that the token `bearer` creates, oldest first.
 
-    These are `makers`, the makers of `bearer`, and the digest of `bearer`. The digest is left out
-    for a token of the cluster itself, which cannot be revoked.
+    The result is `makers` and, at the end, the digest of `bearer`. If the state table has no row
+    of `bearer`, return `makers` unchanged. A token of the cluster itself has no row, because it
+    cannot be revoked; a revoked token has no row either.
+
+    Args:
+        table: the state table.
+        makers: the makers of `bearer`, as in TokenRecord.
+        bearer: the token of the caller.
 
     Raises:
         RequestError: conflict, if the result would have more than MAKERS_MAX makers.
