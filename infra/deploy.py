@@ -237,7 +237,7 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 @contextlib.contextmanager
 def _complete_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside `folder`, and move its files to `folder` after the block.
+    """Yield a temporary folder inside `folder`, and move the files to `folder` after the block.
 
     A missing `folder` is created first, with its parents. Moved files replace files of the same
     names. The file FILE, which refers to the others, moves last. The temporary folder is deleted.

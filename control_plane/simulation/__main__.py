@@ -142,8 +142,8 @@ def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) 
     Return None without options for spot machines, whatever the configuration says.
 
     Raises:
-        ConfigInvalid: the deadline is missing, invalid, a point in time instead of a duration, or
-            longer than DAYS_MAX; or --deadline is used without options for spot machines.
+        ConfigInvalid: the deadline is missing, invalid, longer than DAYS_MAX, or a point in time
+            instead of a duration. Also if --deadline is used without options for spot machines.
     """
     option: str | None = options.deadline
     if options.spot_availability is None and options.spot_trace is None:

@@ -117,7 +117,7 @@ class Machines:
         self._inherited: dict[int, int] = {}
 
     def enrol_machines(self, pool: str, slots: list[int]) -> None:
-        """Add a machine to the pool for each number in `slots`, which is its number of slots.
+        """Add a machine with N slots to the pool for each number N in `slots`.
 
         Post an AgentEnrolled to each machine's agent, and deliver all messages.
         """

@@ -38,10 +38,10 @@ def main():
 def prove(region, cluster, pool, digest):
     """Return the body, a dict for JSON, of a request for the code with the SHA-256 `digest`.
 
-    The dict names the pool and the digest, and contains the signature, the date and the security
-    token of a request to AWS's token service (GetCallerIdentity). This function does not send that
-    request. The cluster sends it to learn which role signed it, and then redirects to the code in
-    its bucket. Raises OSError if the keys of the instance's role are unavailable.
+    The dict names the pool and the digest. The dict also contains the signature, the date and the
+    security token of a request to AWS's token service (GetCallerIdentity). The cluster, not this
+    function, sends that request to learn the signing role, and then redirects to the code in its
+    bucket. Raises OSError if the keys of the instance's role are unavailable.
     """
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     headers = {

@@ -41,7 +41,7 @@ def fetch(path, url, attempts, pause_seconds, make_request):
 
 
 def read_keys():
-    """Return the keys of the instance's role, with AWS's names such as `AccessKeyId` and `Token`.
+    """Return the keys of the instance's role, by AWS's names like `AccessKeyId` and `Token`.
 
     The keys are read from the metadata service of the instance. Raises OSError if the service or
     the role is unavailable.

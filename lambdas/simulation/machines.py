@@ -132,7 +132,7 @@ class Machines:
                 self._remove_machine(machine)
 
     def give_notice(self, agent: SimulatedAgent, left_ms: int) -> None:
-        """Give an agent notice now that its machine ends, and end the machine after `left_ms`.
+        """Give notice to an agent now, and end the agent's machine after `left_ms`.
 
         A machine without a cloud (static) is replaced at the end by a new machine of the same size
         in the same pool. A cloud's machine is not replaced here; the provisioner decides.

@@ -422,7 +422,7 @@ class TrialProcess:
         return ceil(self.training.learning_curve.batch_ms) + self.training.upload_ms + REPORT_MS
 
     def _exit(self, reason: str, *, code: int = 0, signal: int = 0, message: str = "") -> None:
-        """End the process, cancel its scheduled action, report the exit, and inform the gang.
+        """End the process, cancel the scheduled action, report the exit, and inform the gang.
 
         Do nothing after a reported exit. After a notice, the report names the machine's end as the
         cause.

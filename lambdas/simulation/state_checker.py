@@ -142,8 +142,8 @@ class StateChecker:
         """Apply a Put to the copy.
 
         A message or timer becomes pending mail, and `on_mail` is called. If the Put writes an
-        actor's head (the row with the actor's state), check the change unless `unchecked` is set,
-        keep the decoded state, and count a new preemption. Raises AssertionError if a check fails.
+        actor's head (the row with the state), keep the decoded state, and count a new preemption.
+        Before that, unless `unchecked` is set, check the change. Raises AssertionError.
         """
         before = self.rows.get(put.key)
         self.rows[put.key] = put
@@ -300,7 +300,7 @@ class StateChecker:
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:
-    """Check the status and the life of an experiment or trial whose state was `known`.
+    """Check the status and the life of an experiment or trial; `known` is the former state.
 
     A life begins when a user continues an ended experiment. Raises AssertionError if a rule is
     broken:

@@ -115,8 +115,8 @@ def _accept(
     Return the connections by rank and index of the channel. A closed connection of a rank is
     replaced by a new one. First delete the socket file of a process that no longer listens.
 
-    Raises DetcloudError if a rank is missing at the end, if another process listens at the socket
-    file, if two processes claim a rank, or if this process cannot listen.
+    Raises DetcloudError if a rank is missing at the end, or if this process cannot listen. Also if
+    another process listens at the socket file, or two processes claim a rank.
     """
     if isinstance(address, str):
         if _is_listening(address):

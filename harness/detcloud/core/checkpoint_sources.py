@@ -115,8 +115,8 @@ def try_to_take(take: Callable[[], Sources]) -> Sources:
 def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
     """Return this rank's part of a checkpoint, with the size and SHA-256 of each file.
 
-    Read every file. If the sources have a `failure`, a file cannot be read, or the metadata is no
-    JSON data, return a Shard with only the text `failure`. In the first case, no file is read.
+    Read every file. If a file cannot be read or the metadata is no JSON data, return a Shard with
+    only the text `failure`. Sources with a `failure` give a Shard with this text; no file is read.
     """
     if sources.failure:
         return Shard(failure=sources.failure)

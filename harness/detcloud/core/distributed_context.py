@@ -303,7 +303,7 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
 
 
 def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
-    """Return the values of the environment variables as numbers, in the same order.
+    """Return the values of the environment variables as numbers, in the order of the variables.
 
     Raises NoLauncher, with the names of the variables, if any is missing or no number of digits
     only. `launcher` is the launcher that the error message recommends.

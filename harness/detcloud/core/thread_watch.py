@@ -79,7 +79,7 @@ def _running_threads() -> list[threading.Thread]:
 
 
 def _render_thread(thread: threading.Thread) -> str:
-    """Return the thread's name and, if known, the function, file and line that it executes."""
+    """Return the thread's name and, if known, the present function, file and line."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return f"thread {thread.name!r}"

@@ -270,7 +270,7 @@ class TrainContext:
     def allow_repeats(self) -> None:
         """Begin a loop that all ranks share, and forget the names that were reported before.
 
-        The loop may report the metrics of the latest batch once more; a second report of a name
+        The loop may report the metrics of the latest batch once more. A second report of a name
         after this call is an error as before. From now on, metrics of ranks other than the chief
         are only checked and never stored.
         """
