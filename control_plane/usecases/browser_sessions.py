@@ -61,12 +61,13 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
     Only the digest of the code is stored. The code is valid for CODE_MS, and ends with `bearer`.
 
     Raises:
-        RequestError: conflict, if `bearer` is the last of a chain of MAKERS_MAX tokens, each
-            created with the one before.
+        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if
+            `bearer` is the last of a chain of MAKERS_MAX tokens, each created with the one before.
     """
     code = mint_token()
     expires_ms = services.now_ms() + CODE_MS
-    holder = replace(caller, makers=extend_makers(services.table, caller.makers, bearer))
+    makers = extend_makers(services.table, services.tokens, caller.makers, bearer)
+    holder = replace(caller, makers=makers)
     key = Key(CODES, token_digest(code))
     body = json.dumps(asdict(holder)).encode()
     services.table.commit((Put(key, 1, body, Expect.ABSENT, expires_ms, expires=True),))
@@ -131,7 +132,7 @@ def open_session_by_token(
         raise RequestError(
             Code.FORBIDDEN, f"a token of the role {principal.role} cannot open a session"
         )
-    makers = extend_makers(services.table, principal.makers, token)
+    makers = extend_makers(services.table, services.tokens, principal.makers, token)
     return _open_session(services, replace(principal, makers=makers), last_ms)
 
 

@@ -142,7 +142,9 @@ def create(
 
     answer = request.execute(
         services,
-        lambda extra_writes: asdict(create_token(services.table, draft, bearer, extra_writes)),
+        lambda extra_writes: asdict(
+            create_token(services.table, services.tokens, draft, bearer, extra_writes)
+        ),
         describe_new_token,
         status=201,
         is_secret=True,
