@@ -44,7 +44,12 @@ def main() -> int:
 
 
 def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
-    """Write a backup and return the report. Raises the errors of `write_backup`."""
+    """Write a backup to the file `options.archive`, and return the report.
+
+    With `options.checkpoints`, include the checkpoints. Print the progress to stderr. The report
+    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises the errors of
+    `write_backup`.
+    """
     archive = Path(options.archive)
 
     def describe(state: Path) -> BackupDescription:
@@ -64,9 +69,11 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
 
 
 def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
-    """Restore a backup while holding the server's lock, and return the report.
+    """Restore the backup `options.archive` while holding the server's lock; return the report.
 
-    Raises HomeInUse if a server runs, and the errors of `restore_backup`.
+    Print the progress to stderr. The report contains `taken_ms`, `version`, `experiments`,
+    `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
+    server runs, and the errors of `restore_backup`.
     """
     with home.claim():
         report = restore_backup(home, Path(options.archive), _ProgressLines())

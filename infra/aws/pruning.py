@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import botocore.exceptions as sdk
 
+from detcloud.shared.plurals import count_text
 from infra.aws.account_facts import Clients
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.rollback import FunctionVersions, read_versions
@@ -41,15 +42,22 @@ def prune_versions(names: Names, clients: Clients, progress: Progress) -> int:
                 removed += 1
     except (sdk.ClientError, sdk.BotoCoreError) as error:
         raise PruneFailed(
-            f"{removed} old versions of functions were removed, and then AWS refused: {error}"
+            f"deleted {count_text(removed, 'old function version')}, then AWS refused: {error}"
         ) from None
     if removed:
-        progress(f"{removed} old versions of functions were removed")
+        progress(f"deleted {count_text(removed, 'old function version')}")
     return removed
 
 
 def _deployments_to_keep(api: FunctionVersions) -> frozenset[str]:
-    """Return the descriptions of the deployments to keep, judged by the API's versions."""
+    """Return the descriptions of the deployments to keep.
+
+    These are the newest DEPLOYMENTS_KEPT deployments, the running deployment, and the newest
+    deployment before the running one, to which a rollback would move.
+
+    Args:
+        api: the versions of the function `api`, whose numbers order the deployments.
+    """
     newest_first = sorted(api.by_deployment, key=lambda name: -api.by_deployment[name])
     before = [name for name in newest_first if api.by_deployment[name] < api.live]
     return frozenset((*newest_first[:DEPLOYMENTS_KEPT], api.deployment, *before[:1]))

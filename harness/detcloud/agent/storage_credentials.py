@@ -99,10 +99,14 @@ class CredentialServer:
     ) -> dict[str, str]:
         """Return the environment variables that direct a trial's clients to this server.
 
-        The checkpoint store and clouds' clients in the trial's code have different variables. If
-        the cluster issues no keys for the code, the code gets the AWS keys of the checkpoints.
-        Google tokens of the checkpoints are never passed to the code; Google's clients in the code
-        are then told not to look for a metadata service.
+        With `storage`, detcloud's own variables direct the checkpoint store to the keys of the
+        checkpoints. Clouds' clients in the trial's code get the variables of the first case:
+
+        - `google_data`: Google's variables for the Google tokens of the code.
+        - `google` without `data`: only NO_GCE_CHECK, so that Google's clients look for no metadata
+          service. Google tokens of the checkpoints are never passed to the code.
+        - otherwise, also without any flag: AWS's variables for the keys of the code with `data`,
+          or of the checkpoints without `data`. AWS's clients cannot use the machine's role.
 
         Args:
             storage: whether the cluster issues keys or tokens for the checkpoints.

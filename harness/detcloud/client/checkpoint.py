@@ -110,8 +110,9 @@ class CheckpointHandle(Resource):
         return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
 
     def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
-        """Update `pinned` and `pinned_by` of this handle from the cluster's answer; return the
-        answer.
+        """Update `pinned` and `pinned_by` of this handle from the answer `pin`, and return `pin`.
+
+        `pinned` becomes True if anything holds the checkpoint.
         """
         holders = {name: value for name, value in pin.items() if name != "uuid"}
         self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}

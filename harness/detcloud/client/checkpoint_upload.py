@@ -381,7 +381,11 @@ class _PartsProgress:
         tell(file.path, sum(self._done.values()))
 
     def reader(self, number: int) -> BinaryIO:
-        """Open the file to read the part `number`. Each read reports the bytes sent of the file."""
+        """Open the source file, and return a reader of the bytes of part `number`, counted from 1.
+
+        Each read passes the file's path and the number of sent bytes, of all parts, to `tell`. A
+        repeated part counts from its beginning again. Raises OSError if the file cannot be opened.
+        """
         start = self.sizes.start_of(number)
 
         def tell(position: int, total: int) -> None:

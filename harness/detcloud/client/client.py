@@ -199,7 +199,10 @@ class Client:
         return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
-        """Return the workspaces that have experiments; `on_left_out` as for `experiments`."""
+        """Return the workspaces that have experiments.
+
+        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
         found: list[Workspace] = answer["items"]
@@ -208,7 +211,10 @@ class Client:
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
     ) -> list[Project]:
-        """Return the projects of a workspace, or of all; `on_left_out` as `experiments`."""
+        """Return the projects of the workspace with this name, or of all workspaces if None.
+
+        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
         found: list[Project] = answer["items"]
@@ -439,9 +445,7 @@ class Client:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items of a list, or all, in pages of `page_items`; queries as
-        `get`.
-        """
+        """Yield the first `limit` items or all, in pages of `page_items`; queries as `get`."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = page_items if limit is None else min(limit, page_items)
@@ -476,9 +480,7 @@ class Client:
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str, **query: object) -> Any:
-        """Send a DELETE with a random idempotency key, and return the parsed answer; queries as
-        `get`.
-        """
+        """Send a DELETE with a random idempotency key, and return the answer; queries as `get`."""
         return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 
     def close(self) -> None:

@@ -34,11 +34,14 @@ class Checkpoint(CheckpointHandle):
     """
 
     def trial(self) -> Trial:
-        """Return the trial that the checkpoint belongs to."""
+        """Read the checkpoint's trial from the cluster, and return the trial.
+
+        Every checkpoint belongs to a trial, also a checkpoint that a user uploaded.
+        """
         return read_trial(self._client, self.trial_id)
 
     def experiment(self) -> Experiment:
-        """Return the experiment of the checkpoint's trial."""
+        """Read the trial's experiment from the cluster, and return the experiment."""
         return read_experiment(self._client, self.experiment_id)
 
 
@@ -93,7 +96,7 @@ class Trial(TrialHandle):
         return (Checkpoint(self._client, item) for item in items)
 
     def experiment(self) -> Experiment:
-        """Return the experiment of this trial."""
+        """Read the trial's experiment from the cluster, and return the experiment."""
         return read_experiment(self._client, self.experiment_id)
 
 
@@ -153,9 +156,10 @@ class Experiment(ExperimentHandle):
     def best_checkpoints(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Return the COMPLETED checkpoints that have a value of the metric, the best first.
+        """Return the COMPLETED checkpoints that have a finite value of the metric, the best first.
 
-        Equal values are in the order of storing.
+        Equal values are in the order of storing. For another metric than the searcher's, read the
+        validation reports of every trial with a COMPLETED checkpoint from the cluster.
 
         Args:
             sort_by: the name of a validation metric; None for the searcher's metric.

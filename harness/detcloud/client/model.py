@@ -65,7 +65,7 @@ class ModelVersion(Resource):
         self._client.delete(version_path(self.model, self.number))
 
     def checkpoint(self) -> Checkpoint:
-        """Return the version's checkpoint."""
+        """Read the version's checkpoint from the cluster, and return the checkpoint."""
         return read_checkpoint(self._client, self.checkpoint_uuid)
 
     def export(

@@ -188,9 +188,9 @@ def _fresh_folder(folder: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> bool:
-    """Create a folder and all parents. Return False if the folder exists.
+    """Create a folder and all parents. Return True for a new folder, False for an existing folder.
 
-    Raises OSError if `folder` is a file or cannot be created.
+    Raises OSError if `folder` is a file, cannot be created, or exists and cannot be listed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -38,7 +38,9 @@ def rank_checkpoints(
 ) -> list[Ranked]:
     """Return the checkpoints that have a finite value of the metric, the best first.
 
-    Checkpoints with equal values are in the order of storing.
+    Checkpoints with equal values are in the order of storing. The checkpoints contain the values of
+    the searcher's metric. For another metric, read the experiment's trials and the validation
+    reports of the checkpoints' trials from the cluster.
 
     Args:
         experiment: the experiment of the checkpoints.
@@ -79,10 +81,10 @@ def _searcher_metric_values(checkpoints: Sequence[CheckpointHandle]) -> dict[str
 def _validation_values(
     experiment: RankedExperiment, checkpoints: Sequence[CheckpointHandle], name: str
 ) -> dict[str, float]:
-    """Return the checkpoints' values of a validation metric by UUID.
+    """Read validation reports from the cluster. Return the checkpoints' values by UUID.
 
-    The value is that of the trial's validation after the same number of batches. A checkpoint
-    without a finite value is left out.
+    The value is the metric `name` of the trial's validation after the same number of batches. A
+    checkpoint without a finite value is left out.
     """
     trial_ids = {checkpoint.trial_id for checkpoint in checkpoints}
     measured = {

@@ -38,7 +38,7 @@ def test_the_script_that_removes_the_rest_is_written_beside_the_settings(tmp_pat
     script = tmp_path / "remove-gcp-of-vision.sh"
     assert script.read_text() == "#!/bin/bash\n"
     assert told == [
-        "detcloud:otherClouds: still there: the network detcloud-vision-network in the project "
+        "detcloud:otherClouds: not deleted: the network detcloud-vision-network in the project "
         "acme-ml",
         f"`bash {script}` removes it, with credentials of the project acme-ml",
     ]
