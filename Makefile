@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes tour check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +28,7 @@ SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
 AREA ?=
+JOURNEY ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 # KEEP=1 leaves the demo's cluster running.
 KEEP ?=
@@ -37,6 +38,7 @@ END_DEMO := $(if $(KEEP),$(LOOK),$(DETCLOUD) down; echo "make demo KEEP=1 leaves
 help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop it; KEEP=1 does not"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
+	@echo "make tour JOURNEY=create  print the hops of a message through the product; without JOURNEY, list the journeys"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
 	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, $(SOAK_MINUTES) minutes of soak"
@@ -119,6 +121,9 @@ demo-processes: $(CORE)
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) up --slots 2 && \
 	$(DETCLOUD) create examples/digits/two_processes.yaml examples/digits --follow
+
+tour: $(CORE)
+	@$(BIN)/python -m tests.tour $(JOURNEY)
 
 check: $(CORE)
 	@$(BIN)/python -m tests.check $(AREA)
