@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes tour check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,6 +49,7 @@ help:
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
+	@echo "make references  write the documents that are made from the code again: configurations and the command line"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
@@ -103,6 +104,13 @@ $(PAGE): $(PAGE_SOURCES) .ci/build-page | $(if $(filter demo,$(MAKECMDGOALS)),$(
 page: $(CORE)
 	@sh .ci/build-page $(VENV)
 	@touch $(PAGE)
+
+# A reference that cannot be rendered leaves its document as it was.
+references: $(CORE)
+	@set -e; trap 'rm -f docs/.reference' EXIT; render() { $(BIN)/python -m $$1 > docs/.reference; mv docs/.reference docs/$$2; }; \
+	render "control_plane.config --reference" configuration.md; \
+	render "control_plane.config.cluster --reference" cluster-configuration.md; \
+	render detcloud.cli.reference cli.md
 
 screenshots: $(SETUP)
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures

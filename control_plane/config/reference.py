@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -416,7 +416,13 @@ def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
 
 
 def _plain_type(hint: Any, metadata: Sequence[Any]) -> str:
-    """Return the text of a number, a choice, a list of integers or a map, else ""."""
+    """Return the text of a number, a choice, a list of integers or a map, else "".
+
+    Args:
+        metadata: the bounds of the field. An optional field has its bounds in `hint` instead.
+    """
+    if get_origin(hint) is Annotated:
+        return _plain_type(hint.__origin__, [*metadata, *hint.__metadata__])
     choices = [one for one in get_args(hint) if one is not type(None)]
     if get_origin(hint) in (UnionType, Union) and len(choices) == 1:
         return _plain_type(choices[0], metadata)
