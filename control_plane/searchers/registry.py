@@ -113,9 +113,9 @@ def _check_distinct(spec: AnySpec, other: AnySpec) -> None:
 
 
 def _stored_form(plan_type: Any) -> tuple[set[str], object]:
-    """Return what every stored plan has: the fields without a default, and the type of `kind`.
+    """Return the names of the fields that every stored plan has, and the type of `kind`.
 
-    The type is None if `kind` has a default and is therefore not stored.
+    Fields with a default are not stored. The type is None if `kind` has a default.
     """
     names = {
         field.name
