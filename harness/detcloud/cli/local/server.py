@@ -78,13 +78,14 @@ def start_server(
     seconds waited so far.
 
     Raises:
-        DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
+        DetcloudError: the started server ended or did not answer within 30 s, and the message ends
+            with its log; or a server that runs already neither answers nor ends.
     """
     environment = server_environment()
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()
-        if running is not None and not _has_ended(home, running):
+        if running is not None and _keeps_running(home, running):
             return running
         # The record of a killed server stays until the next server removes the record.
         former = home.last_record()
@@ -137,7 +138,7 @@ def _wait_for_answer(
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
         record = home.running_server_under_lock()
-        if record is not None and record != former and _is_healthy(record.url):
+        if record is not None and record != former and _answers(record.url, "/api/v1/health"):
             # It outlives this command; Popen would warn about a child left behind.
             process.returncode = 0
             return record
@@ -148,11 +149,33 @@ def _wait_for_answer(
     raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
 
 
-def _has_ended(home: Home, record: ServerRecord) -> bool:
-    """Whether a server that has the lock gives it up: one that was killed has it for a moment."""
-    return not _is_healthy(record.url) and _wait_until(
-        KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None
+def _keeps_running(home: Home, record: ServerRecord) -> bool:
+    """Wait until the server that holds the lock answers or ends; return whether the server answers.
+
+    A killed server holds the lock until the system has removed the process.
+
+    Raises:
+        DetcloudError: the server neither answered nor ended within START_SECONDS_MAX.
+    """
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if _answers(record.url, "/api/v1/whoami", _read_token(home)):
+            return True
+        if home.running_server_under_lock() is None:
+            return False
+        time.sleep(0.03)
+    raise DetcloudError(
+        f"the local cluster's server (pid {record.pid}) does not answer; "
+        "`detcloud down` stops the server, and `detcloud up` starts another one"
     )
+
+
+def _read_token(home: Home) -> str | None:
+    """Return the token of the cluster's user, which other clusters refuse. None without a token."""
+    try:
+        return home.token()
+    except DetcloudError:
+        return None
 
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
@@ -163,10 +186,11 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
     return DetcloudError(f"the local cluster's server {what}; {home.log} ends with:\n{tail}")
 
 
-def _is_healthy(url: str) -> bool:
-    client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
+def _answers(url: str, path: str, token: str | None = None) -> bool:
+    """Return whether the server answers a GET request with success within two seconds."""
+    client = Transport(url, token, timeout_seconds=2.0, attempts_max=1)
     try:
-        client.request("GET", "/api/v1/health")
+        client.request("GET", path)
     except (ApiError, Unreachable):
         return False
     finally:
