@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references changelog nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,6 +29,7 @@ OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
 AREA ?=
 JOURNEY ?=
+RELEASE ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 # KEEP=1 leaves the demo's cluster running.
 KEEP ?=
@@ -50,6 +51,7 @@ help:
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
 	@echo "make references  write the documents that are made from the code again: configurations and the command line"
+	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
@@ -111,6 +113,10 @@ references: $(CORE)
 	render "control_plane.config --reference" configuration.md; \
 	render "control_plane.config.cluster --reference" cluster-configuration.md; \
 	render detcloud.cli.reference cli.md
+
+# The fragments of docs/changes as the next section; RELEASE=0.2.0 writes it into CHANGELOG.md.
+changelog: $(CORE)
+	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version Unreleased)
 
 screenshots: $(SETUP)
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
