@@ -50,7 +50,9 @@ def test_changelog_has_the_topics_of_the_fragments() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert TOWNCRIER["start_string"] in text
     unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
-    assert re.findall(r"^### (.+)$", unreleased, re.MULTILINE) == list(TOPICS.values())
+    # The section ends with the first release that is made from fragments.
+    used = re.findall(r"^### (.+)$", unreleased, re.MULTILINE)
+    assert used == [name for name in TOPICS.values() if name in used]
 
 
 @pytest.mark.parametrize(
