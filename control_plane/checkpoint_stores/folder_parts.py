@@ -117,8 +117,9 @@ class FolderPartsUpload:
         """Publish the staged file at ROOT/path, and delete the staged file and the marks.
 
         Return False if the path has a file of this size already. Raises PartsConflict if a part is
-        missing, if the staged or published file has another size, or if the MD5 differs. Files
-        larger than CHECKED_BYTES_MAX are published without a comparison of the MD5.
+        missing or was deleted meanwhile, if the staged or published file has another size, or if
+        the MD5 differs. Files larger than CHECKED_BYTES_MAX are published without a comparison of
+        the MD5.
         """
         with self._open() as (place, staging):
             marked = self._part_numbers(staging)
@@ -129,10 +130,25 @@ class FolderPartsUpload:
                 raise PartsConflict(f"part {min(missing)} of {self._path} is missing")
             if not is_there:
                 self._check_content(staging)
-            published = not is_there and publish_file(staging, self._content, place)
+            published = not is_there and self._publish(staging, place)
             for name in (self._content, *map(self._mark, marked)):
                 _remove(name, staging)
             return published
+
+    def _publish(self, staging: int, place: UploadPlace) -> bool:
+        """Publish the staged file; return False if another client published the file meanwhile.
+
+        Raises PartsConflict if the staged file is missing, or if the published file has another
+        size.
+        """
+        try:
+            return publish_file(staging, self._content, place)
+        except FileNotFoundError:
+            if self._is_stored(place):
+                return False
+            # The checkpoint was deleted between the look at the parts and the publication.
+            text = f"the parts of {self._path} were deleted: send them again"
+            raise PartsConflict(text) from None
 
     def _is_stored(self, place: UploadPlace) -> bool:
         """Return whether `place` has a file. Raises PartsConflict if that file has another size."""

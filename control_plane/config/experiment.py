@@ -375,6 +375,8 @@ class ExperimentConfig(Section):
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or envelope.get("version") != JSON_VERSION:
             raise ValueError(f"a stored configuration must have version {JSON_VERSION}")
+        if not isinstance(envelope["config"], dict):
+            raise ValueError("a stored configuration must be a map of fields")
         return validate_config(envelope["config"], Era(envelope["era"]))
 
     def _period_batches(self, name: str, hparams: Mapping[str, object]) -> int:

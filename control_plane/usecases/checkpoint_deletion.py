@@ -90,7 +90,7 @@ def delete_checkpoint_files(
     Raises:
         RequestError: not_found, if the checkpoint does not exist; invalid, if no file matches or
             the checkpoint's record would hold too many patterns; conflict, if the checkpoint is
-            damaged or pinned, or its trial needs it.
+            damaged or pinned, or its trial needs it; unavailable, if the store does not answer.
     """
     record, _ = checkpoints.get_checkpoint(services, uuid)
     if record.state is CheckpointState.DAMAGED:
@@ -123,7 +123,7 @@ def delete_checkpoint_files(
 
 
 def delete_tensorboard_files(
-    services: Services, experiment_id: int, caller: Principal, extra_writes: ExtraWrites
+    services: Services, experiment_id: int, extra_writes: ExtraWrites
 ) -> int:
     """Delete the TensorBoard event files of an ended experiment; return the experiment's id.
 

@@ -142,7 +142,7 @@ def delete(
     another user's experiment. `conflict` if the checkpoint is pinned, or if a trial that has not
     ended needs the checkpoint. Further errors with `glob`: `not_found` for a deleted checkpoint.
     `invalid` if no file matches, or the checkpoint would have too many patterns. `conflict` for a
-    damaged checkpoint.
+    damaged checkpoint. `unavailable` if the store does not answer.
     """
 
     def delete_chosen(
@@ -231,7 +231,8 @@ def list_files(
     """List the files of a checkpoint by path, each with a URL for the download.
 
     Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if the manifest is damaged.
+    the files were deleted. `conflict` if the manifest is damaged. `unavailable` if the store does
+    not answer.
     """
     folder = checkpoint_folder(services, uuid)
 
@@ -293,7 +294,6 @@ def list_unrecorded_checkpoints(
 @require_role(*USER_ROLES, changes=experiment_in_path)
 def delete_tensorboard(
     experiment_id: ExperimentId,
-    caller: Caller,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
@@ -305,9 +305,7 @@ def delete_tensorboard(
     """
     answer = request.execute(
         services,
-        lambda extra_writes: delete_tensorboard_files(
-            services, experiment_id, caller, extra_writes
-        ),
+        lambda extra_writes: delete_tensorboard_files(services, experiment_id, extra_writes),
         lambda _: experiments.describe_experiment(services, experiment_id),
     )
     return answer_response(answer)

@@ -196,7 +196,7 @@ def test_another_version_is_told_apart(
     assert detcloud("up").code == 0
     again = detcloud("up")
     assert again.code == 1
-    assert "error: the running cluster has version 0.0.9, this is 0.1.0" in again.err
+    assert "error: the running cluster has version 0.0.9, not 0.1.0" in again.err
 
 
 def test_starts_at_the_same_time_are_one(home: Home) -> None:
@@ -304,7 +304,7 @@ def test_purge_needs_a_yes_and_leaves_the_credentials(home: Home, detcloud: Detc
     (home.folder / "objects" / "x").touch()
     refused = detcloud("down", "--purge")
     assert refused.code == 1
-    assert "confirm with --yes, since there is no terminal" in refused.err
+    assert "confirm with --yes, since stdin is not a terminal" in refused.err
     assert server_pid(home) is not None
     assert detcloud("down", "--purge", "--yes").code == 0
     assert sorted(path.name for path in home.folder.iterdir()) == ["credentials.json", "lock"]
