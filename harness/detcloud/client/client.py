@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
+from detcloud.client import handles
 from detcloud.client.agent import Agent
 from detcloud.client.config_text import read_config_text
 from detcloud.client.endpoint import configured_url, find_endpoint
@@ -17,14 +18,7 @@ from detcloud.client.experiment_list import (
     read_experiments,
     report_omitted,
 )
-from detcloud.client.handles import (
-    Checkpoint,
-    Experiment,
-    Trial,
-    read_checkpoint,
-    read_experiment,
-    read_trial,
-)
+from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
@@ -222,15 +216,15 @@ class Client:
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return the experiment with this id."""
-        return read_experiment(self, experiment_id)
+        return handles.read_experiment(self, experiment_id)
 
     def trial(self, trial_id: int) -> Trial:
         """Return the trial with this id."""
-        return read_trial(self, trial_id)
+        return handles.read_trial(self, trial_id)
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
         """Return the only checkpoint with a UUID that begins with `uuid_prefix`."""
-        return read_checkpoint(self, uuid_prefix)
+        return handles.read_checkpoint(self, uuid_prefix)
 
     def agents(self) -> list[Agent]:
         """Return all agents. Lost agents are included until they are removed, after a day."""
