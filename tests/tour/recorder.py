@@ -20,7 +20,7 @@ from provisioner.clouds.fake.provider import FakeCloud
 from provisioner.clouds.provider import CloudInstance
 from tests.tour.handlers import Place, decisions_of, file_of, handler_of, place_of, record_call
 
-PRODUCT = ("control_plane/", "provisioner/", "lambdas/")
+PRODUCT = ("control_plane/", "provisioner/", "lambdas/", "local_cluster/")
 # Folders that carry out the writes of others.
 CARRIERS = ("control_plane/state/", "control_plane/engine/", "provisioner/ledger.py")
 # Digests and UUIDs in sort keys, some of which are random.
