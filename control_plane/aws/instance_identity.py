@@ -86,9 +86,9 @@ class AwsIdentityVerifier:
 
         Raises:
             pydantic.ValidationError: the fields do not have the form of AwsProof.
-            InvalidProof: the signature does not cover all required headers, AWS rejects the
-                signature, or the signer is not an instance with the role.
-            OSError: AWS does not answer, or answers with another error.
+            InvalidProof: the signature does not cover all of SIGNED_HEADERS, AWS rejects the
+                signature with HTTP 400 or 403, or the signer is not an instance with the role.
+            OSError: AWS does not answer, or answers with another status of an error.
         """
         fields = AwsProof.model_validate(proof.fields)
         field = _SIGNED_HEADERS_FIELD.search(fields.authorization)

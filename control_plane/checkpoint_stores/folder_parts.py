@@ -59,8 +59,8 @@ class FolderPartsUpload:
         """Return the sorted numbers, from 1, of the stored parts, and begin the upload if needed.
 
         Return all numbers if the path has a file already, of any size. To begin the upload, create
-        the staged file with the full size, sparse. A staged file of another size and leftover marks
-        of parts are deleted first.
+        the staged file with the full size, sparse. Delete a staged file of another size first, and
+        the marks of parts that an earlier upload left.
         """
         with self._open() as (place, staging):
             if _size_of(place.name, place.folder) is not None:
@@ -116,10 +116,11 @@ class FolderPartsUpload:
     def join(self) -> bool:
         """Publish the staged file at ROOT/path, and delete the staged file and the marks.
 
-        Return False if the path has a file of this size already. Raises PartsConflict if a part is
-        missing or was deleted meanwhile, if the staged or published file has another size, or if
-        the MD5 differs. Files larger than CHECKED_BYTES_MAX are published without a comparison of
-        the MD5.
+        Return True if this call published the file. If the path has a file of this size already,
+        return False, also if parts are missing. Raises PartsConflict if a part of an unpublished
+        file is missing or was deleted meanwhile, if the staged or published file has another size,
+        or if the whole file has another MD5 than announced. Files larger than CHECKED_BYTES_MAX
+        are published without a comparison of the MD5.
         """
         with self._open() as (place, staging):
             marked = self._part_numbers(staging)

@@ -245,7 +245,7 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """The numbers by which steps and epochs are converted to batches."""
+        """The batches in a step and the records in an epoch, which convert lengths to batches."""
 
     @property
     @abstractmethod
@@ -402,7 +402,7 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number by which steps are converted to batches."""
+        """The scale with `batches_per_step`, which converts steps to batches."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
@@ -431,7 +431,10 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number by which epochs are converted to batches; 0 if only the trial can convert."""
+        """The scale with `records_per_epoch` as configured, which converts epochs to batches.
+
+        `records_per_epoch` is 0 if the configuration does not set a number.
+        """
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property

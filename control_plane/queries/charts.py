@@ -24,7 +24,8 @@ from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.metric_series import MetricSeries, MetricSeriesCache
+from control_plane.queries.trial_ranking import TrialRankings
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
 
@@ -204,10 +205,10 @@ def experiment_series_json(
         raise invalid("points", text, f"ask for at most {POINTS_MAX // trials}")
     state, _ = experiments.get_experiment(services, experiment_id)
     metric = state.metric if name is None else name
-    best = services.rankings.best(
+    best = services.cache_of(TrialRankings).best(
         services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
     )
-    heads = services.agents.read_trials(best)
+    heads = services.experiments.read_trials(best)
     series = (
         b'{"trial_id":%d,%s%s}'
         % (
@@ -258,7 +259,7 @@ def _draw_chart(
     rank: int | None = None,
 ) -> bytes:
     """Return `draw` of the current series of the trial's group, or of the rank's."""
-    return services.metric_series.draw_chart(
+    return services.cache_of(MetricSeriesCache).draw_chart(
         services.table, services.objects, trial.trial_id, group, run_cuts(trial), draw, rank
     )
 
@@ -302,9 +303,11 @@ def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> b
 
 
 def _downsampled_json(summary: NameSummary | None, points: int, moments: Moments | None) -> bytes:
-    """Return the JSON fields `points` and `total` of a summary, downsampled to `points` points.
+    """Return a fragment of a JSON object: the fields `points` and `total`, without braces.
 
-    With `moments`, each point has a time. Without a summary, the list of points is empty.
+    `points` has at most `points` points of the summary, as pairs of step and value. With `moments`,
+    each point also has a time. `total` is the number of values before downsampling. Without a
+    summary, the list is empty and `total` is 0.
     """
     if summary is None:
         return b'"points":[],"total":0'

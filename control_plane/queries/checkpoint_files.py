@@ -199,7 +199,8 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
-    """Load the record of a checkpoint that still has files; return the record and experiment id.
+    """Load the record of a checkpoint that still has files, by a prefix of the UUID. Return the
+    record and the experiment's id.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found, if the files were

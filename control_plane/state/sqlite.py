@@ -55,7 +55,8 @@ _UPDATE = "update rows set revision=?, body=?, due_ms=?, shard=? where partition
 
 
 class SqliteTable:
-    """A StateTable in the file `path`. A process must open the file only once.
+    """A StateTable in the file `path`. A process must open the file only once, which nothing
+    checks.
 
     A main connection, guarded by a lock, writes all rows, and reads while the lock is free. If the
     lock is taken, a read uses another connection. The thread with the lock also waits for the
@@ -128,7 +129,9 @@ class SqliteTable:
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the keys of a shard's due rows, earliest first."""
+        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`; see
+        StateTable.
+        """
         records = self._read(
             "select partition, sort from rows where shard=? and due_ms>? and due_ms<=?"
             " order by due_ms, partition, sort limit ?",
@@ -196,7 +199,12 @@ class SqliteTable:
             raise Conflict(put.key)
 
     def _check(self, key: Key, expect: Expected) -> None:
-        """Raise Conflict if the condition on the stored row does not hold."""
+        """Raise Conflict if the stored row does not meet the condition.
+
+        - ANYTHING always holds.
+        - ABSENT requires no row, and PRESENT a row of any revision.
+        - An integer requires a row of the same revision.
+        """
         stored = self._db.execute(
             "select revision from rows where partition=? and sort=?", key
         ).fetchone()

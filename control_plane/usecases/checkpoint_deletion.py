@@ -186,7 +186,11 @@ def _check_deleted(services: Services, record: CheckpointRecord) -> None:
 
 
 def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
-    """Return RequestError conflict with the reason why the checkpoint cannot be deleted."""
+    """Return RequestError conflict with the reason why the checkpoint cannot be deleted.
+
+    The reason is a pin, or a trial that has not ended and continues from the checkpoint. Without
+    either, the message says that the checkpoint was changed in the meantime.
+    """
     why = find_need(services, record) or "it was changed in the meantime; try again"
     text = f"checkpoint {record.checkpoint.uuid} cannot be deleted: {why}"
     return RequestError(Code.CONFLICT, text)

@@ -284,8 +284,10 @@ def list_unrecorded_checkpoints(
 ) -> Page[UnrecordedCheckpointAnswer]:
     """List the checkpoints in the store of an experiment that the cluster has not recorded.
 
-    The list is sorted by trial. A page covers up to 20 trials and ignores `limit`. Errors:
-    `not_found` for an unknown experiment. `conflict` if the store cannot be read.
+    Checkpoints that a trial or a user is still storing are listed as well. Deleted checkpoints have
+    records and are not listed. The list is sorted by trial. A page covers up to 20 trials and
+    ignores `limit`. Errors: `not_found` for an unknown experiment. `conflict` if the store cannot
+    be read. `invalid` for a cursor of another list.
     """
     return list_unrecorded(services, experiment_id, page)
 
@@ -320,6 +322,9 @@ def _change_checkpoint(
 ) -> Response:
     """Change a checkpoint once per idempotency key, and answer with the changed checkpoint.
 
+    The first answer is stored. A repetition with the key gets this answer, even if the checkpoint
+    has changed in the meantime.
+
     Args:
         services: the services that `change` gets.
         request: the request with the idempotency key.
@@ -347,6 +352,8 @@ def _change_pin(
     change: Callable[[PinExtraWrites], PinChange],
 ) -> Response:
     """Change a pin once per idempotency key, and answer with the checkpoint's holders.
+
+    The first answer is stored. A repetition with the key gets this answer.
 
     `change` changes the pin and commits the extra writes. Errors of `change` pass on.
     """

@@ -1,4 +1,4 @@
-"""`python -m lambdas.local.backups`: write or restore a backup of an embedded cluster.
+"""`python -m local_cluster.backups`: write or restore a backup of an embedded cluster.
 
 The program prints a JSON object. Lines `copied N of M` on stderr report the progress in KiB.
 """
@@ -15,10 +15,10 @@ from typing import Any
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from lambdas.local.adapters import read_cluster_id
-from lambdas.local.backup_archive import BackupDescription, BackupInvalid, write_backup
-from lambdas.local.home import HomeFolder, HomeInUse
-from lambdas.local.restore import restore_backup
+from local_cluster.adapters import read_cluster_id
+from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
+from local_cluster.home import HomeFolder, HomeInUse
+from local_cluster.restore import restore_backup
 
 PROGRESS_SECONDS = 0.1
 
@@ -44,7 +44,12 @@ def main() -> int:
 
 
 def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
-    """Write a backup and return the report. Raises the errors of `write_backup`."""
+    """Write a backup to the file `options.archive`, and return the report.
+
+    With `options.checkpoints`, include the checkpoints. Print the progress to stderr. The report
+    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises the errors of
+    `write_backup`.
+    """
     archive = Path(options.archive)
 
     def describe(state: Path) -> BackupDescription:
@@ -64,9 +69,11 @@ def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any
 
 
 def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
-    """Restore a backup while holding the server's lock, and return the report.
+    """Restore the backup `options.archive` while holding the server's lock; return the report.
 
-    Raises HomeInUse if a server runs, and the errors of `restore_backup`.
+    Print the progress to stderr. The report contains `taken_ms`, `version`, `experiments`,
+    `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
+    server runs, and the errors of `restore_backup`.
     """
     with home.claim():
         report = restore_backup(home, Path(options.archive), _ProgressLines())
@@ -93,7 +100,7 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lambdas.local.backups")
+    parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)
     backup = commands.add_parser("backup", help="write a backup, also while the cluster runs")
