@@ -116,8 +116,8 @@ def add_disable_arguments(parser: ArgumentParser) -> None:
 def disable_agents(arguments: Namespace) -> int:
     """Disable the selected agents in order, print the new use of each agent, and return 0.
 
-    The agents' trials are preempted; with `--drain`, running trials may finish. If an agent fails,
-    earlier agents stay disabled.
+    The agents' trials have a short time to store a checkpoint; with `--drain`, running trials may
+    finish. If an agent fails, earlier agents stay disabled.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.

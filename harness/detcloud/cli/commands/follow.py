@@ -95,8 +95,8 @@ def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
     """Return a line for each trial with a new state, metric or restart, and for a new state of the
     experiment.
 
-    Without changes, the list is empty. Without `before`, return lines for all trials and the
-    experiment.
+    New steps alone give no line. Without changes, the list is empty. Without `before`, return lines
+    for all trials and the experiment.
     """
     metric = after.experiment.get("metric") or "metric"
     known = {trial["id"]: trial for trial in before.trials} if before else {}

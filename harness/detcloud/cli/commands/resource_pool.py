@@ -184,8 +184,9 @@ def set_pool(arguments: Namespace) -> int:
 
 
 def drain_pool(arguments: Namespace) -> int:
-    """Stop a pool from starting trials, print the number of running trials, and return 0. Running
-    trials can finish.
+    """Stop a pool from starting trials, print the number of running trials, and return 0.
+
+    Running trials can finish. The pool refuses new jobs until `undrain`.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
@@ -213,8 +214,8 @@ def remove_pool(arguments: Namespace) -> int:
     printed.
 
     Raises:
-        DetcloudError: the pool does not exist, the cluster refuses, or stdin is not a terminal and
-            `--yes` is missing.
+        DetcloudError: the pool does not exist, has jobs, agents or instances, or stdin is not a
+            terminal and `--yes` is missing.
     """
     pool = connect(arguments).resource_pool(arguments.name)
     if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):

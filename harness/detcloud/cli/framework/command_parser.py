@@ -55,10 +55,11 @@ class CommandParser(ArgumentParser):
         """Parse the words after a command's name. Return the values of all arguments, with defaults
         for missing options.
 
-        argparse assigns an optional argument as soon as the first required one is read, and then
-        refuses a value that follows an option: `create FILE --paused DIR`. Its intermixed mode
-        reads all options first. That mode supports neither a program's arguments, which may look
-        like options, nor an argument that excludes an option.
+        argparse assigns an optional argument as soon as the first required argument is read. A
+        value that follows an option is then refused: `create FILE --paused DIR`. The intermixed
+        mode of argparse reads all options first. That mode supports neither a program's arguments,
+        which may look like options, nor an argument that excludes an option. Commands with these
+        are parsed in the usual mode.
 
         Raises:
             SystemExit: a word is wrong (code 2, with an error and a hint on stderr), or help was

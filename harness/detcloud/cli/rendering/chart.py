@@ -116,7 +116,7 @@ def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:
     """Return about `count` multiples of 1, 2 or 5 times a power of ten between low and high,
-    ascending.
+    ascending. The list may be empty.
 
     Source: Heckbert, "Nice numbers for graph labels", Graphics Gems (1990).
 
