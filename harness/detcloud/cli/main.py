@@ -27,9 +27,9 @@ from detcloud.shared.version import __version__
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `detcloud ARGV` and return the exit code, one of `exit_codes.EXIT_CODES`.
 
-    Errors are printed to stderr with a hint and become an exit code. Ctrl-C returns INTERRUPTED.
-    `detcloud command run` returns the exit code of its program. First, stdout and stderr are made
-    able to write any text.
+    Errors are printed to stderr, most with a hint, and become an exit code. Ctrl-C returns
+    INTERRUPTED. `detcloud command run` returns the exit code of its program. First, stdout and
+    stderr are made able to write any text.
 
     Args:
         argv: the words after `detcloud`; None for the words of this process.

@@ -67,12 +67,13 @@ def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
 def print_experiment_logs(arguments: Namespace) -> int:
     """Print the logs of an experiment's trials in turn, and return 0.
 
-    Each line names its trial, but lines of a filtered log only if several trials exist. With
-    `--follow`, print new text of all trials alternately, without a time limit, until the experiment
-    has ended.
+    Each line names its trial. Only a filtered log of a single trial has no names without
+    `--follow`. With `--follow`, print new text of all trials alternately, without a time limit,
+    until the experiment has ended.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the first
+            trial.
     """
     experiment = load_experiment(arguments)
     if needs_line_filter(arguments):
@@ -167,6 +168,9 @@ class LogPrinter:
 
         Set `is_complete` if the log cannot grow further, and end an incomplete last line in this
         case.
+
+        Raises:
+            DetcloudError: a request to the cluster failed.
         """
         has_grown = False
         while True:

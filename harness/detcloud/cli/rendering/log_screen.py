@@ -101,7 +101,8 @@ class LogSource:
         return "".join(self._add_prefixes(text, is_continued, is_terminal=False))
 
     def render_for_terminal(self, text: str, *, is_continued: bool, is_end: bool = False) -> str:
-        """Return the output for the next piece of the text on a terminal.
+        """Return the output for the next piece of the text on a terminal, where each line begins
+        with the prefix.
 
         Each piece ends without colours; the next piece begins with the colours that were in effect.
         Control characters are replaced by U+FFFD. The prefix is repeated after a carriage return,
