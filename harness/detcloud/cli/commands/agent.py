@@ -147,7 +147,7 @@ def _chosen_agents(arguments: Namespace) -> list[Agent]:
 def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
     """Print the agents after a change.
 
-    As text, print a line with the use of each agent. Otherwise print all fields.
+    As text, print a line with the use of each agent. Otherwise print the agents' fields.
     """
     if arguments.form != "text":
         print_items(COLUMNS, (agent.data for agent in agents), arguments)

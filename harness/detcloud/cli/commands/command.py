@@ -210,8 +210,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 def list_runs(kind: str, arguments: Namespace) -> int:
     """Print the runs of a kind, by default only the newest runs of this user, and return OK.
 
-    `--limit` is LIST_LIMIT by default. Notes on left-out runs are printed to stderr. Raise
-    DetcloudError without a cluster.
+    `--limit` is LIST_LIMIT by default. With `--quiet`, print only ids. Notes on left-out runs are
+    printed to stderr. Raise DetcloudError without a cluster.
     """
     client = connect(arguments)
     commands = client.experiments(

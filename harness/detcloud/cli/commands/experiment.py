@@ -135,8 +135,9 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 def describe_experiments(arguments: Namespace) -> int:
     """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0.
 
-    As JSON or YAML, a single experiment is an object, and several are a list. With `--outdir`,
-    existing tables are replaced and only the folder is printed. Hints are printed to stderr.
+    As JSON or YAML, a single experiment is an object, and several are a list. With `--metrics`, all
+    numbers that the trials reported are included. With `--outdir`, existing tables are replaced and
+    only the folder is printed. Hints are printed to stderr.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.

@@ -113,8 +113,8 @@ def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
 def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: bool) -> str:
     """Return a screen of at most `height` lines with the experiment and the most active trials.
 
-    At least a single trial is shown, even if `height` is smaller. The number of hidden trials is
-    the last line.
+    At least a single trial is shown, even if `height` is smaller. If trials are hidden, the last
+    line counts the hidden trials.
 
     Args:
         width: the maximum width in cells; None for no limit.
@@ -258,8 +258,8 @@ def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
 
 
 def _trial_line(trial: Item, metric: str) -> str:
-    """Return a line with the trial's state, steps, metric and number of failures. The metric and
-    zero failures are omitted.
+    """Return a line with the trial's state, steps, metric and number of failures. An unknown metric
+    and zero failures are omitted.
     """
     value = trial.get("metric")
     measured = f", {metric} {cell_text(value)}" if value is not None else ""

@@ -46,7 +46,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 def describe_template(arguments: Namespace) -> int:
     """Print the YAML of a template, or all fields in the requested form. Return 0.
 
-    Control characters of the YAML are replaced, and blank lines at the end are omitted.
+    Control characters of the YAML are replaced, and blanks and empty lines at the end are omitted.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster has no such template.

@@ -60,9 +60,7 @@ def collection_text(preview: CollectionPreview) -> str:
 
 
 def dollars_text(dollars: float | None) -> str | None:
-    """Return `$12.40` for 12.4, with four decimals between $0 and $1. Return None for
-    None.
-    """
+    """Return `$12.40` for 12.4, with four decimals between $0 and $1. Return None for None."""
     if dollars is None:
         return None
     return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"
