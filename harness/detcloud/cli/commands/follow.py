@@ -312,8 +312,8 @@ def _bar(done: float, target: int) -> str:
 
 
 def _activity_rank(trial: Item) -> tuple[int, int]:
-    """Return a sort key: running trials first, then waiting trials by id, then ended trials, newest
-    first.
+    """Return a sort key: running trials first, then starting and waiting trials by state and id,
+    then ended trials, newest first.
     """
     if trial.get("ended_ms") is not None:
         return 9, -trial["id"]

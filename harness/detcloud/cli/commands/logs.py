@@ -197,8 +197,8 @@ class LogPrinter:
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
-        """Return the text without lines that `print_tail` skips, and count the skipped
-        lines down.
+        """Return the text without lines that `print_tail` skips. Count the skipped lines down, so
+        that later pieces continue.
         """
         while text and self._lines_skipped:
             _, newline, text = text.partition("\n")

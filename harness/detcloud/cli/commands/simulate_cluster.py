@@ -62,8 +62,8 @@ def simulate_cluster(arguments: Namespace) -> int:
     """Run simulated clusters, and print the totals.
 
     The clusters run on this machine, without a time limit. With `--output`, the outcome of each
-    seed is stored in a file. Return OK, FAILED if an invariant was violated, or USAGE if an option
-    was refused. A refusal is printed to stderr.
+    seed is stored in a file, and seeds that the file has are skipped. Return OK, FAILED if an
+    invariant was violated, or USAGE if an option was refused. A refusal is printed to stderr.
 
     Raises:
         DetcloudError: the simulation printed no result, or the server is not installed.
