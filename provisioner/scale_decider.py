@@ -156,7 +156,7 @@ def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int
 
 
 def _instance_bounds(draft: DraftPlan) -> InstanceBounds:
-    """Return the room below the maximum, and the room that leaving instances will add."""
+    """Return the pool's maximum, the room for launches, and the number of leaving instances."""
     settings, rows = draft.snapshot.settings, draft.rows.values()
     existing = sum(map(_counts_against_max, rows))
     room = settings.max_instances - existing - sum(count for _, count in draft.snapshot.pending)

@@ -293,7 +293,10 @@ class Ec2Cloud:
         return self._complete_settings(parse_section(self._settings.section))
 
     def _find_pool_subnets(self) -> Sequence[Subnet]:
-        """Return the subnets of the pool. Raises CloudError."""
+        """Return the subnets of the pool's settings, or else the default subnet of each zone.
+
+        The subnets may be up to SUBNETS_TTL_MS old. Raises CloudError if EC2 cannot list them.
+        """
         with translate_errors():
             return self._find_subnets(self._pool_settings())
 
