@@ -116,7 +116,11 @@ class MetricRanks(Answer):
 
 
 def list_ranks(services: Services, trial_id: int) -> MetricRanks:
-    """Return the ranks that keep metrics separate from the trial's metrics."""
+    """Return the ranks that keep metrics separate from the trial's metrics.
+
+    Return at most RANKS_MAX ranks. Empty for a trial without separate metrics, and for an unknown
+    trial.
+    """
     ranks: list[int] = []
     first = RANK_METRICS
     while len(ranks) < RANKS_MAX:
