@@ -166,7 +166,16 @@ class IdempotentRequest:
     def _answer(
         self, services: Services, row: Row, describe: Describe, is_secret: bool
     ) -> StoredAnswer:
-        """Return the answer in the key's row, or build and store the answer if it is missing."""
+        """Return the answer in the key's row, or build and store a missing answer.
+
+        Return the answer of a concurrent repetition that stored its answer first. If the answer
+        cannot be stored, log this and return the answer. A secret answer is built each time and
+        never stored.
+
+        Raises:
+            RequestError: conflict, if the key was used for another request. Errors of `describe`
+                are passed on.
+        """
         fields = self._stored_fields(row)
         if is_secret:
             return StoredAnswer(fields["status"], to_json(describe(fields["reply"])))
