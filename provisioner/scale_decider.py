@@ -461,7 +461,7 @@ def _is_leaving(row: InstanceRow) -> bool:
 
 
 def _demand_with_replacements(draft: DraftPlan) -> Demand:
-    """Return the pending work and the work on instances with a notice. Return no held work."""
+    """Return the pending work and the work on instances with a notice, or only a hold reason."""
     demand = draft.snapshot.demand
     if demand.hold_reason:
         return Demand(hold_reason=demand.hold_reason)

@@ -187,7 +187,11 @@ class FakeCloud:
         return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in outcome.ids)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List the visible machines, with statuses that are up to `rules.stale_ms` old."""
+        """List the visible machines, with statuses that are up to `rules.stale_ms` old.
+
+        Machines stay in the list for ENDED_INSTANCE_TTL_MS after their end. Raises ThrottlingError
+        by chance.
+        """
         self._throttle_by_chance()
         now_ms = self.clock()
         seen_ms = now_ms - int(self.random.random() * self.rules.stale_ms)
