@@ -195,6 +195,8 @@ class _Scan:
     def cut_lines(self, *, ends: bool) -> None:
         """Cut lines off the pending bytes and collect the lines that meet the filter.
 
+        Stop when `limit` lines are collected; the rest stays pending.
+
         Args:
             ends: whether the bytes after the last newline are a line as well.
         """
@@ -355,8 +357,9 @@ def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
 def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
     """Yield the length of each line in the bytes, without and with the line break.
 
-    A line above `PIECE_BYTES` is divided into pieces. Unless `ends`, bytes after the last newline
-    are omitted.
+    A line break is LF or CR LF. A line above `PIECE_BYTES` is divided into pieces of whole
+    characters, each without a line break. Unless `ends`, the rest after the last line break or
+    piece is omitted.
     """
     place = 0
     while place < len(content):
