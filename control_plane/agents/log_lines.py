@@ -234,7 +234,10 @@ class _Scan:
         self.pending, self.start, self.is_inside = b"", end, True
 
     def _parse_pending_line(self, place: int, length: int) -> LogLine:
-        """Parse `length` pending bytes from index `place` on as a line."""
+        """Parse `length` pending bytes from index `place` on as a line. The bytes stay pending.
+
+        The line gets the time of the last mark at or before its first byte, or None.
+        """
         offset = self.start + place
         at = bisect_right(self.marks, offset, key=lambda mark: mark[0])
         time_ms = self.marks[at - 1][1] if at else None
@@ -404,5 +407,8 @@ def _level_pattern(level: str) -> re.Pattern[bytes]:
 
 
 def _level_rank(level: str | None) -> int:
-    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`."""
+    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`.
+
+    Raises ValueError for an unknown level.
+    """
     return LEVELS.index(level or LEVEL_OF_PLAIN_LINES)
