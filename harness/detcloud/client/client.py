@@ -251,7 +251,7 @@ class Client:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last ones.
+        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last jobs.
 
         The default pool is the default compute pool.
         """
