@@ -88,7 +88,7 @@ def count_changes(stack: automation.Stack, progress: Progress) -> dict[str, int]
 def remove_stack(stack: automation.Stack, team: str, progress: Progress) -> None:
     """Delete all resources of the stack, and then the stack in Pulumi's state.
 
-    Raise CommandError if the engine fails.
+    `team` is the stack's name. Raise CommandError if the engine fails; the stack then stays.
     """
     stack.destroy(on_output=progress, color="never")
     stack.workspace.remove_stack(team)
