@@ -166,10 +166,10 @@ class FrameworkLoop:
             self._takes_epochs = self.operation.counts_epochs
 
     def _epochs(self, length: int) -> int | None:
-        """Return the epochs in `length` batches, rounded up and at most the maximum length in
-        epochs.
+        """Return the epochs in `length` batches, rounded up.
 
-        Return None if the search counts batches.
+        The result is at least 1, and at most the maximum length in epochs. Return None as
+        `_max_epochs` does.
         """
         info, max_epochs = self._context.info, self._max_epochs()
         if max_epochs is None:
