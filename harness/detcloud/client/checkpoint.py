@@ -1,10 +1,10 @@
-"""The handle of a checkpoint."""
+"""The handle of a checkpoint, without the methods that return other handles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detcloud.client.records import (
     CheckpointFile,
@@ -15,18 +15,9 @@ from detcloud.client.records import (
 )
 from detcloud.client.resource import Field, Resource
 
-if TYPE_CHECKING:
-    from detcloud.client.experiment import Experiment
-    from detcloud.client.trial import Trial
 
-
-class Checkpoint(Resource):
-    """A folder of files that a trial stored, or that a user uploaded.
-
-    The fields are those of the cluster's latest answer to this handle. A method that changes the
-    checkpoint also updates the fields. Changes of another user's checkpoint, except pins, are
-    refused with an ApiError (`forbidden`).
-    """
+class CheckpointHandle(Resource):
+    """The fields of a checkpoint, and the methods that return no other handle."""
 
     uuid = Field[str]("The UUID; any unique beginning of it names the checkpoint.")
     trial_id = Field[int]("The trial that stored it.")
@@ -51,17 +42,6 @@ class Checkpoint(Resource):
     def refresh(self) -> None:
         """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
-
-    def trial(self) -> Trial:
-        """Read the checkpoint's trial from the cluster, and return the trial.
-
-        Every checkpoint belongs to a trial, also a checkpoint that a user uploaded.
-        """
-        return self._client.trial(self.trial_id)
-
-    def experiment(self) -> Experiment:
-        """Read the trial's experiment from the cluster, and return the experiment."""
-        return self._client.experiment(self.experiment_id)
 
     def files(self) -> list[CheckpointFile]:
         """Return the checkpoint's files. Their URLs need no token and expire after 15 minutes."""
@@ -170,7 +150,7 @@ class Checkpoint(Resource):
 
         folder = Path(destination)
         files = select_files(self.files(), patterns, excluded)
-        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode)
+        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode, self.files)
         return folder
 
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:

@@ -27,10 +27,10 @@ from control_plane.state.table import Conflict
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
-from lambdas.local.adapters import LocalAdapters
-from lambdas.local.home import HomeFolder
-from lambdas.local.state_mark import StateMark
-from lambdas.local.suggestion_thread import SuggestionThread
+from local_cluster.adapters import LocalAdapters
+from local_cluster.home import HomeFolder
+from local_cluster.state_mark import StateMark
+from local_cluster.suggestion_thread import SuggestionThread
 
 log = logging.getLogger(__name__)
 

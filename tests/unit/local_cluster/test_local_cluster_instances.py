@@ -11,10 +11,10 @@ from control_plane.access.tokens import StaticTokens, TableTokens, token_digest
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Unavailable
 from lambdas.builder import Provisioner
-from lambdas.local.adapters import LocalAdapters
-from lambdas.local.home import HomeFolder
-from lambdas.local.instances import issue_join_token
-from lambdas.local.provisioning_thread import ProvisioningThread
+from local_cluster.adapters import LocalAdapters
+from local_cluster.home import HomeFolder
+from local_cluster.instances import issue_join_token
+from local_cluster.provisioning_thread import ProvisioningThread
 from provisioner.clouds.provider import ConfigurationError
 from provisioner.model import PassResult, ProvisionerSettings
 from provisioner.reconcile import Reconciler
@@ -68,8 +68,8 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
         def terminate_orphans(self) -> list[str]:
             raise ZeroDivisionError
 
-    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOKS_PER_CLEANUP", 1)
+    monkeypatch.setattr("local_cluster.provisioning_thread.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("local_cluster.provisioning_thread.LOOKS_PER_CLEANUP", 1)
     stumbling = cast(Any, Stumbling())
     provisioning = ProvisioningThread(Provisioner(stumbling, stumbling))
     provisioning.start()

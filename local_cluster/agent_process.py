@@ -17,7 +17,7 @@ from pathlib import Path
 
 import detcloud
 from detcloud.shared.processes import Process, is_alive, read_process
-from lambdas.local.home import HomeFolder
+from local_cluster.home import HomeFolder
 
 log = logging.getLogger(__name__)
 

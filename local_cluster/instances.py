@@ -13,8 +13,8 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_digest, token_put
 from control_plane.fleet.records import IntentRow
 from control_plane.state.table import Conflict, StateTable
-from lambdas.local.agent_process import TRIAL_STOP_SECONDS, agent_environment
-from lambdas.local.home import HomeFolder
+from local_cluster.agent_process import TRIAL_STOP_SECONDS, agent_environment
+from local_cluster.home import HomeFolder
 from provisioner.clouds.local.provider import STOP_MS_MAX, LocalProcesses
 from provisioner.model import InstanceStatus
 

@@ -11,7 +11,7 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.engine.engine import Engine
-from lambdas.local.http_server import (
+from local_cluster.http_server import (
     DEFAULT_PORT,
     PORTS_TRIED_MAX,
     configure_logging,

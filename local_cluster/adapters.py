@@ -13,8 +13,8 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.adapters import Adapters
-from lambdas.local.home import HomeFolder
-from lambdas.local.instances import InstanceLauncher
+from local_cluster.home import HomeFolder
+from local_cluster.instances import InstanceLauncher
 from provisioner.clouds.provider import CloudProvider
 from provisioner.model import ProvisionerSettings
 

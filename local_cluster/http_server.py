@@ -14,7 +14,7 @@ from anyio import to_thread
 from starlette.types import ASGIApp
 
 from control_plane.api.access_log import JsonLines
-from lambdas.local.connections import Connection
+from local_cluster.connections import Connection
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8470

@@ -1,4 +1,4 @@
-"""`python -m lambdas.local`: run a whole cluster on this machine until SIGTERM or SIGINT."""
+"""`python -m local_cluster`: run a whole cluster on this machine until SIGTERM or SIGINT."""
 
 import argparse
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
-from lambdas.local.cluster import serve
-from lambdas.local.home import HomeFolder, HomeInUse, HomeInvalid
+from local_cluster.cluster import serve
+from local_cluster.home import HomeFolder, HomeInUse, HomeInvalid
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def _print_error(why: str) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lambdas.local", description="Run a cluster on this machine."
+        prog="python -m local_cluster", description="Run a cluster on this machine."
     )
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")

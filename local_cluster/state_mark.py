@@ -6,7 +6,7 @@ later. A copy that is less than a minute old is not detected if the server was k
 """
 
 from control_plane.state.table import Expect, Key, Put, StateTable
-from lambdas.local.home import HomeFolder
+from local_cluster.home import HomeFolder
 
 _MARK = Key("cluster", "mark")
 _RECORD = "state-mark"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lambdas.local import cluster as embedded_life
-from lambdas.local import http_server
-from lambdas.local.agent_process import RECORD, AgentKeeper
-from lambdas.local.home import HomeFolder
-from lambdas.local.http_server import open_listener
+from local_cluster import cluster as embedded_life
+from local_cluster import http_server
+from local_cluster.agent_process import RECORD, AgentKeeper
+from local_cluster.home import HomeFolder
+from local_cluster.http_server import open_listener
 from tests.patience import wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -9,12 +9,12 @@ from control_plane.config.__main__ import read_config
 from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
-from lambdas.local.agent_process import AgentKeeper, agent_command, kill_former_agent
-from lambdas.local.embedded_cluster import build_embedded_cluster, own_agent_name
-from lambdas.local.home import HomeFolder
-from lambdas.local.http_server import HOST, EmbeddedServer, configure_logging, open_listener
-from lambdas.local.provisioning_thread import ProvisioningThread
-from lambdas.local.tick_thread import TickThread
+from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
+from local_cluster.embedded_cluster import build_embedded_cluster, own_agent_name
+from local_cluster.home import HomeFolder
+from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
+from local_cluster.provisioning_thread import ProvisioningThread
+from local_cluster.tick_thread import TickThread
 
 PORT_RECORD = "port"
 

@@ -16,11 +16,11 @@ from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
 from control_plane.state.sqlite import SqliteTable, copy_table_file
 from control_plane.state.table import Expect, Key, Put, Unavailable
-from lambdas.local import backup_archive, backups, restore
-from lambdas.local.backup_archive import DESCRIPTION, BackupInvalid
-from lambdas.local.embedded_cluster import EmbeddedCluster, build_embedded_cluster
-from lambdas.local.home import HomeFolder, HomeInUse
-from lambdas.local.restore import restore_backup
+from local_cluster import backup_archive, backups, restore
+from local_cluster.backup_archive import DESCRIPTION, BackupInvalid
+from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster
+from local_cluster.home import HomeFolder, HomeInUse
+from local_cluster.restore import restore_backup
 
 COUNTER = Key("counters", "experiment")
 

@@ -9,8 +9,8 @@ import pytest
 from control_plane.agents.service import AgentService
 from control_plane.errors import RequestError
 from control_plane.services import Services
-from lambdas.local.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import EmbeddedCluster, build_embedded_cluster, own_agent_name
+from local_cluster.home import HomeFolder
 
 GPUS = """
 resource_manager: {default_compute_resource_pool: gpus, default_aux_resource_pool: gpus}

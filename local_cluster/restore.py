@@ -21,8 +21,8 @@ from control_plane.restoration.restart import RestartReport, begin_incarnation, 
 from control_plane.state.sqlite import SqliteTable, check_table_file, copy_table_file
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from lambdas.local.adapters import read_cluster_id
-from lambdas.local.backup_archive import (
+from local_cluster.adapters import read_cluster_id
+from local_cluster.backup_archive import (
     FOLDERS,
     SECRETS,
     STATE,
@@ -33,8 +33,8 @@ from lambdas.local.backup_archive import (
     read_description,
     read_files,
 )
-from lambdas.local.home import HomeFolder
-from lambdas.local.state_mark import StateMark
+from local_cluster.home import HomeFolder
+from local_cluster.state_mark import StateMark
 
 _LOG_SUFFIXES = ("-wal", "-shm")
 

@@ -1,4 +1,4 @@
-"""`python -m lambdas.local.backups`: write or restore a backup of an embedded cluster.
+"""`python -m local_cluster.backups`: write or restore a backup of an embedded cluster.
 
 The program prints a JSON object. Lines `copied N of M` on stderr report the progress in KiB.
 """
@@ -15,10 +15,10 @@ from typing import Any
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clock import now_ms
-from lambdas.local.adapters import read_cluster_id
-from lambdas.local.backup_archive import BackupDescription, BackupInvalid, write_backup
-from lambdas.local.home import HomeFolder, HomeInUse
-from lambdas.local.restore import restore_backup
+from local_cluster.adapters import read_cluster_id
+from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
+from local_cluster.home import HomeFolder, HomeInUse
+from local_cluster.restore import restore_backup
 
 PROGRESS_SECONDS = 0.1
 
@@ -100,7 +100,7 @@ class _ProgressLines:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lambdas.local.backups")
+    parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
     commands = parser.add_subparsers(required=True)
     backup = commands.add_parser("backup", help="write a backup, also while the cluster runs")

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from control_plane.state.sqlite import copy_table_file
 from detcloud.shared.version import __version__
-from lambdas.local.home import HomeFolder
+from local_cluster.home import HomeFolder
 
 FORMAT = 1
 DESCRIPTION = "detcloud-backup.json"
