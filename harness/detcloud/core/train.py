@@ -374,7 +374,8 @@ def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, A
 def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics with tensors, arrays and numbers of other libraries as Python values.
 
-    Raises InvalidType if `metrics` is no dict, and InvalidCall for a validation metric of None.
+    Raises InvalidType if `metrics` is no dict, InvalidCall for a validation metric of None, and
+    DetcloudError for a tensor that cannot be read. Other values that JSON cannot contain stay.
     """
     if not isinstance(metrics, dict):
         raise InvalidType(
