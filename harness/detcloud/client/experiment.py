@@ -317,7 +317,15 @@ class ExperimentHandle(Resource):
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Yield the changes of the experiment and of the trials, oldest first.
 
-        `actor` selects one of them, such as `experiment#3` or `trial#7`. None selects all.
+        Trials' changes are omitted if the experiment has too many trials for the cluster to merge.
+
+        Args:
+            actor: the experiment or a trial, such as `experiment#3` or `trial#7`, to yield only
+                the changes of this actor. None for the experiment and the trials.
+
+        Raises:
+            DetcloudError: a request to the cluster failed, or `actor` is not part of the
+                experiment.
         """
         return self._client.records(self._path("history"), HistoryEntry, actor=actor)
 

@@ -308,7 +308,9 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(kind: str, arguments: Namespace) -> int:
-    """Print the configuration of a run as YAML, or as JSON with `--json`. Return OK."""
+    """Print the configuration of a run as YAML, or as JSON with `--json`. Secrets are masked.
+    Return OK.
+    """
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_run(kind, arguments).config, form)
     return OK
@@ -448,7 +450,7 @@ def _details_of(command: Command) -> Item:
 
 
 def add_id_argument(parser: ArgumentParser) -> None:
-    """Add the argument ID of a run, stored as `command_id`."""
+    """Add the required argument ID of a run, an integer stored as `command_id`."""
     parser.add_argument("command_id", type=parse_id, metavar="ID", help="the id, as listed")
 
 

@@ -35,11 +35,13 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
 
 
 def dump_partition(arguments: Namespace) -> int:
-    """Print the rows of an actor as JSON, and return 0. Secrets are masked unless `--with-secrets`
-    is given.
+    """Print the rows of an actor as a JSON array, and return 0. The array is empty for an unknown
+    actor.
 
-    The rows are read from the file of the local cluster or, with `--table`, from a deployed
-    cluster's table. A child process reads the rows, and its notices are printed to stderr.
+    Secrets are masked unless `--with-secrets` is given. The rows are read from the file of the
+    local cluster, which may be running. With `--table`, the rows are read from a deployed cluster's
+    table in the cloud of `--cloud`, with the user's credentials. A child process reads the rows,
+    and its notices are printed to stderr.
 
     Raises:
         DetcloudError: the table could not be read, or the server is not installed.

@@ -195,7 +195,7 @@ def read_curves(experiment: Experiment) -> RecordedCurves:
     cluster with a progress line on stderr.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: a request to the cluster failed.
     """
     total = experiment.data["trials"]["requested"]
     trials = partial(count_text, noun="trial")
@@ -210,6 +210,8 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 def print_config(arguments: Namespace) -> int:
     """Print the configuration of an experiment as YAML, or as JSON with `--json`. Return 0.
+
+    The configuration has every default. Secrets are masked.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.

@@ -54,7 +54,7 @@ def add_labels(arguments: Namespace) -> int:
 
 
 def remove_labels(arguments: Namespace) -> int:
-    """Remove labels from an experiment, print the remaining labels, and return 0.
+    """Remove labels from an experiment, print a sentence with the remaining labels, and return 0.
 
     Nothing is removed if a label is missing.
 
@@ -228,8 +228,11 @@ def set_gc_policy(arguments: Namespace) -> int:
 
 
 def _set_labels(experiment: Experiment, labels: list[str]) -> int:
-    """Replace the labels of an experiment in the cluster, print the labels, and return 0. `none` is
-    printed without labels.
+    """Replace the labels of an experiment in the cluster, print a sentence with the new labels, and
+    return 0. Without labels, the sentence has `none`.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     experiment.set(labels=labels)
     print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")

@@ -50,11 +50,14 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
-    """Print the events of an experiment with reasons, or of a single actor with `--actor`. Return
-    0.
+    """Print the events of an experiment with reasons, oldest first. Return 0.
+
+    The events of the trials are included unless the experiment has too many trials for the cluster
+    to merge. With `--actor`, print only the events of the experiment or of a single trial.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster refuses the request.
+        DetcloudError: no cluster is available, or the cluster refuses the request. The cluster
+            refuses an actor without history in the experiment.
     """
     entries: list[Item] = [
         {**entry} for entry in load_experiment(arguments).history(arguments.actor)

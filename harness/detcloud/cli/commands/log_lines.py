@@ -26,7 +26,9 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
     """Add the line filters, also in Determined's spellings, and the options for the form of lines:
     `--timestamps` and `--json`.
 
-    Filters that detcloud lacks are added as hidden options that end the command with a usage error.
+    The filters are `--since`, `--until`, `--rank`, `--level` and `--search`, None by default.
+    `--agent-id`, `--container-id`, `--source` and `--stdtype` of Determined are hidden options that
+    end the command with a usage error.
     """
     parser.add_argument(
         "--since",
@@ -160,7 +162,10 @@ def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
     """Yield the matching lines of a trial, limited by `--head` and `--tail`.
 
     With `--follow`, poll without a time limit for later lines until the log or the lines of
-    `--head` are complete.
+    `--head` are complete. `--tail` does not limit the later lines.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     reader = _LineReader(trial, arguments)
     yield from reader.read()

@@ -230,8 +230,11 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
 
 
 def add_log_options(parser: ArgumentParser) -> None:
-    """Add `--follow`, `--head`, `--tail` and the line filters, for `print_log`. `--head` and
-    `--tail` exclude each other.
+    """Add `--follow`, `--head`, `--tail` and the options of `add_line_filter_options`, for
+    `print_log`.
+
+    `--head` and `--tail` are None by default and exclude each other. `--follow` can be combined
+    with each of them.
     """
     parser.add_argument(
         "-f", "--follow", action="store_true", help="keep printing until the trials end"

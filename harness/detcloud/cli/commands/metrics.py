@@ -70,6 +70,7 @@ def show_trial_metrics(arguments: Namespace) -> int:
     Raises:
         DetcloudError: `--rank` and `--points` were combined, matplotlib is missing or no metric
             exists for `--png`, or a request failed.
+        OSError: the file of `--png` cannot be written.
     """
     trial = load_trial(arguments)
     if arguments.rank is None and not _needs_points(arguments):
@@ -140,6 +141,7 @@ def show_experiment_metrics(arguments: Namespace) -> int:
     Raises:
         DetcloudError: matplotlib is missing for `--png`, no cluster is available, or the cluster
             refuses the request.
+        OSError: the file of `--png` cannot be written.
     """
     experiment = load_experiment(arguments)
     metrics = experiment.metrics(
@@ -249,6 +251,7 @@ def _print_metrics(
 
     Raises:
         DetcloudError: matplotlib is not installed, or `plots` is empty.
+        OSError: the file of `--png` cannot be written.
     """
     if arguments.png is not None:
         write_png(arguments.png, plots, log_y=arguments.log)

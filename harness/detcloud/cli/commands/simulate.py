@@ -77,15 +77,19 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_search(arguments: Namespace) -> int:
-    """Simulate a search, print the result with a chart and the spot report, and return 0.
+    """Simulate the search of a configuration file, and print the result, a chart and the spot
+    report.
 
-    Return USAGE if the configuration was refused; the refusal is printed to stderr. The spot report
-    needs a deadline. With `--plot FILE`, also draw the chart into a file, replacing an existing
-    file. A cluster is used only with `--experiment`.
+    The spot report needs `--spot-availability` or `--spot-trace`, and a deadline in the options or
+    the configuration. With `--json` or `--yaml`, only the result is printed. With `--plot FILE`,
+    first draw the chart into a file, replacing an existing file, and print the path to stderr. A
+    cluster is used only with `--experiment`, to fetch the training curves of an experiment. Return
+    0, or USAGE if the configuration or an option was refused. The refusal is printed to stderr.
 
     Raises:
         DetcloudError: the simulation failed, the server or matplotlib is not installed, or a
             request failed.
+        OSError: the file of `--plot` cannot be written.
     """
     try:
         with _curves_file(arguments) as curves:
@@ -113,7 +117,8 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
     by default.
 
     Availability and trace exclude each other. The parser does not check the form of the deadline or
-    the range of the availability.
+    the range of the availability. The simulation refuses a deadline without availability or trace,
+    and availability or trace without a deadline in the options or the configuration.
     """
     parser.add_argument(
         "--deadline",

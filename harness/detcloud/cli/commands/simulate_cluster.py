@@ -114,8 +114,10 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Show a line of progress. Return whether the line is progress or the violation of a seed. A
-    violation is not shown.
+    """Update the progress line if the child reports progress. Return False for a line of an error.
+
+    Return True for the violation of a seed too. A violation is not shown, because the result
+    reports violations.
     """
     return update_progress(progress, line) or line.startswith("violation: ")
 

@@ -22,10 +22,12 @@ _TEAM = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 def parse_id(text: str) -> int:
-    """Parse the id of an experiment, a trial or a token: a whole number from 1 to ID_MAX.
+    """Parse the id of an experiment, a trial, a run or a token: a whole number from 1 to ID_MAX.
+
+    Leading zeros are accepted within DIGITS_MAX digits.
 
     Raises:
-        ArgumentTypeError: the text is not such a number.
+        ArgumentTypeError: the text is not a number of this range, or has a sign or blanks.
     """
     if not _is_whole_number(text) or not 0 < int(text) <= ID_MAX:
         raise ArgumentTypeError(f"{text!r} is not an id; expected a whole number such as 12")

@@ -99,8 +99,9 @@ def _discard_unwritable_output() -> None:
 def exit_code(error: Exception) -> int:
     """Return the exit code of an error: REFUSED, UNREACHABLE or FAILED.
 
-    REFUSED stands for refusals by the cluster and for names without a result. UNREACHABLE stands
-    for no cluster, no answer and transient API errors such as 503. All other errors are FAILED.
+    - REFUSED: the cluster refused the request or the configuration, or found nothing for a name.
+    - UNREACHABLE: no cluster, no answer, or an API error with status 429 or 5xx.
+    - FAILED: all other errors.
     """
     if isinstance(error, RefusedConfigError | NotFoundError):
         return REFUSED

@@ -154,10 +154,11 @@ def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> di
 
 
 def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a copy of the metadata with `value` at nested keys; UNSET removes the last key.
+    """Return metadata with `value` at nested keys; UNSET removes the last key. The argument is not
+    changed.
 
     Maps are created where keys are missing or hold other values. UNSET changes nothing in this
-    case.
+    case. The result shares unchanged maps with the argument, and may be the argument.
 
     Args:
         keys: the keys from the outermost to the innermost; at least one.

@@ -54,7 +54,9 @@ def _report_silence(address: str) -> None:
 
 
 def add_experiment_argument(parser: ArgumentParser) -> None:
-    """Add the argument EXPERIMENT, an id, stored as `experiment_id`."""
+    """Add the required argument EXPERIMENT, parsed by `parse_id` and stored as the integer
+    `experiment_id`.
+    """
     parser.add_argument(
         "experiment_id", type=parse_id, metavar="EXPERIMENT", help="the experiment's id"
     )
@@ -72,7 +74,9 @@ def load_experiment(arguments: Namespace) -> Experiment:
 
 
 def add_trial_argument(parser: ArgumentParser) -> None:
-    """Add the argument TRIAL, an id, stored as `trial_id`."""
+    """Add the required argument TRIAL, parsed by `parse_id` and stored as the integer
+    `trial_id`.
+    """
     parser.add_argument("trial_id", type=parse_id, metavar="TRIAL", help="the trial's id")
 
 

@@ -62,7 +62,8 @@ def terminal_style(*, log_y: bool = False) -> Style:
     """Return the style for charts on stdout. Piped output gets PIPED_COLUMNS columns and no
     colours.
 
-    Characters beyond ASCII are used if the encoding of stdout is a UTF encoding.
+    `has_colour` decides whether a terminal gets colours. Characters beyond ASCII are used if the
+    encoding of stdout is a UTF encoding.
     """
     return Style(
         width=terminal_width(sys.stdout) or PIPED_COLUMNS,
@@ -253,6 +254,10 @@ def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
 def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
     """Yield the rows of the plot with the y axis and labels on the left. Blanks at the ends of
     lines are removed.
+
+    Args:
+        rows: the ROWS rows of the plot, top row first.
+        labels: a label for each tick of `axis`, at least one label.
     """
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
     gutter = max(map(len, labels))

@@ -122,8 +122,9 @@ def shorten_message(message: str) -> str:
     """Return the first and the last line of a message, joined by a blank. The message may quote a
     log in between.
 
-    A message of at most two lines is kept, with a blank for the line break. The result has at most
-    SHORT_MESSAGE_CELLS cells. An empty message gives N/A.
+    A message of at most two lines is kept, with blanks for line breaks. Control characters are
+    replaced by `sanitize`. The result is cut to SHORT_MESSAGE_CELLS cells. An empty message gives
+    N/A, and a message of blanks is kept.
     """
     lines = message.strip().splitlines()
     return truncate(
