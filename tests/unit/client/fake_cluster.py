@@ -49,6 +49,7 @@ class FakeCluster:
         self.refuses_uploads = False
         self.lines: dict[int, list[Item]] = {}
         self.differences: dict[str, Item] = {}
+        self.merged_trials_max = 100
         self.deletion = "DELETED"
         # Reports of every trial, instead of one report of each group.
         self.reports: list[Item] = []
@@ -311,10 +312,10 @@ class FakeCluster:
         ]
 
     def _history(self, number: int, query: Item) -> list[Item]:
-        actors = [
-            f"experiment#{number}",
-            *(f"trial#{entry['id']}" for entry in self._experiment_trials(number)),
-        ]
+        trials = [f"trial#{entry['id']}" for entry in self._experiment_trials(number)]
+        if len(trials) > self.merged_trials_max and query.get("actor") is None:
+            trials = []
+        actors = [f"experiment#{number}", *trials]
         return [
             {"time_ms": 1000, "actor": actor, "revision": 1, "text": "began", "reasons": ["asked"]}
             for actor in actors

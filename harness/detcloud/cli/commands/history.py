@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
-from detcloud.cli.rendering.output import add_output_options, print_items, print_value
+from detcloud.cli.rendering.output import add_output_options, print_items, print_note, print_value
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
 from detcloud.client.records import ReplayedActor
@@ -53,16 +53,23 @@ def show_history(arguments: Namespace) -> int:
     """Print the events of an experiment with reasons, oldest first. Return 0.
 
     The events of the trials are included unless the experiment has too many trials for the cluster
-    to merge. With `--actor`, print only the events of the experiment or of a single trial.
+    to merge. In this case, print a note on stderr. With `--actor`, print only the events of the
+    experiment or of a single trial.
 
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request. The cluster
             refuses an actor without history in the experiment.
     """
-    entries: list[Item] = [
-        {**entry} for entry in load_experiment(arguments).history(arguments.actor)
-    ]
+    experiment = load_experiment(arguments)
+    entries: list[Item] = [{**entry} for entry in experiment.history(arguments.actor)]
     print_items(COLUMNS, entries, arguments)
+    trials = (experiment.data.get("trials") or {}).get("requested", 0)
+    has_trials = any(entry["actor"].startswith("trial#") for entry in entries)
+    if arguments.actor is None and trials and not has_trials:
+        print_note(
+            f"the events of {count_text(trials, 'trial')} are left out, because the experiment has"
+            " so many; add `--actor trial#ID` for the events of a trial"
+        )
     return 0
 
 

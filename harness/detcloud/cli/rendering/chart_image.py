@@ -37,7 +37,7 @@ def write_png(
         figures = import_module("matplotlib.figure")
     except ImportError:
         raise DetcloudError(
-            "--png needs matplotlib: run pip install 'detcloud[plot]', or use --plot"
+            "a PNG file needs matplotlib; run `pip install 'detcloud[plot]'`"
         ) from None
     if not plots:
         raise DetcloudError("no numbers to draw: the metrics have no values yet")

@@ -223,6 +223,18 @@ def test_history_is_told_and_replay_compared(
     assert len(detcloud("replay", "1", "--csv").out.splitlines()) == 4
 
 
+def test_history_names_the_trials_that_it_leaves_out(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    assert detcloud("history", "1").err == ""
+    ended_cluster.merged_trials_max = 1
+    assert detcloud("history", "1").err == (
+        "note: the events of 2 trials are left out, because the experiment has so many; "
+        "add `--actor trial#ID` for the events of a trial\n"
+    )
+    assert detcloud("history", "1", "--actor", "trial#1").err == ""
+
+
 def test_the_best_checkpoints_are_fetched(
     ended_cluster: FakeCluster, detcloud: Detcloud, tmp_path: Path
 ) -> None:
