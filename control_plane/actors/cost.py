@@ -12,6 +12,7 @@ from decimal import Decimal
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
 from control_plane.fleet.records import instances_partition
+from control_plane.rows import pool_rows
 
 MICROS_PER_DOLLAR = 1_000_000
 MS_PER_HOUR = 3_600_000
@@ -67,7 +68,7 @@ def cost_of(rate_micros: int, duration_ms: int) -> int:
 
 def usage_partition(pool: str) -> str:
     """Return the partition of a pool's usage rows."""
-    return f"usage#{pool}"
+    return pool_rows.USAGE.partition_of(pool)
 
 
 def usage_sort_key(usage: Usage) -> str:

@@ -8,9 +8,11 @@ import json
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
+from control_plane.rows import pool_rows
+
 POSITIONS_PER_MS = 1_000
 """Positions in the queue are in microseconds."""
-POOLS = "pools"
+POOLS = pool_rows.POOL.partition
 """The partition with one row for each pool."""
 _OMITTED_DEFAULTS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
 """The fields that a stored job row leaves out if they have their defaults, as most jobs do."""
@@ -63,7 +65,7 @@ class JobRow:
 
 def jobs_partition(pool: str) -> str:
     """Return the partition of a pool's job rows."""
-    return f"jobs#{pool}"
+    return pool_rows.JOB.partition_of(pool)
 
 
 def job_sort_key(experiment_id: int) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-METADATA_EDITS = "V#"
+from control_plane.rows import trial_rows
+
+METADATA_EDITS = trial_rows.TRIAL_EDIT.sort
 """The sort key of the row with a trial's edit. A checkpoint's UUID is appended for its edit."""
 
 

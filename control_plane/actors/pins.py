@@ -8,8 +8,9 @@ import json
 from dataclasses import dataclass
 
 from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.rows import experiment_rows
 
-PINS = "pins"
+PINS = experiment_rows.PIN.partition
 """The partition of pin rows. The sort key of a row is the UUID of its checkpoint."""
 
 

@@ -32,6 +32,7 @@ from control_plane.adapters import lazy_adapter
 from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
+from control_plane.rows import agent_rows
 from control_plane.state.table import (
     Check,
     Conflict,
@@ -51,7 +52,7 @@ PASS_INTERVAL_MS = 60_000
 """The default interval of passes over the leases: one tick per minute."""
 GAP_PASSES_MAX = 2.5
 """The longest normal time between two passes, in multiples of the interval."""
-LOSS_DETECTION_SORT = "~brake"
+LOSS_DETECTION_SORT = agent_rows.LOSS_DETECTION.sort
 """The sort key of a pool's loss detection, in the partition of the leases."""
 OUTAGE_MS_MAX = OUTAGE_SECONDS_MAX * 1000
 """The silence after which an agent is marked as lost even during an outage of the API."""

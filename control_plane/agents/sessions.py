@@ -30,15 +30,16 @@ from control_plane.engine import mailbox
 from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
 from control_plane.json_gate import readable
 from control_plane.metrics.columns import MetricReport, parse_report
+from control_plane.rows import trial_rows
 from control_plane.state.table import GET_MAX, Expect, Key, Put, Row, StateTable, Write
 
-ENVIRONMENT = "E#"
+ENVIRONMENT = trial_rows.ENVIRONMENT.sort
 """The prefix of rows with the environment of a writer, in a trial's partition."""
-TRIAL_METADATA = "U#"
+TRIAL_METADATA = trial_rows.TRIAL_METADATA.sort
 """The row with the metadata that a trial's code reported."""
-INTENTS = "I#"
+INTENTS = trial_rows.ANNOUNCEMENT.sort
 """The prefix of rows that announce the upload of a checkpoint."""
-LOGS = "L#"
+LOGS = trial_rows.LOG_CHUNK.sort
 """The prefix of index rows of log chunks."""
 RANK_METRICS_KIND = "rank_metrics"
 """The kind of lines with metrics of a process other than the chief. Its writer is its rank."""

@@ -49,6 +49,7 @@ from control_plane.engine.mailbox import (
     mail_write,
     next_clock,
 )
+from control_plane.engine.outputs import OUTBOX
 from control_plane.engine.reader import (
     ActorCache,
     FoldReader,
@@ -496,4 +497,4 @@ def _is_actor_row(key: Key, address: str) -> bool:
 
 def _is_cacheable(name: str) -> bool:
     """Return whether a part may be cached. Parts of a spilled outbox are read only once."""
-    return not name.startswith("outbox/")
+    return not name.startswith(OUTBOX)

@@ -304,7 +304,7 @@ def prepare_mail(
 
 def spill_key(address: str, number: int) -> Key:
     """Return the key of the part with this number of a spilled outbox."""
-    return Key(address, f"{PARTS}outbox/{number:06d}")
+    return Key(address, f"{PARTS}{outputs.OUTBOX}{number:06d}")
 
 
 def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
@@ -394,7 +394,7 @@ def _spill_outbox(
     first = spill.last + 1 if spill else 0
     bodies = _spill_parts(list(fold.sends.items()))
     for number, body in enumerate(bodies, first):
-        fold.parts[f"outbox/{number:06d}"] = _SpillPart(body)
+        fold.parts[f"{outputs.OUTBOX}{number:06d}"] = _SpillPart(body)
     last = first + len(bodies) - 1
     remaining_spill = replace(spill, last=last) if spill else Spill(first, last)
     return evolve(before.header, spill=remaining_spill), {}

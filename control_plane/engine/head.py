@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from control_plane.adapters import lazy_adapter
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
+from control_plane.rows import actor_rows
 
 # The sort key of the head sorts directly before the mail. A single query can therefore read the
 # head and the mail without other rows.
-HEAD = "M"
-PARTS = "P#"
+HEAD = actor_rows.HEAD.sort
+PARTS = actor_rows.PART.sort
 # The number of receivers for which a header remembers the row that was sent last. If the sender has
 # forgotten a receiver, the mailbox of that receiver is read twice.
 SENT_MAX = 16

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from control_plane.actors.cost import cost_of, to_micros
 from control_plane.fleet.records import InstanceRow
 from control_plane.fleet.rows import read_instances, read_rows
+from control_plane.rows import fleet_rows
 from control_plane.state.table import Key, StateTable
 
 Bill = Mapping[date, int]
@@ -21,7 +22,7 @@ MONTH = len("2026-11")
 
 def bills_partition(pool: str) -> str:
     """Return the partition of a pool's stored bills, with a row per month."""
-    return f"bills#{pool}"
+    return fleet_rows.BILL.partition_of(pool)
 
 
 def split_by_month(pool: str, bill: Bill) -> dict[Key, dict[date, int]]:

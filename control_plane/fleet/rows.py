@@ -19,10 +19,11 @@ from control_plane.fleet.records import (
     IntentRow,
     instances_partition,
 )
+from control_plane.rows import fleet_rows
 from control_plane.state.table import Key, Page, Row, StateTable
 
-FLEETS = "fleets"
-CLOUDS = "clouds"
+FLEETS = fleet_rows.FLEET.partition
+CLOUDS = fleet_rows.CLOUD.partition
 
 R = TypeVar("R")
 
@@ -33,12 +34,12 @@ _INTENT = lazy_adapter(IntentRow)
 
 def past_instances_partition(pool: str) -> str:
     """Return the partition of a pool's ended instances."""
-    return f"past-instances#{pool}"
+    return fleet_rows.PAST_INSTANCE.partition_of(pool)
 
 
 def intents_partition(pool: str) -> str:
     """Return the partition of a pool's open launch intents."""
-    return f"intents#{pool}"
+    return fleet_rows.INTENT.partition_of(pool)
 
 
 def instance_key(row: InstanceRow) -> Key:

@@ -12,11 +12,12 @@ from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig
 from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
+from control_plane.rows import cluster_rows, pool_rows
 from control_plane.services import Services
 from control_plane.state.table import Key, Row, StateTable
 
-POOL_CONFIGS = "pool-configs"
-SHARED_CONFIG = Key("cluster", "configuration")
+POOL_CONFIGS = pool_rows.POOL_CONFIG.partition
+SHARED_CONFIG = Key(*cluster_rows.CONFIGURATION.only_key)
 
 
 def cluster_config(services: Services) -> ClusterConfig:

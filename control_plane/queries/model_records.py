@@ -6,9 +6,10 @@ from typing import Any
 
 from control_plane.access.ownership import OwnedObject
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
 from control_plane.state.table import Key, Row, StateTable
 
-MODELS = "models"
+MODELS = user_rows.MODEL.partition
 DEFAULT_WORKSPACE = "Uncategorized"
 
 
@@ -69,7 +70,7 @@ def model_key(name: str) -> Key:
 
 def version_partition(model: str) -> str:
     """Return the partition that holds the version rows of a model."""
-    return f"model-versions#{model}"
+    return user_rows.MODEL_VERSION.partition_of(model)
 
 
 def version_key(model: str, number: int) -> Key:

@@ -72,6 +72,7 @@ DEAD_LETTER = RowType(
     fields=_MAIL_FIELDS,
     writers=("engine.engine",),
     readers=(),
+    is_passing=True,
 )
 JOURNAL = RowType(
     name="journal entry",

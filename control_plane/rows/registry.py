@@ -28,6 +28,8 @@ ROW_TYPES: tuple[RowType, ...] = tuple(
     row_type for row_types in SUBJECTS.values() for row_type in row_types
 )
 
+_WAKING = tuple((row_type, function) for row_type in ROW_TYPES for function in row_type.wakes)
+
 
 def find_row_type(partition: str, sort: str) -> RowType | None:
     """Return the row type of a key. Return None for a key that no row type declares.
@@ -47,8 +49,24 @@ def waking_row_types(function: Function) -> tuple[RowType, ...]:
     return tuple(row_type for row_type in ROW_TYPES if function in row_type.wakes)
 
 
+def woken_function(partition: str, sort: str) -> Function | None:
+    """Return the function that a new row with this key wakes. Return None for no function.
+
+    The rows of actors are recognized by the sort key alone, and other rows by the partition alone,
+    because filters of events can compare no more.
+    """
+    for row_type, function in _WAKING:
+        if (
+            sort.startswith(row_type.sort)
+            if row_type.is_of_actors
+            else _has_partition(row_type, partition)
+        ):
+            return function
+    return None
+
+
 def passing_row_types() -> tuple[RowType, ...]:
-    """Return the row types without rows when all work has ended and all machines are gone."""
+    """Return the row types without rows after the end of all work."""
     return tuple(row_type for row_type in ROW_TYPES if row_type.is_passing)
 
 

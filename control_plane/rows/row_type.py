@@ -51,7 +51,7 @@ class RowType:
     is_mutable: bool = False
     """Whether a row is written again under the same key, from the row that was read."""
     is_passing: bool = False
-    """Whether no row is left when all work has ended and all machines are gone."""
+    """Whether a cluster without failures has no row left after the end of all work."""
     secret_fields: tuple[str, ...] = ()
     """The stored names of fields that are masked as a whole, because their texts may be secret.
 
@@ -79,6 +79,13 @@ class RowType:
     def has_one_sort(self) -> bool:
         """Whether a partition has no more than a single row of the family."""
         return self.key.partition(" / ")[2] == self.sort
+
+    @property
+    def only_key(self) -> tuple[str, str]:
+        """The partition and the sort key of a family that has a single row."""
+        assert self.has_one_partition, self.name
+        assert self.has_one_sort, self.name
+        return self.partition, self.sort
 
     @property
     def is_of_actors(self) -> bool:

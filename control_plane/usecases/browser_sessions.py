@@ -11,14 +11,14 @@ from typing import Any
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.access.tokens import find_revoked, join_halves, token_digest, token_put
-from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
 from control_plane.usecases.user_tokens import extend_makers
 from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
-CODES = "sign-in-codes"
+CODES = user_rows.SIGN_IN_CODE.partition
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
 CROSS_ORIGIN_SESSION_MS = 12 * 3600 * 1000
@@ -138,7 +138,7 @@ def is_session_token(token: str) -> bool:
 
 def end_session(table: StateTable, token: str) -> None:
     """End a session by deleting the joined token. An unknown token is not an error."""
-    table.commit((Delete(Key(TOKENS, token_digest(token)), Expect.ANYTHING),))
+    table.commit((Delete(Key(user_rows.TOKEN.partition, token_digest(token)), Expect.ANYTHING),))
 
 
 def _open_session(

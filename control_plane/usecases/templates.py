@@ -8,10 +8,11 @@ from control_plane.access.ownership import Action, OwnedObject, check_may_change
 from control_plane.access.principals import Principal
 from control_plane.config.template import check_masks, masked_template
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row
 
-TEMPLATES = "templates"
+TEMPLATES = user_rows.TEMPLATE.partition
 MASKING = 1
 """The version of the rules in detcloud/shared/masking.py. Older rows are masked again when read."""
 # The row of an idempotency key holds the text in a reply and in an answer, where a quotation mark

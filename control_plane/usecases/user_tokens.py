@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from control_plane.access.ownership import OwnedObject
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import find_revoked, token_digest, token_put
-from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools
+from control_plane.rows import user_rows
 from control_plane.services import Services
 from control_plane.state.table import (
     Check,
@@ -31,7 +31,7 @@ from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 from detcloud.shared.tokens import mint_token
 
-RECORDS = "token-entries"
+RECORDS = user_rows.TOKEN_ENTRY.partition
 DAY_MS = 24 * 3600 * 1000
 
 _COUNTER = Key(COUNTERS, "token")
@@ -204,7 +204,7 @@ def create_token(
             created at the same time.
     """
     token = mint_token()
-    bearer_key = Key(TOKENS, token_digest(bearer))
+    bearer_key = Key(user_rows.TOKEN.partition, token_digest(bearer))
     makers = extend_makers(table, draft.makers, bearer)
     is_revocable = makers != draft.makers
     guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
@@ -252,7 +252,7 @@ def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tu
         RequestError: conflict, if the result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
-    if table.get(Key(TOKENS, digest)) is None:
+    if table.get(Key(user_rows.TOKEN.partition, digest)) is None:
         return makers
     if len(makers) >= MAKERS_MAX:
         text = f"this token is the end of a chain of {MAKERS_MAX} tokens, each created by the last"
@@ -302,7 +302,7 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
         body = json.dumps(asdict(record)).encode()
         return token_id, (
             Put(row.key, row.revision + 1, body, row.revision),
-            Delete(Key(TOKENS, record.digest), Expect.ANYTHING),
+            Delete(Key(user_rows.TOKEN.partition, record.digest), Expect.ANYTHING),
             *extra_writes(token_id),
         )
 

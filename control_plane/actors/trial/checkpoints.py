@@ -28,10 +28,11 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import TrialState
 from control_plane.evolve import evolve
+from control_plane.rows import experiment_rows
 
 CHECKPOINT_PARTS = "checkpoint/"
 """The prefix of the names of parts with checkpoint records. The UUID follows."""
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS = experiment_rows.CHECKPOINT.partition
 """The partition with the trial's id of each checkpoint, by UUID."""
 
 

@@ -75,6 +75,7 @@ def test_lists_row_types_by_effect() -> None:
     waking_tick = {experiment_rows.SUGGESTION, pool_rows.JOB, fleet_rows.NOTICE}
     assert set(waking_row_types("tick")) == waking_tick
     passing = {
+        actor_rows.DEAD_LETTER,
         experiment_rows.SUGGESTION,
         pool_rows.JOB,
         fleet_rows.INSTANCE,
