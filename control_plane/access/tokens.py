@@ -8,12 +8,12 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from typing import Protocol
 
 from control_plane.access.principals import Principal, Role
 from control_plane.errors import Code, RequestError
 from control_plane.rows import agent_rows, user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.state.table import (
     GET_MAX,
     Conflict,
@@ -28,6 +28,7 @@ from detcloud.shared.tokens import mint_token
 
 _TOKENS = user_rows.TOKEN.partition
 _HOLDERS = agent_rows.TOKEN_HOLDER.partition
+_CODEC = JsonCodec(user_rows.TOKEN, Principal, {"role": Role, "makers": tuple})
 _ISSUE_TRIES_MAX = 20
 
 
@@ -89,14 +90,11 @@ class TableTokens:
         row = self._table.get(Key(_TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)
-        fields = json.loads(row.body)
-        expires_ms = fields.get("expires_ms")
+        principal = _CODEC.decode(row.body)
+        expires_ms = principal.expires_ms
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
-        makers = tuple(fields.get("makers", ()))
-        if find_revoked(self._table, makers):
-            return None
-        return Principal(**{**fields, "role": Role(fields["role"]), "makers": makers})
+        return None if find_revoked(self._table, principal.makers) else principal
 
 
 def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
@@ -157,4 +155,4 @@ def token_put(digest: str, principal: Principal) -> Put:
     """Build the Put that makes a token valid for `principal`. It conflicts with an existing
     digest.
     """
-    return Put(Key(_TOKENS, digest), 1, json.dumps(asdict(principal)).encode(), Expect.ABSENT)
+    return Put(Key(_TOKENS, digest), 1, _CODEC.encode(principal), Expect.ABSENT)

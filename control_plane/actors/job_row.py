@@ -4,11 +4,11 @@ Only the experiment writes its row: at its start, after a change of settings, af
 another pool, and at its end. The pool reads the row. A message notifies the pool of each change.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 
 from control_plane.rows import pool_rows
+from control_plane.rows.json_codec import JsonCodec
 
 POSITIONS_PER_MS = 1_000
 """Positions in the queue are in microseconds."""
@@ -78,18 +78,12 @@ def encode_job(row: JobRow) -> bytes:
 
     Fields that only few jobs set are left out if they have their defaults.
     """
-    default = JobRow()
-    fields = asdict(row).items()
-    return json.dumps(
-        {
-            name: value
-            for name, value in fields
-            if name not in _OMITTED_DEFAULTS or value != getattr(default, name)
-        }
-    ).encode()
+    return _CODEC.encode(row)
 
 
 def decode_job(body: bytes) -> JobRow:
     """Decode a job row. Missing fields get their defaults, and unknown fields are ignored."""
-    known = JobRow.__dataclass_fields__
-    return JobRow(**{name: value for name, value in json.loads(body).items() if name in known})
+    return _CODEC.decode(body)
+
+
+_CODEC = JsonCodec(pool_rows.JOB, JobRow, omitted=_OMITTED_DEFAULTS)

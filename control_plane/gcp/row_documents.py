@@ -1,4 +1,4 @@
-"""Rows of the state table as documents of Firestore, in the JSON of its REST interface.
+"""Rows of the state table as documents of Firestore, in the JSON of Firestore's REST interface.
 
 All documents are in collections with the name `rows`, which queries read as a single collection. A
 row whose creation calls a function is in a collection below `triggers`, because a trigger can

@@ -53,7 +53,6 @@ MAIL = RowType(
     readers=("engine.reader", "engine.due_rows"),
     due="5 s after the commit, and 2^attempts s after each attempt",
     wakes=("advance",),
-    is_mutable=True,
 )
 TIMER = RowType(
     name="timer",
@@ -63,7 +62,6 @@ TIMER = RowType(
     writers=("engine.fold", "engine.due_rows"),
     readers=("engine.reader", "engine.due_rows"),
     due="at the time in the key, or an hour after the row was written",
-    is_mutable=True,
 )
 DEAD_LETTER = RowType(
     name="dead letter",

@@ -9,7 +9,6 @@ AGENT = RowType(
     body="the name of the pool",
     writers=("actors.agent.actor",),
     readers=("queries.agent",),
-    is_mutable=True,
 )
 SESSION = RowType(
     name="session",
@@ -46,7 +45,6 @@ TOKEN_HOLDER = RowType(
     fields={"epoch": "the epoch of the agent's session", "digest": "the SHA-256 of the token"},
     writers=("access.tokens", "actors.agent.actor"),
     readers=("access.tokens", "actors.agent.actor"),
-    is_mutable=True,
 )
 IDENTITY = RowType(
     name="identity",

@@ -9,7 +9,6 @@ CONFIGURATION = RowType(
     record="control_plane.config.pools:ClusterConfig",
     writers=("usecases.pool_settings",),
     readers=("queries.cluster_configuration",),
-    is_mutable=True,
 )
 DEPLOYED_CONFIGURATION = RowType(
     name="deployed configuration",
@@ -18,7 +17,6 @@ DEPLOYED_CONFIGURATION = RowType(
     body="the SHA-256 of the configuration",
     writers=("lambdas.deployed_configuration",),
     readers=("lambdas.deployed_configuration",),
-    is_mutable=True,
 )
 FAILED_SYNC = RowType(
     name="failed sync",
@@ -51,7 +49,6 @@ MARK = RowType(
     body="a decimal number",
     writers=("lambdas.local.state_mark",),
     readers=("lambdas.local.state_mark",),
-    is_mutable=True,
 )
 
 ROW_TYPES = (

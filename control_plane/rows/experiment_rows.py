@@ -18,7 +18,6 @@ LISTING = RowType(
     body="JSON; rows of the first releases are two lines, the state and the user",
     writers=("actors.experiment.listing", "actors.experiment.deletion"),
     readers=("queries.experiment_list", "queries.projects", "restoration.restart"),
-    is_mutable=True,
 )
 METADATA_TERM = RowType(
     name="metadata term",
@@ -39,7 +38,6 @@ COLLECTION = RowType(
     },
     writers=("actors.experiment.collection", "actors.experiment.deletion"),
     readers=("checkpoint_gc.collector",),
-    is_mutable=True,
 )
 REMOVAL = RowType(
     name="file removal",
@@ -57,7 +55,6 @@ SUGGESTION = RowType(
     writers=("actors.experiment.suggestions",),
     readers=("suggestions.suggester", "lambdas.tick_steps", "lambdas.local.suggestion_thread"),
     wakes=("tick",),
-    is_mutable=True,
     is_passing=True,
 )
 CHECKPOINT = RowType(
@@ -97,7 +94,6 @@ COUNTER = RowType(
         "restoration.restart",
     ),
     readers=("actors.identifiers", "usecases.submission", "usecases.user_tokens"),
-    is_mutable=True,
 )
 
 ROW_TYPES = (

@@ -18,7 +18,6 @@ CLOUD = RowType(
     record="provisioner.model:ProvisionerSettings",
     writers=("provisioner.reconcile",),
     readers=("provisioner.orphan_cleanup",),
-    is_mutable=True,
 )
 INSTANCE = RowType(
     name="instance",
@@ -68,7 +67,6 @@ BILL = RowType(
     body="JSON: micro-dollars by ISO date",
     writers=("provisioner.ledger",),
     readers=("fleet.bills",),
-    is_mutable=True,
 )
 
 ROW_TYPES = (FLEET, CLOUD, INSTANCE, PAST_INSTANCE, INTENT, NOTICE, BILL)

@@ -17,7 +17,6 @@ POOL_CONFIG = RowType(
     record="control_plane.config.pools:ResourcePool",
     writers=("usecases.pool_settings",),
     readers=("queries.cluster_configuration",),
-    is_mutable=True,
 )
 JOB = RowType(
     name="job",
@@ -33,7 +32,6 @@ JOB = RowType(
         "usecases.job_changes",
     ),
     wakes=("tick",),
-    is_mutable=True,
     is_passing=True,
 )
 JOB_ID = RowType(
@@ -51,7 +49,6 @@ JOB_MOVES = RowType(
     body="empty; only the revision counts",
     writers=("usecases.job_changes",),
     readers=("usecases.job_changes",),
-    is_mutable=True,
 )
 USAGE = RowType(
     name="usage",

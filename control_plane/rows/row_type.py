@@ -49,7 +49,11 @@ class RowType:
     wakes: tuple[Function, ...] = ()
     """The functions that the creation of a row wakes at once."""
     is_mutable: bool = False
-    """Whether a row is written again under the same key, from the row that was read."""
+    """Whether writers change fields of the stored record.
+
+    Fields that a newer version stored survive such changes. False for rows that are only created,
+    replaced as a whole or deleted, and for rows that contain the version of their format.
+    """
     is_passing: bool = False
     """Whether a cluster without failures has no row left after the end of all work."""
     secret_fields: tuple[str, ...] = ()

@@ -71,7 +71,6 @@ METRICS = RowType(
     body="columns (metrics/segment.py); a full row has the digest of an object",
     writers=("agents.metric_rows",),
     readers=("agents.metric_rows",),
-    is_mutable=True,
 )
 RANK_METRICS = RowType(
     name="metrics of a rank",
@@ -80,7 +79,6 @@ RANK_METRICS = RowType(
     body="columns (metrics/segment.py); a full row has the digest of an object",
     writers=("agents.metric_rows",),
     readers=("agents.metric_rows",),
-    is_mutable=True,
 )
 UPLOAD_SESSION = RowType(
     name="upload session",
@@ -89,7 +87,6 @@ UPLOAD_SESSION = RowType(
     fields={"session": "the store's name of the upload"},
     writers=("checkpoint_gc.upload_sessions",),
     readers=("checkpoint_gc.upload_sessions",),
-    is_mutable=True,
     secret_fields=("session",),
 )
 

@@ -4,7 +4,6 @@ A record contains the digest of a token, never the token itself.
 """
 
 import hmac
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -15,6 +14,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools
 from control_plane.rows import user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.services import Services
 from control_plane.state.table import (
     Check,
@@ -65,6 +65,9 @@ class TokenRecord:
 
     Revoking any of them also ends this token.
     """
+
+
+_CODEC = JsonCodec(user_rows.TOKEN_ENTRY, TokenRecord, {"role": Role, "makers": tuple})
 
 
 @dataclass(frozen=True)
@@ -153,9 +156,7 @@ def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...
 
 def decode_record(body: bytes) -> TokenRecord:
     """Decode the body of a token's row."""
-    fields = json.loads(body)
-    makers = tuple(fields.get("makers", ()))
-    return TokenRecord(**{**fields, "role": Role(fields["role"]), "makers": makers})
+    return _CODEC.decode(body)
 
 
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
@@ -223,7 +224,7 @@ def create_token(
             table.commit(
                 (
                     Put(_COUNTER, revision + 1, next_number, revision or Expect.ABSENT),
-                    Put(_record_key(number), 1, json.dumps(asdict(record)).encode(), Expect.ABSENT),
+                    Put(_record_key(number), 1, _CODEC.encode(record), Expect.ABSENT),
                     token_put(record.digest, principal),
                     *guards,
                     *extra_writes(asdict(minted)),
@@ -299,7 +300,7 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
             raise _missing_error(token_id)
         record = decode_record(row.body)
         record = record if record.revoked_by is not None else replace(record, revoked_by=by)
-        body = json.dumps(asdict(record)).encode()
+        body = _CODEC.encode(record, row.body)
         return token_id, (
             Put(row.key, row.revision + 1, body, row.revision),
             Delete(Key(user_rows.TOKEN.partition, record.digest), Expect.ANYTHING),

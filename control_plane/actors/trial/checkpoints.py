@@ -342,7 +342,7 @@ def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepCon
     row = context.row(PINS, uuid)
     if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
         return False
-    context.write_row(PINS, uuid, encode_pin(Pin(gone=True)), expected=row)
+    context.write_row(PINS, uuid, encode_pin(Pin(gone=True), row.body), expected=row)
     context.write_row(
         COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
     )
