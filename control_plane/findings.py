@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from detcloud.shared.dotted_paths import name_text
+from detcloud.shared.json_escapes import json_escape
 from detcloud.shared.masking import mask_urls
 
 KIND_NAMES: Final = {dict: "a map", list: "a list", tuple: "a list", type(None): "null"}
@@ -54,9 +55,7 @@ def printable_line(text: str) -> str:
 
 def _escape_invisible(character: str) -> str:
     """Return the JSON escape of an invisible character. Return other characters unchanged."""
-    # The JSON encoder does not escape the delete character.
-    is_invisible = unicodedata.category(character) in _INVISIBLE
-    return f"\\u{ord(character):04x}" if is_invisible else character
+    return json_escape(character) if unicodedata.category(character) in _INVISIBLE else character
 
 
 def path_text(loc: Sequence[str | int]) -> str:

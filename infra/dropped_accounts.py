@@ -41,6 +41,6 @@ def check_dropped_accounts(
             )
         script = settings.with_name(f"remove-{remote.cloud}-of-{team}.sh")
         script.write_text(remote.removal, encoding="utf-8")
-        told += [f"{OTHER_CLOUDS}: still there: {line}" for line in remote.leftovers]
+        told += [f"{OTHER_CLOUDS}: not deleted: {line}" for line in remote.leftovers]
         told.append(f"`bash {script}` removes it, with credentials of {remote.place}")
     return told

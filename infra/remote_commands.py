@@ -74,7 +74,7 @@ class RemoteCommands(Generic[AnyNames]):
         """Return the remote accounts that the settings dropped.
 
         `before` is the former text of `otherClouds`. Accounts without remaining resources are left
-        out. Raise DrainFailed if an account cannot be read, and SettingsInvalid.
+        out. Raise DrainFailed if `before` or an account cannot be read, and SettingsInvalid.
         """
         settings = self.read_settings(team, stack_config)
         launcher = self.launcher_of(settings.names)

@@ -8,7 +8,7 @@ from control_plane.config.pools import ClusterConfig
 from infra.clouds import REMOTE_ACCOUNTS, open_remote_account_in
 from infra.findings import Finding
 from infra.remote_accounts import Launcher, RemoteAccount
-from infra.stack_program import REMOTE_SETTING, DrainReport, DroppedAccount, Progress
+from infra.stack_program import REMOTE_SETTING, DrainFailed, DrainReport, DroppedAccount, Progress
 
 
 def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
@@ -87,9 +87,15 @@ def list_dropped_accounts(
 
     `before` is the former text of the setting, `own` the stack's cloud and `present` the current
     remote accounts. Accounts without remaining resources are left out. Raise DrainFailed if an
-    account cannot be read, and ValueError if `before` is invalid.
+    account cannot be read, or if `before` is invalid, as a setting of another version may be.
     """
-    former = open_remote_accounts(parse_other_clouds(before, own), launcher)
+    try:
+        former = open_remote_accounts(parse_other_clouds(before, own), launcher)
+    except ValueError as error:
+        raise DrainFailed(
+            f"this version cannot read the deployed setting: expected {error}; look for its "
+            "instances by hand, or deploy with the version that deployed it"
+        ) from None
     places = {remote.place for remote in present.values()}
     found = []
     for cloud, remote in former.items():

@@ -13,6 +13,7 @@ from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
+from control_plane.fleet.rows import read_rows
 from control_plane.rows import actor_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
@@ -42,7 +43,7 @@ class Maintenance:
 
     def pools(self) -> list[str]:
         """Return the names of all pools, sorted. Raises TableError."""
-        return [row.key.sort for row in self._engine.table.query(POOLS, " ", "\x7f").rows]
+        return [row.key.sort for row in read_rows(self._engine.table, POOLS)]
 
     def redrive_mail(
         self, budget_ms: int = due_rows.BUDGET_MS, *, with_expired: bool = True

@@ -1,4 +1,4 @@
-"""Stored rows as JSON values for operators: decoded by their declarations, and masked."""
+"""Decoding and masking of stored rows, which operators see as JSON values."""
 
 import json
 import zlib
@@ -63,7 +63,7 @@ _DECODERS: Final[Mapping[RowType | None, Callable[[bytes], Any]]] = {
 
 
 def _parse_config(text: str) -> Any:
-    """Parse the YAML text of a stored configuration; None for an empty text.
+    """Parse the YAML text of a stored configuration. Return None for an empty text.
 
     Return MASK for an invalid text, because it may contain secrets.
     """

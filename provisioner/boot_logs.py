@@ -52,9 +52,11 @@ class BootLogs:
     def _boot_log(
         self, cloud: CloudProvider, row: InstanceRow, listed: Mapping[str, CloudInstance]
     ) -> str:
-        """Return an instance's masked boot log: the instance's own report, or else the cloud's.
+        """Return an instance's boot log without secrets.
 
-        Return "" if no cloud request is left or the request fails.
+        Return the report of an instance in `listed` that sent a report. Otherwise request the log
+        from the cloud, also for an instance that is not listed. Return "" if FETCHES_MAX requests
+        were made, or if the request fails.
         """
         if row.id in listed and (report := listed[row.id].boot_report):
             return clean_boot_log(report)

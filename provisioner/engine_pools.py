@@ -105,7 +105,11 @@ class EnginePools:
             mark_ended_agent(engine.table, pool, agent, engine.clock(), engine.advance_until_idle)
 
     def _deadline_progress(self, number: int, row: JobRow) -> DeadlineProgress | None:
-        """Return the progress of experiment `number`. Return None without a deadline."""
+        """Return the deadline, the worked time and the completed share of experiment `number`.
+
+        Return None if the row has no deadline. If the experiment has no state, the worked time is 0
+        and the completed share is None.
+        """
         if row.deadline_ms is None:
             return None
         state: ExperimentState | None = self._engine.read_state(addresses.experiment(number))

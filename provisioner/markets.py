@@ -97,21 +97,25 @@ def _assign_market(job: JobDemand, markets: MarketConditions, now_ms: int) -> Jo
 
 
 def _market_conditions(sold: Sequence[Offering], usable: Sequence[Offering]) -> MarketConditions:
-    """Return the present conditions, with relative prices if no on-demand price is known."""
+    """Return the present conditions, with relative prices if a market has no known price."""
     spot, on_demand = (_slot_price(sold, market) for market in (Market.SPOT, Market.ON_DEMAND))
-    if not on_demand:
+    if not (spot and on_demand):
         spot, on_demand = SPOT_PRICE_SHARE, 1.0
     available = any(offering.market is Market.SPOT for offering in usable)
     return MarketConditions(available, spot, on_demand)
 
 
 def _slot_price(sold: Sequence[Offering], market: Market) -> float:
-    """Return the lowest hourly price of a slot among the market's offerings."""
-    return min(
+    """Return the lowest known hourly price of a slot among the market's offerings.
+
+    The price 0 of an offering is unknown. Return 0 if no price is known.
+    """
+    prices = (
         offering.price_per_hour / max(1, offering.slots)
         for offering in sold
-        if offering.market is market
+        if offering.market is market and offering.price_per_hour
     )
+    return min(prices, default=0.0)
 
 
 def _estimated_work_ms(work: DeadlineProgress) -> int:

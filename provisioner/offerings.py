@@ -171,7 +171,10 @@ def usable_offerings(
 
 
 def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
-    """Return up to OFFERED_MAX offerings by price per slot; unknown prices come last."""
+    """Return up to OFFERED_MAX offerings by price per slot; unknown prices come last.
+
+    An offering with 0 slots is sorted by the price of the instance.
+    """
     by_price = sorted(
         offerings,
         key=lambda offering: (

@@ -195,7 +195,7 @@ class _ReconcilePass:
         return tuple(self._reasons)
 
     def _record_pass_start(self) -> None:
-        """Record the end of a gap, and new settings with their location, clearing all back-offs."""
+        """Commit the end of a gap between passes, and changed settings, which end all back-offs."""
         fleet, now_ms = self._ledger.fleet, self._started_ms
         text = encode_settings(self._settings)
         resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
@@ -293,7 +293,7 @@ class _ReconcilePass:
         )
 
     def _new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:
-        """Return an intent with a new token for each launch. An intent never changes."""
+        """Build an intent per launch. The id joins time and launch number; the token is a hash."""
         fleet, now_ms = self._ledger.fleet, self._reconciler._clock()
         intents = []
         for number, launch in enumerate(launches, fleet.launches + 1):

@@ -299,7 +299,7 @@ def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
 
 
 def _is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
-    """Whether the scheduler can place work on the instance, now or after the start."""
+    """Whether an instance starts or runs, accepts work, and has no announced interruption."""
     observed = draft.observation(row)
     is_leaving = row.notice_ms is not None or observed.rebalance
     takes_work = observed.agent is None or observed.agent.takes_work
@@ -307,22 +307,22 @@ def _is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
 
 
 def _capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances that take work, now or after the start."""
+    """Return the starting and running instances that accept work and will not be interrupted."""
     return [row for row in draft.rows.values() if _is_capacity(draft, row)]
 
 
 def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances that take work and have a connected, idle agent."""
+    """Return the instances of `_capacity_rows` with a connected agent without work."""
     return [row for row in _connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 
 def _busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances that take work and have a connected agent with work."""
+    """Return the instances of `_capacity_rows` with a connected agent that has work."""
     return [row for row in _connected_capacity_rows(draft) if _is_busy(draft, row)]
 
 
 def _connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
-    """Return the instances that take work and have a connected agent."""
+    """Return the instances of `_capacity_rows` with a connected agent."""
     return [row for row in _capacity_rows(draft) if draft.observation(row).agent is not None]
 
 
@@ -434,8 +434,8 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
 def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
     """Whether `least` instances of the best offering would use up room that a request needs.
 
-    Requests that only offerings in back-off can serve count as well. Otherwise, the minimum would
-    have to drain again at the next attempt with such an offering.
+    A request counts if only other sizes, also in back-off, can serve it, and if it needs more than
+    `max_instances - least` instances. Present instances do not matter. False if `least` <= 0.
     """
     most = draft.snapshot.settings.max_instances
     sizes = {offering.slots for offering in draft.snapshot.offerings}

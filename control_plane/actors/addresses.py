@@ -9,22 +9,22 @@ _ADDRESSES_KNOWN_MAX = 4_096
 
 
 def experiment(experiment_id: int) -> str:
-    """Return the address of an experiment."""
+    """Return the address of an experiment, for example `experiment#7`."""
     return f"{actor_rows.EXPERIMENT}{experiment_id}"
 
 
 def trial(trial_id: int) -> str:
-    """Return the address of a trial."""
+    """Return the address of a trial, for example `trial#7`."""
     return f"{actor_rows.TRIAL}{trial_id}"
 
 
 def pool(name: str) -> str:
-    """Return the address of a resource pool."""
+    """Return the address of a resource pool, for example `pool#default`."""
     return f"{actor_rows.POOL}{name}"
 
 
 def agent(agent_id: str) -> str:
-    """Return the address of an agent."""
+    """Return the address of an agent, for example `agent#node-1`."""
     return f"{actor_rows.AGENT}{agent_id}"
 
 

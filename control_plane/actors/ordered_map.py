@@ -101,9 +101,9 @@ class OrderedMap:
                     yield entry
 
     def leaves(self, first: str = "") -> Iterator[Leaf]:
-        """Iterate over the leaves in key order.
+        """Iterate over the leaves in key order. An empty map has no leaves.
 
-        Skip the leaves before the range that contains `first`.
+        Begin with the leaf whose range contains `first`, which may also have smaller keys.
         """
         directory = self._directory()
         return self._leaves_below(directory.leaves, directory.depth, first)
@@ -174,7 +174,11 @@ class OrderedMap:
                 yield self._leaf(number)
 
     def _insert_child(self, path: list[_PathStep], key: str, number: int) -> None:
-        """Insert a child after the child at the end of the path. A full node is split."""
+        """Insert the child `number` with the first key `key` behind the child at the end of `path`.
+
+        A node with more than NODE_MAX children is split, and the new node is inserted one level
+        higher. A full directory becomes two nodes below a new directory. Removes steps from `path`.
+        """
         step = path.pop()
         at = step.position + 1
         children = (*step.children[:at], (key, number), *step.children[at:])

@@ -137,7 +137,10 @@ class StepContext:
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:
-        """Collect the replacement of a part of the actor. A value of None removes the part."""
+        """Collect the replacement of a part of the actor. A value of None removes the part.
+
+        Later calls of `part` in this context return the new value.
+        """
         self.parts[name] = value
 
     def write_row(

@@ -33,7 +33,10 @@ class ActorStates:
     """Experiment states by id, without deleted experiments."""
 
     def __or__(self, more: "ActorStates") -> "ActorStates":
-        """Return a union that adds the trials and experiments of `more`."""
+        """Return a union that adds the trials and experiments of `more`.
+
+        A state in `more` replaces the state with the same id. The agent's state is kept.
+        """
         return ActorStates(
             self.agent, self.trials | more.trials, self.experiments | more.experiments
         )

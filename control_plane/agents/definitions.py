@@ -57,9 +57,9 @@ class DefinitionReader:
         ]
 
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
-        """Return the definitions of these runs from the cache or the state table.
+        """Return the definitions of runs from the cache, or else from the state table.
 
-        Deleted definitions are omitted.
+        Definitions that are read are cached. Deleted definitions are omitted.
         """
         with self._lock:
             lookups = {key: self._cache.find(key) for key in keys}

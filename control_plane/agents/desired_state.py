@@ -148,9 +148,14 @@ def _is_unplaced(desired: DesiredAllocation, trial: TrialState) -> bool:
 def _node_fields(
     desired: DesiredAllocation, trial: TrialState, agent: AgentState, address: Callable[[str], str]
 ) -> dict[str, Any]:
-    """Return the fields of a spec about nodes: the agent, the agent's rank, and all addresses.
+    """Return the fields of a trial's spec about nodes: agent, rank, number of nodes, and addresses.
 
-    Each node runs one process, so node ranks and process ranks are equal.
+    The rank comes from `desired`. Each node runs one process, so node ranks and process ranks are
+    equal. `hosts` has the addresses of all nodes in the order of ranks. For a single node, or a
+    trial without an allocation, `hosts` has only the agent's own address.
+
+    Args:
+        address: returns the network address of an agent.
     """
     hosts = [agent.address]
     if desired.nodes > 1 and trial.allocation is not None:

@@ -29,7 +29,7 @@ class FailedSyncs:
     def record(self, now_ms: int) -> None:
         """Write the time of a failed sync to the state table, unless written within `WRITE_MS`.
 
-        Errors of the state table are ignored.
+        Errors of the state table are ignored, and the next write is due after `WRITE_MS` as well.
         """
         if abs(now_ms - self._written_ms) < WRITE_MS:
             return

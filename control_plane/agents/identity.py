@@ -101,13 +101,16 @@ def register_instance_token(
 
 
 def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
-    """Return whether the pool has a row for the instance and is not terminating the instance."""
+    """Return whether the pool has a row for the instance, neither terminating nor ended."""
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row)
 
 
 def is_booting_instance(table: StateTable, pool: str, instance: str) -> bool:
-    """Return whether the instance is active in the pool and the agent has not connected yet."""
+    """Return whether the instance is active in the pool and the agent has not connected yet.
+
+    Return False for an instance without a row.
+    """
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row) and decode_instance(row).connected_ms is None
 

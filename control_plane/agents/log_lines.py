@@ -281,7 +281,8 @@ def find_lines(
 def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
     """Parse the bytes of a line, without the newline, into rank, level and text.
 
-    A line without a rank prefix has rank 0. Invalid UTF-8 is replaced.
+    The prefix `[rank=N] ` is removed from the text. Without the prefix, the rank is 0. The level is
+    None unless the text begins with the level of a logger. Invalid UTF-8 is replaced.
     """
     rank = RANK.match(raw)
     text = raw[rank.end() if rank else 0 :].decode("utf-8", "replace")

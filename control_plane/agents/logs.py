@@ -190,9 +190,10 @@ class TrialLogs:
             rows, following = page.rows, page.next_sort
 
     def read_content(self, trial_id: int, chunk: IndexedChunk, start: int, end: int) -> bytes:
-        """Read the bytes `start` to `end` of the allocation's log, which must be in `chunk`.
+        """Read the bytes `start` to `end`, exclusive, of the allocation's log, which must be in
+        `chunk`.
 
-        Return blanks if the chunk's object was deleted.
+        Return blanks of the same length if the chunk's object was deleted.
         """
         if chunk.text is not None:
             return chunk.text[start - chunk.start : end - chunk.start]
@@ -206,7 +207,10 @@ class TrialLogs:
     def _read_allocation_bytes(
         self, trial_id: int, epoch: int, start: int, end: int
     ) -> Iterator[bytes]:
-        """Yield the bytes `start` to `end` of an allocation's log."""
+        """Yield the bytes from `start` to `end`, exclusive, of an allocation's log, in blocks.
+
+        Bytes of a deleted object are blanks. Bytes without a chunk are left out.
+        """
         for chunk in self.read_chunks(trial_id, epoch, start, end):
             first, last = max(start, chunk.start), min(end, chunk.end)
             if first < last:
@@ -227,7 +231,13 @@ def _decode_chunk(trial_id: int, row: Row) -> IndexedChunk:
 
 
 def _to_gang_chunk(chunk: LogChunk, start: int) -> LogChunk:
-    """Convert a node's chunk to whole lines of the shared log, which begin at byte `start`."""
+    """Convert a node's chunk for the log that all nodes of a gang share. Return the changed copy.
+
+    - Lines without a rank prefix get the prefix of the node's rank, except for rank 0.
+    - A last line without a newline gets a newline.
+    - The chunk begins at byte `start` of the shared log. Each time mark moves to the start of the
+      marked line.
+    """
     prefix = b"[rank=%d] " % chunk.node_rank if chunk.node_rank else b""
     lines = [
         line if RANK.match(line) else prefix + line for line in _LINE.findall(chunk.text) if line
@@ -263,7 +273,7 @@ def _chunk_marks(chunk: LogChunk, end: int) -> Marks:
 
 
 def _sort_key(epoch: int, offset: int) -> str:
-    """Return the sort key of the index row of an allocation's chunk at `offset`."""
+    """Return the sort key of the index row of an allocation's chunk at byte `offset` of the log."""
     return f"{LOGS}{epoch:08d}#{offset:014d}"
 
 

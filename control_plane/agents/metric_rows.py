@@ -156,10 +156,13 @@ def to_segment(row: Row) -> Segment:
 
 
 def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport]) -> Iterator[Put]:
-    """Yield the writes of new reports in as few rows as possible.
+    """Yield the unconditional writes of new reports, in as few rows as possible.
+
+    A row with several reports has at most SEGMENT_BYTES_MAX. The row's key has the offset of the
+    row's first report.
 
     Args:
-        reports: reports of the stream with ascending offsets, at least one.
+        reports: reports of the stream with ascending offsets. Must not be empty.
     """
     body = encode_segment(to_columns(reports))
     if len(body) > SEGMENT_BYTES_MAX and len(reports) > 1:

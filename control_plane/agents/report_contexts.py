@@ -26,7 +26,9 @@ def read_report_contexts(
 ) -> tuple[dict[str, ReportContext], Row | None]:
     """Read the context of each reporting allocation that is assigned to the agent.
 
-    Also read the row with `other_key`, in the same request.
+    Return the contexts by allocation name (`TRIAL.EPOCH`), and the row with `other_key` or None. An
+    allocation has no context if the allocation is not assigned or the experiment does not exist.
+    The row and the states of the experiments are read in one request.
     """
     reporting = {(report.trial_id, report.epoch) for report in reports}
     damaged = {report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))}
@@ -73,7 +75,7 @@ def find_announcing_trials(
 def _find_fallbacks(engine: Engine, trial_id: int, damaged: Mapping[int, str]) -> tuple[str, ...]:
     """Return the UUIDs of the checkpoints that can replace a trial's damaged checkpoint.
 
-    Return no UUIDs if the trial reported no damage.
+    Return () if the trial reported no damage.
 
     Args:
         damaged: the UUID of the damaged checkpoint of each trial that reports one.

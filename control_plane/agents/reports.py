@@ -134,7 +134,7 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
     """Convert a `metrics` line.
 
     Return None for training metrics. Without a time metric in the search, also return None if the
-    searcher metric is missing.
+    searcher metric is missing. Raises KeyError or ValueError for a malformed line.
     """
     if report.line["group"] != "validation":
         return None
@@ -192,7 +192,9 @@ def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str,
 
 def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
     """Convert a `progress` line. Return None if the search does not use progress or the value is
-    bad.
+    not from 0 to 1.
+
+    Raises KeyError, ValueError or OverflowError for a value that is not a number.
     """
     share = _parse_number(report.line["value"])
     if not context.uses_progress or not 0 <= share <= 1:
@@ -201,7 +203,10 @@ def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
 
 
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert a `completed` line: a metric, another value, or a message about a missing metric."""
+    """Convert a `completed` line: a metric, another value, or a message about a missing metric.
+
+    Raises KeyError or ValueError for a malformed line.
+    """
     length, metric = _parse_count(report.line["length"]), report.line["metric"]
     if metric is None and "value" in report.line:
         return _to_value_reported(report.epoch, length, report.line["value"], context)
@@ -230,7 +235,12 @@ def _to_value_reported(
 
 
 def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
-    """Convert a `checkpoint` line. Raises if the checkpoint's path is not the allocation's own."""
+    """Convert a `checkpoint` line.
+
+    Metadata that is no mapping or too large becomes empty. Raises KeyError for a missing field.
+    Raises ValueError for any other invalid field, and for a path other than
+    EXPERIMENT/TRIAL/EPOCH/UUID of the allocation.
+    """
     line = report.line
     uuid = _parse_pattern(_UUID, line["uuid"])
     # EXPERIMENT/TRIAL/EPOCH/UUID: an allocation may only report checkpoints of its own epoch.
@@ -348,7 +358,11 @@ def _parse_metric(value: object) -> float | None:
 
 
 def _parse_number(value: object) -> float:
-    """Return a finite number as a float. Raises ValueError for other values."""
+    """Return a finite number as a float.
+
+    Raises ValueError for booleans, NaN, infinities and other types. Raises OverflowError for
+    integers beyond the range of floats.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(value)
     return float(value)

@@ -273,10 +273,16 @@ class AgentService:
     def _accept_request(
         self, agent: str, request: SyncRequest
     ) -> tuple[Session, AgentState, ActorStates]:
-        """Accept a request in a single commit, or accept both halves of a large request.
+        """Accept the reports and logs of a request in a single commit, or split the request in
+        halves.
 
-        Retry after conflicts with other calls of the agent. Return the new session, the agent's
-        state, and the states of the agent's trials and their experiments.
+        Halves are accepted one after the other, and split again where needed. The lease is renewed,
+        and logs are stored. After the commit, the trials that got messages are advanced. Return the
+        new session, the agent's state, and the states of the agent's trials and their experiments.
+
+        Raises CommandRefused: "not_found" for an unknown agent, "conflict" for another epoch,
+        "invalid" or "too_large" for reports that cannot be stored. The code is "unavailable" after
+        SYNC_TRIES_MAX conflicts with other calls of the agent.
         """
         halves = _split_request(request)
         for _ in range(SYNC_TRIES_MAX):

@@ -203,7 +203,10 @@ def accept_logs(session: Session, chunks: Sequence[LogChunk]) -> tuple[Session, 
 
 
 def forget_allocations(session: Session, known: Iterable[str]) -> Session:
-    """Return the session without the allocations that are not in `known`."""
+    """Return the session without the records of allocations that are not in `known`.
+
+    The records are acknowledged offsets, log offsets, exits, mail and counts of metric rows.
+    """
     kept = set(known)
     if kept.issuperset((*session.acked, *session.logs, *session.sent, *session.rows)):
         return session

@@ -37,6 +37,9 @@ class TrialGrants(Protocol):
     def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
         """Issue keys or a token for the training code of a trial in `pool`.
 
+        Raises OSError if the cloud does not answer. Only called if `gives_data_keys` is true for
+        the pool.
+
         Args:
             name: the name of the session, which the cloud shows in its audit logs.
         """
@@ -46,6 +49,9 @@ class TrialGrants(Protocol):
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
         """Issue a login that can only pull `image`.
+
+        Raises OSError if the cloud does not answer. Only called if `gives_login` is true for the
+        image.
 
         Args:
             name: the name of the session, which the cloud shows in its audit logs.

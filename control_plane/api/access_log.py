@@ -35,8 +35,9 @@ class JsonLines(logging.Formatter):
 def redact(text: str) -> str:
     """Return a text with `REDACTED` in place of secrets, otherwise unchanged.
 
-    Secrets are detcloud tokens, bearer credentials, signatures, and the logins in URLs. The words
-    around a secret stay, such as `Bearer` or the prefix of a token.
+    Secrets are detcloud tokens, bearer credentials, values of fields and parameters with names that
+    end in `signature`, and the logins in URLs. The words around a secret stay, such as `Bearer` or
+    the prefix of a token.
     """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)

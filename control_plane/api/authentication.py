@@ -57,12 +57,13 @@ def request_token(request: Request, cluster_id: str) -> str:
 def session_token(request: Request, cluster_id: str) -> str:
     """Return the token of a request's browser session, joined from the cookie and the header.
 
-    The token is not looked up, so that the session may have ended. The name of the cookie depends
-    on `cluster_id`.
+    `join_halves` joins the two halves. The token is not looked up, so that the session may have
+    ended. The name of the cookie depends on `cluster_id`.
 
     Raises:
         RequestError: unauthenticated, if the cookie or the header is missing, if the two have 256
             characters or more together, or if the request comes from a page of another origin.
+            Allowed other origins are refused as well.
     """
     if is_cross_origin(request):
         text = "a session is of the cluster's own page; a page elsewhere sends a token"

@@ -151,7 +151,10 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
 
 
 async def answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
-    """Log a fault of the state table, and return the answer `unavailable`."""
+    """Log a fault of the state table as a warning, and return the answer `unavailable`.
+
+    The answer's message contains the text of the fault.
+    """
     log.warning("the state table is not available: %s", error)
     text = f"the state table is unavailable now: {error}"
     return error_response(RequestError(Code.UNAVAILABLE, text))
@@ -160,7 +163,8 @@ async def answer_unavailable_table(request: Request, error: Exception) -> JSONRe
 async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
     """Log a fault of a bucket, or a full, failing or read-only disk; return `unavailable`.
 
-    Raise any other error again, because such an error is a bug.
+    The answer's message contains the text of the fault, but no path of the disk. Raise any other
+    error again, because such an error is a bug.
     """
     assert isinstance(error, OSError)
     if isinstance(error, BucketError):
@@ -175,9 +179,9 @@ async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> str:
-    """Return the methods of all loaded routes that match the request's path, joined by commas.
+    """Return the methods of all routes that match the request's path, sorted and joined by ", ".
 
-    The framework itself knows the methods of only one of the routes.
+    Return "" if no route matches. The framework itself only returns the methods of a single route.
     """
     scope = {**request.scope, "method": ""}
     methods = set[str]()

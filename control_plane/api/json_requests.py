@@ -11,7 +11,7 @@ from control_plane.json_gate import JsonRefused, parse_agent_body, parse_body
 
 
 class GatedRequest(Request):
-    """A request that parses the JSON body with the gate.
+    """A request that parses the JSON body with the module `json_gate`.
 
     Args:
         has_lines: whether the body has report lines of trials. The values of such a body are not
@@ -26,7 +26,8 @@ class GatedRequest(Request):
         """Parse the body as JSON. Later calls return the first call's result.
 
         Raises:
-            BodyError: invalid, if the gate refuses the body. Errors of reading the body pass on.
+            BodyError: invalid, if the body is not UTF-8, is nested too deep, has a key twice, or
+                has a text or number that cannot be stored. Errors of reading the body pass on.
             json.JSONDecodeError: the body is not JSON.
         """
         if not hasattr(self, "_json"):

@@ -65,7 +65,11 @@ class PageOrigins:
 
 
 def page_origin(request: Request) -> str | None:
-    """Return the allowed other origin whose page sent the request. Return None otherwise."""
+    """Return the allowed other origin that PageOrigins found in the request, if any.
+
+    The result is None for the API's own page, for origins that are not allowed, and for requests
+    without an origin.
+    """
     return cast("str | None", getattr(request.state, "page_origin", None))
 
 

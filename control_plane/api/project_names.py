@@ -19,7 +19,8 @@ def check_group_name(kind: str, name: str | None) -> None:
         name: the name.
 
     Raises:
-        RequestError: invalid, for a name that breaks a rule.
+        RequestError: invalid, for a name that is empty, too long, begins or ends with a space, or
+            has a character that names must not have.
     """
     if name is not None and (problem := find_name_problem(name)):
         raise invalid(kind, f"{name!a:.140} {problem}")

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from starlette.requests import ClientDisconnect
-
-from control_plane.errors import invalid
 
 
 @asynccontextmanager
@@ -23,8 +20,7 @@ async def received_body(
     of the digest, by default SHA-256.
 
     Raises:
-        RequestError: invalid, if the connection ended before the body.
-        BodyError: in a guarded route, too_large or unavailable, as `limit_body`.
+        BodyError: too_large or unavailable, as `limit_body` of the guarded route.
     """
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         path = Path(folder) / "content"
@@ -46,16 +42,12 @@ async def receive_file(
         new_hash: creates the hash of the digest, by default SHA-256.
 
     Raises:
-        RequestError: invalid, if the connection ended before the body.
-        BodyError: in a guarded route, too_large or unavailable, as `limit_body`.
+        BodyError: too_large or unavailable, as `limit_body` of the guarded route.
     """
     digest, size = new_hash(), 0
     with path.open("wb") as file:
-        try:
-            async for block in request.stream():
-                digest.update(block)
-                size += len(block)
-                file.write(block)
-        except ClientDisconnect:
-            raise invalid("", f"the connection closed after {size} bytes") from None
+        async for block in request.stream():
+            digest.update(block)
+            size += len(block)
+            file.write(block)
     return str(digest.hexdigest()), size

@@ -25,11 +25,11 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 
 def limit_body(request: Request, bytes_max: int, *, has_lines: bool = False) -> Request:
-    """Return a copy of the request that limits the body, and parses JSON with the gate.
+    """Return a GatedRequest for the request, which limits the size and the time of the body.
 
     Reading the copy's body raises BodyError too_large after more than `bytes_max` bytes. It raises
-    BodyError unavailable if the body arrives too slowly or is incomplete, because the server may be
-    the cause.
+    BodyError unavailable if the body is incomplete, or takes longer than BODY_SECONDS_MAX and the
+    time for the received bytes at BODY_BYTES_PER_SECOND.
 
     Args:
         request: the request, which must not be read any more.

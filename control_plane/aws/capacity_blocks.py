@@ -20,12 +20,16 @@ _ACTIVE: Final = "active"
 
 
 def is_block_over(state: str) -> bool:
-    """Return whether a block in this EC2 state is over and will never be usable again."""
+    """Return whether a block in this EC2 state will never be usable again.
+
+    Return True for expired, cancelled, cancelling, failed, payment-failed and unsupported. Return
+    False for all other states, also for unknown states.
+    """
     return state in _OVER
 
 
 def has_block_begun(state: str) -> bool:
-    """Return whether instances can be launched into a block in this EC2 state."""
+    """Return whether instances can be launched into a block in this EC2 state: only in `active`."""
     return state == _ACTIVE
 
 

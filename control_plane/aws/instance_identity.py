@@ -11,6 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -85,9 +86,9 @@ class AwsIdentityVerifier:
 
         Raises:
             pydantic.ValidationError: the fields do not have the form of AwsProof.
-            InvalidProof: the signature does not cover all required headers, AWS rejects the
-                signature, or the signer is not an instance with the role.
-            OSError: AWS does not answer, or answers with another error.
+            InvalidProof: the signature does not cover all of SIGNED_HEADERS, AWS rejects the
+                signature with HTTP 400 or 403, or the signer is not an instance with the role.
+            OSError: AWS does not answer, or answers with another status of an error.
         """
         fields = AwsProof.model_validate(proof.fields)
         field = _SIGNED_HEADERS_FIELD.search(fields.authorization)
@@ -130,9 +131,12 @@ def _send_request(request: urllib.request.Request) -> bytes:
         urllib.request.HTTPSHandler(context=ssl.create_default_context()),
         _NoRedirects,
     )
-    with opener.open(request, timeout=ANSWER_SECONDS_MAX) as answer:
-        content: bytes = answer.read(ANSWER_BYTES_MAX)
-        return content
+    try:
+        with opener.open(request, timeout=ANSWER_SECONDS_MAX) as answer:
+            content: bytes = answer.read(ANSWER_BYTES_MAX)
+            return content
+    except HTTPException as error:
+        raise OSError(f"the answer cannot be read: {type(error).__name__}") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

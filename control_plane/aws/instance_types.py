@@ -185,6 +185,9 @@ def slots_of(instance_type: str, configured: int | None, cpu_slots_allowed: bool
 
 
 def on_demand_price(instance_type: str) -> float:
-    """Return the on-demand price of an instance type in dollars per hour; 0 if unknown."""
+    """Return the on-demand price of an instance type in dollars per hour; 0 if unknown.
+
+    The price is for us-east-1, also for other regions.
+    """
     known = GPU_TYPES.get(instance_type)
     return 0.0 if known is None else known.price_per_hour

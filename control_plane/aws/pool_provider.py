@@ -268,15 +268,18 @@ class AwsProvider(Provider):
 
     @property
     def _slots(self) -> int | None:
-        """The slots of an instance without offerings; None for an unknown type."""
+        """The slots of an instance of the section's own type, for a pool without offerings.
+
+        None for an unknown type without a configured number.
+        """
         return slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
 
     def _check_slots(self, loc: Loc, name: str, slots: int) -> None:
         """Raise ValidationError if an agent on an instance of type `name` offers other slots.
 
         The agent offers each GPU as a slot. An instance of a family without GPUs offers 1 slot with
-        `cpu_slots_allowed` and no slot without; 0 is accepted in both cases. Any number is accepted
-        for an unknown type. `loc` is the path of the value in the section.
+        `cpu_slots_allowed` and no slot without. For these families, 0 is always accepted. Any
+        number is accepted for an unknown type. `loc` is the path of the value in the section.
         """
         known = GPU_TYPES.get(name)
         if known is not None and known.gpus != slots:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from control_plane.agents.storage_credentials import StorageCredentials
 
@@ -29,7 +30,7 @@ def assume_role(
         issued = client.assume_role(
             RoleArn=role, RoleSessionName=name, DurationSeconds=seconds, **narrowed
         )["Credentials"]
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
         raise OSError(f"cannot issue credentials for {name}: {error_reason(error)}") from error
     return StorageCredentials(
         issued["AccessKeyId"],

@@ -95,7 +95,8 @@ class _UnknownOutcome(Exception):
 def table_definition(name: str) -> dict[str, Any]:
     """Return the arguments of CreateTable for a state table.
 
-    The table is billed per request and encrypted. It has the index `due` and a stream of keys.
+    The table is billed per request and encrypted. The index `due` is on the attributes `h`, the
+    shard, and `d`, the due time. The table has a stream of keys.
     """
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return {
@@ -188,7 +189,11 @@ class DynamoDbTable:
         return _to_row(found) if found else None
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows in the order of `keys`. Return None for a missing row."""
+        """Read at most GET_MAX rows, in the order of `keys`. Return None for a missing row.
+
+        DynamoDB refuses more keys. Without keys, send no request. Send further requests for rows
+        that a response leaves out.
+        """
         found: dict[Key, Row] = {}
         left: Sequence[Item] = [_key_attributes(key) for key in dict.fromkeys(keys)]
         pauses = RetryPauses(self._sleep)
@@ -263,7 +268,7 @@ class DynamoDbTable:
         """Apply all writes atomically: either all writes or no write.
 
         Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown or all
-        attempts failed, and InvalidCommit if a limit is exceeded.
+        attempts failed, and InvalidCommit for no writes, two writes of a row, or an exceeded limit.
         """
         check_limits(writes)
         effective = [write for write in writes if not is_unconditional_check(write)]
@@ -316,7 +321,9 @@ class DynamoDbTable:
     def _send_read(self, operation: str, **request: Any) -> Mapping[str, Any]:
         """Send a reading request and return the response; repeat after errors that may pass.
 
-        Raises Unavailable after the last attempt, and TableError if DynamoDB refuses the request.
+        Raises Unavailable after the last attempt. For errors that no retry can avoid, raises at
+        once: TableError for an invalid request, and Unavailable otherwise, for example for denied
+        access or a missing table.
         """
         pauses = RetryPauses(self._sleep)
         while True:
@@ -330,7 +337,8 @@ class DynamoDbTable:
     ) -> Mapping[str, Any]:
         """Send a request once and return the response.
 
-        Raises _RetryableError, _UnknownOutcome, or a TableError that no retry can avoid.
+        Raises _RetryableError or _UnknownOutcome for errors that may pass. Raises Unavailable
+        without credentials, and otherwise the result of `_to_exception`.
 
         Args:
             operation: the name of the client's method.
@@ -350,7 +358,11 @@ class DynamoDbTable:
         return answer
 
     def _operation_request(self, write: Write) -> dict[str, Any]:
-        """Return the arguments of the request that executes a write with its condition."""
+        """Return the arguments for a conditional write: table, item or key, and condition.
+
+        The arguments are those of PutItem and DeleteItem, and also of the entries Put, Delete and
+        ConditionCheck of a transaction. A Check has only the key and the condition.
+        """
         request = {"TableName": self._name, **_condition_expression(write.expect)}
         if isinstance(write, Put):
             return {**request, "Item": _to_item(write)}

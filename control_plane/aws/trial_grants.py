@@ -105,7 +105,8 @@ def matches_repository(repository: EcrRepository, pattern: str) -> bool:
     """Return whether a repository matches a pattern.
 
     A pattern is HOST/NAME, such as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/*. A `*` at the
-    end matches any rest. Without `*`, the repository must equal the pattern.
+    end matches any rest, also an empty rest or a rest with slashes. Without a `*` at the end, the
+    repository must equal the pattern.
     """
     name = f"{repository.host}/{repository.name}"
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

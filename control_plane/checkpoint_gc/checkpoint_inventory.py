@@ -78,7 +78,7 @@ def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
 def completed_checkpoints(
     table: StateTable, trial_id: int, *, everything: bool = False
 ) -> tuple[CheckpointCandidate, ...]:
-    """Return the complete checkpoints that a trial stored itself.
+    """Return the complete checkpoints that a trial stored itself; empty for an unknown trial.
 
     With `everything`, also return uploaded, damaged and partially deleted checkpoints. Checkpoints
     that are deleted or being deleted are never returned. Raises TableError.
@@ -144,12 +144,18 @@ def read_rows(table: StateTable, partition: str, first: str, last: str) -> Itera
 
 
 def _with_trial(record: CheckpointRecord, trial_id: int) -> CheckpointRecord:
-    """Return a copy of an unreadable record with the trial id from the row's key."""
+    """Return a copy of a record with `trial_id` as the trial's id.
+
+    The decoder returns a DAMAGED record without the trial's id for an unreadable row.
+    """
     return replace(record, checkpoint=replace(record.checkpoint, trial_id=trial_id))
 
 
 def _order_of_use(one: CheckpointCandidate) -> tuple[int, tuple[int, int, int, str]]:
-    """Return a sort key that puts the checkpoint from which the trial would continue last."""
+    """Return a sort key that puts the checkpoint with the most steps last, then the newest.
+
+    The trial would continue from the last checkpoint in this order.
+    """
     return one.steps, one.age
 
 

@@ -92,11 +92,12 @@ def execute_request(
 def report_end(
     engine: Engine, experiment_id: int, request: CollectionRequest, failure: str = ""
 ) -> None:
-    """Mail the end of a collection to the experiment, and advance the experiment.
+    """Post CollectionEnded to the experiment, and let the experiment process the message.
 
     Raises TableError.
 
-    `failure` is the reason for the user why the collection failed; "" means success.
+    Args:
+        failure: the reason for the user why the collection failed; "" means success.
     """
     ended = CollectionEnded(request.generation, failure)
     engine.post_message(addresses.experiment(experiment_id), ended, sender=SENDER)

@@ -93,8 +93,10 @@ def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> 
 def _erase_trial(stores: Stores, trial_id: int) -> Steps:
     """Delete a trial's logs, metrics, checkpoint rows and other rows, except the head row.
 
-    First post TrialDeleted, and let the pin rows of the trial's checkpoints expire. A trial that
-    does not exist is not an error. Raises OSError, TableError and CommandRefused.
+    First send the command TrialDeleted to the trial. Then delete the objects with logs and metrics
+    from the object store, set an expiry on the pin rows of the trial's checkpoints, and delete the
+    rows. If the trial does not exist, skip only the command: objects and rows that remain are still
+    deleted. Raises OSError, TableError and CommandRefused.
     """
     engine, address = stores.engine, addresses.trial(trial_id)
     # TrialDeleted comes first, so that no query finds a trial with missing data.

@@ -137,7 +137,8 @@ class DeletionRateLimiter:
     def _fill(self) -> None:
         """Add the tokens for the time since the last call.
 
-        Unless the store's last answer was busy, also raise a reduced rate towards the limit.
+        Unless the store's last answer was busy, also raise a reduced rate. After at most
+        RECOVERY_SECONDS, the rate equals the limit again.
         """
         now = self._seconds()
         passed = max(0.0, now - self._counted_at)

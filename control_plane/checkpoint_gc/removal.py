@@ -86,12 +86,14 @@ def remove_incomplete_uploads(
 ) -> Steps:
     """Remove the files of incomplete uploads to an experiment's ended trials.
 
-    Also abort the sessions of these uploads. A trial's own upload counts at any age, a user's
-    upload only after UPLOAD_MS_MAX. Folders that become empty are removed as well. Stop silently if
-    the store is missing.
+    Also abort the sessions of these uploads in the store and delete the sessions' rows. The intent
+    rows of the uploads stay. A trial's own upload is removed at any age, a user's upload only after
+    UPLOAD_MS_MAX. Folders that become empty are removed as well. Stop silently if the store's
+    folder or bucket does not exist.
 
     Args:
-        delete: count users' uploads of any age, and abort all sessions of every trial.
+        delete: also remove users' uploads of any age, and abort all sessions of every trial, even
+            of trials that have not ended.
 
     Raises:
         CollectionFailed: the store cannot be opened, a file cannot be removed, or a session cannot
@@ -254,7 +256,10 @@ def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ..
 
 
 def _delete_row(table: StateTable, row: Row) -> None:
-    """Delete a row of any revision. Raises TableError."""
+    """Delete a row, even if the row has changed since. A missing row is not an error.
+
+    Raises TableError.
+    """
     table.commit((Delete(row.key, Expect.ANYTHING),))
 
 

@@ -71,8 +71,9 @@ class SigningBucket(CheckpointBucket, Protocol):
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     """Return the files of the S3 bucket in a specification's `storage`.
 
-    Later calls with the same `storage` reuse the client. Uploads in parts need a bucket that lists
-    unfinished uploads. Raises BucketError, an OSError, if boto3 is missing or the place is invalid.
+    Later calls with the same `storage` reuse the client. No request is sent. `upload_in_parts` of
+    the result returns None for a bucket that does not list unfinished uploads. Raises BucketError,
+    an OSError, if boto3 is missing or the place is invalid.
     """
     bucket = bucket_of(BucketPlace.from_storage(fields))
 

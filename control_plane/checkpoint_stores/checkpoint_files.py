@@ -88,15 +88,15 @@ class PartsUpload(Protocol):
         Raises PartsConflict if the store accepts parts only through signed requests.
 
         Args:
-            md5: the MD5 of the part in hexadecimal, which the caller has compared.
+            md5: the MD5 of the part in hexadecimal. The caller has compared the file's MD5.
         """
 
     def join(self) -> bool:
         """Publish the file that consists of the parts; return whether this call published the file.
 
-        Return False if the path has a file of the same size already; where the store itself joins
-        the parts, return True for this file too. Raises PartsConflict if a part is missing, if the
-        file has another size, or if the store finds another MD5.
+        Return False if the path has a file of the same size already. Only a store that joins the
+        parts without this server, such as S3, returns True in this case. Raises PartsConflict if a
+        part is missing, if the file has another size, or if the store finds another MD5.
         """
 
 
@@ -113,9 +113,10 @@ class CheckpointFiles(Protocol):
         """Remove a folder with its content, and the folder's unfinished uploads if the store lists
         unfinished uploads.
 
-        With `prune`, also remove the folders above that are then empty. Yield the number of removed
-        files after every short step. The caller may stop between steps and call again later. A
-        missing folder is not an error. Raises StoreBusy if the store asks for fewer requests.
+        With `prune`, also remove the folders above that are then empty. After every short step,
+        yield the number of files that the step removed. The caller may stop between steps and call
+        again later. A missing folder is not an error. Raises StoreBusy if the store asks for fewer
+        requests.
         """
 
     def remove_file(self, parts: tuple[str, ...], name: str) -> int:

@@ -59,8 +59,8 @@ class FolderPartsUpload:
         """Return the sorted numbers, from 1, of the stored parts, and begin the upload if needed.
 
         Return all numbers if the path has a file already, of any size. To begin the upload, create
-        the staged file with the full size, sparse. A staged file of another size and leftover marks
-        of parts are deleted first.
+        the staged file with the full size, sparse. Delete a staged file of another size first, and
+        the marks of parts that an earlier upload left.
         """
         with self._open() as (place, staging):
             if _size_of(place.name, place.folder) is not None:
@@ -116,9 +116,11 @@ class FolderPartsUpload:
     def join(self) -> bool:
         """Publish the staged file at ROOT/path, and delete the staged file and the marks.
 
-        Return False if the path has a file of this size already. Raises PartsConflict if a part is
-        missing, if the staged or published file has another size, or if the MD5 differs. Files
-        larger than CHECKED_BYTES_MAX are published without a comparison of the MD5.
+        Return True if this call published the file. If the path has a file of this size already,
+        return False, also if parts are missing. Raises PartsConflict if a part of an unpublished
+        file is missing or was deleted meanwhile, if the staged or published file has another size,
+        or if the whole file has another MD5 than announced. Files larger than CHECKED_BYTES_MAX
+        are published without a comparison of the MD5.
         """
         with self._open() as (place, staging):
             marked = self._part_numbers(staging)
@@ -129,10 +131,25 @@ class FolderPartsUpload:
                 raise PartsConflict(f"part {min(missing)} of {self._path} is missing")
             if not is_there:
                 self._check_content(staging)
-            published = not is_there and publish_file(staging, self._content, place)
+            published = not is_there and self._publish(staging, place)
             for name in (self._content, *map(self._mark, marked)):
                 _remove(name, staging)
             return published
+
+    def _publish(self, staging: int, place: UploadPlace) -> bool:
+        """Publish the staged file; return False if another client published the file meanwhile.
+
+        Raises PartsConflict if the staged file is missing, or if the published file has another
+        size.
+        """
+        try:
+            return publish_file(staging, self._content, place)
+        except FileNotFoundError:
+            if self._is_stored(place):
+                return False
+            # The checkpoint was deleted between the look at the parts and the publication.
+            text = f"the parts of {self._path} were deleted: send them again"
+            raise PartsConflict(text) from None
 
     def _is_stored(self, place: UploadPlace) -> bool:
         """Return whether `place` has a file. Raises PartsConflict if that file has another size."""

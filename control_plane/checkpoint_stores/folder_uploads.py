@@ -38,8 +38,9 @@ class UploadPlace(NamedTuple):
 def store_file(root: Path, path: str, source: Path) -> bool:
     """Store a copy of the local file `source` at ROOT/path, whole or not at all, and durably.
 
-    Create the missing folders of the path. Return False if the path is taken. Raises OSError, also
-    if a folder of the path is a link. The caller has checked that `path` has no `..`.
+    Create the missing folders of the path. Return True if the file was stored, and False if the
+    path is taken. Raises OSError, also if a folder of the path is a link. The caller has checked
+    that `path` has no `..`.
     """
     with open_place(root, path) as place:
         try:
@@ -93,10 +94,11 @@ def open_staging(root: int) -> Iterator[int]:
 
 
 def publish_file(staging: int, staged: str, place: UploadPlace) -> bool:
-    """Publish the file `staged` of the open folder `staging` at `place`, durably.
+    """Publish the file `staged` of the open folder `staging` at `place`; return True if published.
 
-    Return False if the place is taken. The staged name stays as a second link. Only on a file
-    system without links, the file is renamed. Raises OSError, also if the staged file is missing.
+    Return False, and change nothing, if the place is taken. The staged name stays as a second link.
+    Only on a file system without links, the file is renamed. The folder of the place exists and is
+    synced here; the caller has synced the file. Raises OSError, also if the staged file is missing.
     """
     try:
         os.link(staged, place.name, src_dir_fd=staging, dst_dir_fd=place.folder)

@@ -15,7 +15,7 @@ class KeyedStore(Protocol):
 
     @property
     def place(self) -> object:
-        """The store; its `str` is the store's name for users."""
+        """The place of the store. `str` of the place is the store's name for users."""
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file. Return the size in bytes and the content in blocks. Raises NoSuchKey."""

@@ -26,7 +26,7 @@ def register(spec: AnyStoreType) -> None:
 
 
 def store_types() -> tuple[AnyStoreType, ...]:
-    """Return all types, built in and registered, sorted by listing order and then by name."""
+    """Return all types, built in and registered, sorted by `listing_order` and then by name."""
     specs = _types_by_name().values()
     return tuple(sorted(specs, key=lambda spec: (spec.listing_order, spec.name)))
 

@@ -38,7 +38,7 @@ def storage_location(fields: StorageFields) -> dict[str, str]:
 
 
 def open_checkpoint_files(fields: StorageFields) -> CheckpointFiles:
-    """Open the store of a specification's `storage`.
+    """Open the store that the fields `storage` of a trial's specification describe.
 
     Raises OSError if the store's package is missing or the store cannot be used. Raises KeyError
     for an unknown type.

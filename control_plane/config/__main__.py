@@ -25,21 +25,23 @@ from control_plane.suggestions.availability import missing_package_reason
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check an experiment configuration and print the result to standard output.
+    """Check the experiment configuration in a file and print the result to standard output.
 
-    Return 0 for a valid configuration. Otherwise print each problem as a line and return 1. Without
-    options, print a summary and the warnings. Exit with SystemExit after `--help` and
-    `--reference`, and for unknown options.
+    Return 0 for a valid configuration. Otherwise print each problem as a line and return 1. A file
+    that cannot be read is a problem. Without options, print a summary and the warnings. Exit with
+    SystemExit after `--help` and `--reference`, and for unknown options.
 
+    - `--config PATH=VALUE` overrides a field. No template or cluster is read.
     - `--json` prints a JSON report instead of text: `ok`, `era`, `problems`, `warnings`, and
-      `config` with masked secrets.
+      `config` with masked secrets. The report is also printed for an invalid configuration.
     - `--migrate` prints the configuration of the length era instead of the summary.
-    - `--preview` adds the preview of the search to the report.
-    - `--for-trial` puts the values for a trial into the report: `config` with unmasked `data`, and
-      unmasked `environment_variables`.
+    - `--preview` adds the preview of the search to the report of `--json`. Progress goes to
+      standard error.
+    - `--for-trial` puts the values for a trial into the report of `--json`: `config` with unmasked
+      `data`, and unmasked `environment_variables`.
 
-    Without `--for-trial`, the check includes the installed packages of the searcher. Without the
-    last three options, the check also includes the deadline.
+    Without `--for-trial`, a missing Python package of the searcher is a problem. Without
+    `--migrate`, `--preview` and `--for-trial`, a deadline in the past is a problem as well.
 
     Args:
         arguments: the words of the command line. None: the arguments of the process.

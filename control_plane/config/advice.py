@@ -97,8 +97,8 @@ def _shell_name_warnings(config: ExperimentConfig) -> Iterator[str]:
 def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:
     """Yield a warning for each hyperparameter that a search of a single trial draws at random.
 
-    The warning contains the drawn value. Constants cause no warning. Yield nothing for searchers
-    that are meant for ranges.
+    The warning contains the drawn value. Constants cause no warning. Yield nothing unless
+    `space_use` of the searcher is "constant", as for `single`.
     """
     name, seed = config.searcher.name, config.experiment_seed
     if searcher_spec(name).space_use != "constant":
@@ -172,9 +172,10 @@ def _likeness_warnings(config: ExperimentConfig) -> Iterator[str]:
 
 
 def _upper_bound_warnings(config: ExperimentConfig) -> Iterator[str]:
-    """Yield a warning for each range of integers if the search never draws the upper bound.
+    """Yield a warning for each integer range, because the step era never draws the upper bound.
 
-    Yield nothing in the length era, and for searchers that do not draw samples of the space.
+    Yield nothing in the length era, and unless `space_use` of the searcher is "sampled". For
+    example, `grid` and `single` do not sample.
     """
     spec = searcher_spec(config.searcher.name)
     if config.era is not Era.STEP or spec.space_use != "sampled":

@@ -56,8 +56,8 @@ def check_config(
             also determines the generated name.
         kind: the kind of job. Layers of commands, notebooks and shells are converted to those of
             an experiment.
-        accepts_masks: whether masks may stand for secrets. Only for configurations that no trial
-            runs with.
+        accepts_masks: whether a mask, as printed in place of a secret, is valid as the secret. Only
+            for configurations that no trial runs with.
 
     Raises:
         ConfigInvalid: the configuration has problems. The error contains all problems that were
@@ -206,13 +206,13 @@ class Layers:
         return ConfigInvalid(sorted(distinct.values(), key=_sort_key))
 
     def _problem(self, finding: Finding, tree: Tree | None) -> Problem:
-        """Return a finding as a problem with the line in the user's file.
+        """Return a finding as a problem, with the finding's value and the line in the user's file.
 
-        For a value from another layer, the hint names the layer, and the line is None. For the
-        template, the hint contains the template's line.
+        A missing field has the line of the section. For a value from another layer, the hint names
+        the layer, and the line is None. For the template, the hint contains the template's line.
 
         Args:
-            tree: the merged fields, or None before the merge.
+            tree: the merged fields, which show whether the field is missing. None before the merge.
         """
         line, _ = line_of(self.place, finding.loc)
         below = self._template_loc(finding.loc, tree or {})

@@ -53,9 +53,10 @@ def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]
 
 
 def _check_trial_length(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    """Yield a finding if the entrypoint is a trial class and the search sets no length.
+    """Yield a finding if the entrypoint names a trial class and the searcher has no length.
 
-    Other entrypoints may end their training themselves.
+    A launcher with the option `--trial` names a trial class, too. Scripts may end their training
+    themselves. Custom searches and searchers with a time metric need no length.
     """
     names_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
     if names_class and config.searcher.is_open_ended:
@@ -140,8 +141,8 @@ _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
 def _least_integer(parameter: object) -> int | None:
     """Return the smallest value of a hyperparameter that can only be an integer of at least 1.
 
-    Return None if other values are possible. A range of integers is judged by minval. Other ranges
-    and groups are None.
+    Return None if other values are possible. For a range of integers, return minval. Return None
+    for other ranges and for groups.
     """
     match parameter:
         case Const(val=value):

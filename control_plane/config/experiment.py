@@ -245,7 +245,7 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """The numbers by which steps and epochs are converted to batches."""
+        """The batches in a step and the records in an epoch, which convert lengths to batches."""
 
     @property
     @abstractmethod
@@ -375,6 +375,8 @@ class ExperimentConfig(Section):
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or envelope.get("version") != JSON_VERSION:
             raise ValueError(f"a stored configuration must have version {JSON_VERSION}")
+        if not isinstance(envelope["config"], dict):
+            raise ValueError("a stored configuration must be a map of fields")
         return validate_config(envelope["config"], Era(envelope["era"]))
 
     def _period_batches(self, name: str, hparams: Mapping[str, object]) -> int:
@@ -400,7 +402,7 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number by which steps are converted to batches."""
+        """The scale with `batches_per_step`, which converts steps to batches."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
@@ -429,7 +431,10 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number by which epochs are converted to batches; 0 if only the trial can convert."""
+        """The scale with `records_per_epoch` as configured, which converts epochs to batches.
+
+        `records_per_epoch` is 0 if the configuration does not set a number.
+        """
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property

@@ -61,7 +61,11 @@ class Scale:
         return self.lengths(unit).units(batches, hparams)
 
     def lengths(self, unit: Unit) -> Lengths:
-        """Return the converter between `unit` and batches."""
+        """Return the converter of lengths in `unit` to batches, and of batches to `unit`.
+
+        Never raises. The conversions of the result raise ValueError if `unit` is epochs and
+        `records_per_epoch` is 0.
+        """
         return Lengths(unit, self.batches_per_step, self.records_per_epoch)
 
 

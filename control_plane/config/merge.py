@@ -143,7 +143,13 @@ def _append_entries(
             Entries without a text are always kept.
     """
     taken = {text for text in map(identity, upper) if isinstance(text, str)}
-    return upper + [entry for entry in lower if identity(entry) not in taken]
+
+    def is_taken(entry: object) -> bool:
+        # The identity of an invalid entry may be a map or a list, which cannot be in a set.
+        text = identity(entry)
+        return isinstance(text, str) and text in taken
+
+    return upper + [entry for entry in lower if not is_taken(entry)]
 
 
 def _to_one_form(upper: Any, lower: Any, loc: Loc) -> tuple[Any, Any]:

@@ -31,9 +31,10 @@ _KEPT_DEFAULTS: Final = ("optimizations",)
 
 
 def migrate_config(text: str, *, overrides: Sequence[str] = ()) -> str:
-    """Return a configuration of the length era with equal meaning, as YAML without comments.
+    """Convert a configuration of the step era to the length era, as YAML without comments.
 
-    A configuration of the length era keeps its content.
+    A configuration of the length era keeps its content. The length era has lengths in batches,
+    records or epochs instead of steps.
 
     Args:
         text: the configuration as YAML, which may contain masks in place of secrets.
@@ -107,10 +108,10 @@ def _default_concurrency(searcher: str, era: Era) -> int:
 
 
 def _convert_parameter(parameter: Any) -> Any:
-    """Return a hyperparameter that draws the same values in the length era.
+    """Convert a valid hyperparameter of the step era to the length era, with equal values drawn.
 
-    The maxval of an integer range becomes maxval - 1. A range of a single integer becomes a
-    constant. Other hyperparameters are returned unchanged.
+    The maxval of an integer range becomes maxval - 1, because the length era draws maxval, too. A
+    range of a single integer becomes a constant. Return other hyperparameters unchanged.
     """
     if not isinstance(parameter, Mapping) or parameter["type"] != "int":
         return parameter

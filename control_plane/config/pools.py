@@ -399,7 +399,7 @@ def keep_deployed_fields(tree: Tree, present: ClusterConfig) -> Tree:
         present: the present configuration of the cluster.
     """
     pools = tree.get("resource_pools")
-    if not isinstance(pools, Sequence):
+    if not isinstance(pools, list):
         return tree
     kept = [
         _keep_pool_fields(pool, present.find_pool(str(pool.get("pool_name"))))

@@ -135,7 +135,8 @@ def preview_report(
     """Return the preview of a search as JSON values, for `detcloud preview-search`.
 
     The keys are `searcher`, `unit`, `trials`, `units`, `batches`, `is_example` and `brackets`.
-    `unit` is the unit of all lengths, or the time metric. `trials` and `units` are totals. Each
+    `unit` is the unit of all lengths, or the name of the time metric. `trials` is the number of all
+    trials, and `units` the sum of all lengths. `Preview` documents `batches` and `is_example`. Each
     bracket has the key `rungs`, a list of maps with the fields of `Rung`.
 
     Args:

@@ -200,7 +200,7 @@ def validate_variant(
         info: the context of the validator.
 
     Raises:
-        PydanticCustomError: `value` is not a map.
+        PydanticCustomError: `value` is not a map, for example an instance of a section.
         ValidationError: the field is absent or names no variant, or the section is invalid.
     """
     name = variant_name(value, tag, variants)

@@ -116,7 +116,10 @@ class ActorType:
         return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
 
     def encode_message(self, message: object) -> EncodedMessage:
-        """Return the message's stored name, and the fields as JSON without defaults."""
+        """Return the message's stored name, and the fields as JSON without defaults.
+
+        Raises KeyError for a message that the actor does not accept.
+        """
         name = stored_name(type(message))
         serializer = self._message_adapters[name].serializer
         return name, serializer.to_json(message, exclude_defaults=True)
@@ -129,10 +132,10 @@ class ActorType:
         return self._message_adapters[name].dump_json(self.decode_message(name, fields))
 
     def decode_message(self, name: str, fields: object) -> Any:
-        """Decode a message from a stored name and fields.
+        """Decode a message from a stored name and fields. Unknown fields are ignored.
 
-        Raises KeyError for an unknown name, and ValueError for fields that do not fit the message
-        type.
+        Raises KeyError for an unknown name, and ValueError for a missing field or a value of the
+        wrong type.
         """
         return self._message_adapters[name].validate_python(fields)
 
@@ -314,8 +317,9 @@ def actor_type_at(address: str) -> ActorType:
 
 
 def encode_message_for(address: str, message: object) -> EncodedMessage:
-    """Encode a message for the mailbox of the actor at `address`. Return the stored name and
-    JSON.
+    """Encode a message for the mailbox of the actor at `address`. Return the stored name and JSON.
+
+    Raises KeyError for an unknown type of actor, or a message that the actor does not accept.
     """
     return actor_type_at(address).encode_message(message)
 
@@ -345,10 +349,10 @@ def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:
 
 
 def _first_line(error: ValueError) -> str:
-    """Return an error's cause as a line of at most 200 characters.
+    """Return the text of an error, cut off after 200 characters.
 
-    For a validation error, this is the place and message of the first fault, without the invalid
-    value.
+    For a validation error, this is the place and message of the first fault, such as `state.files:
+    Field required`. The invalid value is left out.
     """
     if isinstance(error, ValidationError):
         fault = error.errors(include_input=False, include_url=False)[0]

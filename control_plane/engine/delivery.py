@@ -97,10 +97,11 @@ def fold_deliveries(
 def join_commits(
     commit: Commit, deliveries: Sequence[Delivery], now_ms: int
 ) -> tuple[Commit, list[ActorSnapshot]]:
-    """Join the commits of the receivers to the sender's commit.
+    """Join the commits of the receivers to the sender's commit. Nothing is written yet.
 
     Return the joined commit, and the receivers as they are after the commit, in the order of
-    `deliveries`.
+    `deliveries`. The joined commit has the writes and the receivers of mail of all commits, and the
+    sender's snapshot. Without deliveries, return `commit` itself.
     """
     if not deliveries:
         return commit, []

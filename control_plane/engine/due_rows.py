@@ -200,15 +200,16 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Advance again, in turn, the actors that used up a budget, until no time is left."""
+        """Continue the actors that used up a budget, oldest first, until no time is left."""
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
 
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
-        """Retry an actor's mail within the budget of an actor, and record the outcome.
+        """Retry an actor's overdue mail for at most `actor_budget_ms`, and record the outcome.
 
-        If the table is unavailable, the error is kept. After another error, the mail is postponed.
-        An actor that used up the budget is added to the unfinished actors.
+        An actor that used all this time is added to the unfinished actors. An unavailable table is
+        logged, added to `failures` and counted as a consecutive failure. After another error, which
+        is logged, the mail is postponed by POSTPONED_MS. No error is raised.
         """
         now_ms = self._engine.clock()
         actor_budget_ms = min(self._actor_budget_ms, self._remaining_ms())
@@ -325,7 +326,7 @@ def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
 
 
 def _is_waiting_timer(row: Row, now_ms: int) -> bool:
-    """Return whether a row is a timer that the index shows too early."""
+    """Return whether a row is a timer with a due time after `now_ms`."""
     return (timer_due_ms(row.key) or 0) > now_ms
 
 
@@ -362,11 +363,12 @@ def _redrive_actor(
     budget_ms: int,
     holds_timers: HoldsTimers,
 ) -> int:
-    """Count an attempt for each overdue row of the actor. Then advance the actor.
+    """Count an attempt for each overdue row. Then advance the actor and the receivers of its
+    messages.
 
     A row with ATTEMPTS_MAX attempts becomes a dead letter and is not counted. If any row has
-    ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is attempted,
-    and the other rows are postponed.
+    ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is attempted, and
+    the other rows are postponed.
 
     Args:
         holds_timers: if true for the actor, its timers are not folded.
@@ -417,7 +419,7 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
     """Change the due time of mail, so that other rows fit into the next page.
 
-    Mail that another process has changed is left as it is.
+    Errors of the table are ignored. After a conflict, up to OPERATIONS_MAX rows stay due.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]
@@ -447,16 +449,16 @@ def _count_attempt(
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
-    """Withdraw attempts that failed because the table was unavailable."""
+    """Withdraw attempts that failed because the table was unavailable, if the table answers now."""
     for mail in attempted:
         with suppress(Conflict, Unavailable):
             engine.table.commit((attempt_write(mail, now_ms, -1)[1],))
 
 
 def _delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
-    """Delete the rows of `keys` that have expired. Return the number of deleted rows.
+    """Delete the rows of `keys` that are due now. Return the number of deleted rows.
 
-    Expired journal rows are deleted together with all earlier rows of the same journal.
+    With an expired journal row, all earlier rows of the same journal are deleted and counted too.
     """
     now_ms = engine.clock()
     rows = [

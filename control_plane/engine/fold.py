@@ -343,7 +343,10 @@ def _mail_removals(fold: Fold, now_ms: int) -> list[Write]:
 def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:
     # The condition on the head guards the parts, because each commit that writes a part increases
     # the head's revision.
-    """Build the writes of the changed parts."""
+    """Build the writes of the changed parts. A value of None deletes the part.
+
+    Parts of a spilled outbox are due like mail, for the recovery pass.
+    """
     for name, value in fold.parts.items():
         key = Key(before.address, PARTS + name)
         if value is None:
@@ -360,10 +363,11 @@ def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) 
 
 
 def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
-    """Build the writes of rows outside the actor.
+    """Build the writes of changed rows outside the actor. A body of None deletes the row.
 
-    A row with a guard must still have the guard's revision. A row without a guard is written
-    unconditionally.
+    - With a guard, the stored row must have the guard's revision, and gets the next revision. A
+      guard of revision 0 requires a missing row.
+    - Without a guard, the row is written unconditionally with the actor's new `revision`.
     """
     for key, (guard, body) in fold.row_writes.items():
         expect = Expect.ANYTHING if guard is None else guard.revision or Expect.ABSENT
@@ -443,8 +447,10 @@ def _journal_write(
     now_ms: int,
     origin: Origin,
 ) -> Put:
-    """Build the write of the journal entry. Every TRIMMED_ROWS-th entry of a limited journal
-    expires.
+    """Build the Put of the commit's journal entry, with a digest of each changed output.
+
+    In a limited journal (`journal_kept_ms`), an entry expires if the revision is a multiple of
+    TRIMMED_ROWS. The deletion of an expired entry also deletes all earlier entries.
     """
     pieces = fold_outputs(before, fold)
     read = {**fold.row_guards, **fold.rows_read}

@@ -68,10 +68,13 @@ def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator
     """
     if receiver == "*":
         return
-    for row in table.query(receiver, MAIL, MAIL_END).rows:
-        mail = read_mail(row)
-        if mail.sender == sender:
-            yield _encode_messages(mail.messages)
+    start: str | None = MAIL
+    while start is not None:
+        page = table.query(receiver, start, MAIL_END)
+        for mail in map(read_mail, page.rows):
+            if mail.sender == sender:
+                yield _encode_messages(mail.messages)
+        start = page.next_sort
     for row in islice(journal.read_entry_rows(table, receiver), ENTRIES_SEARCHED_MAX):
         for mail_fields in journal.decode_journal_row(row.body)["in"]:
             if mail_fields["from"] == sender:

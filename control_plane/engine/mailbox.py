@@ -88,9 +88,9 @@ class MailboxRow:
         return replace(self, messages=first, rest=(*rest, *self.rest), body=body)
 
     def removal(self, now_ms: int) -> Write:
-        """Build the write that removes `messages` from the mailbox. It can succeed only once.
+        """Build the write that removes `messages` from the mailbox. A repeated removal conflicts.
 
-        The write deletes the row, or replaces it by a row with the `rest`.
+        The write deletes the row, or replaces the row by the `rest`.
         """
         if not self.rest:
             return Delete(self.key, Expect.PRESENT)
@@ -105,12 +105,21 @@ class MailboxRow:
 
 
 def mail_key(receiver: str, clock: int, sender: str) -> Key:
-    """Return the key of a mailbox row that `sender` sends at `clock`."""
+    """Return the key of a mailbox row that `sender` sends at `clock`: `M#CLOCK#SENDER` in the
+    receiver's partition.
+    """
     return Key(receiver, f"{MAIL}{clock:016x}#{sender}")
 
 
 def timer_key(address: str, due_ms: int, clock: int) -> Key:
-    """Return the key of a timer. Timers are sorted by due time and are not part of the mailbox."""
+    """Return the key of a timer: `T#DUE_MS#CLOCK` in the actor's partition.
+
+    Timers are sorted by due time. Queries of the mailbox (`M#...`) in the same partition do not
+    return timers.
+
+    Args:
+        clock: the actor's hybrid clock, which distinguishes timers with equal due times.
+    """
     return Key(address, f"{TIMERS}{due_ms:014d}#{clock:016x}")
 
 
@@ -261,12 +270,18 @@ def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[Mailbo
 
 
 def attempt_delay_ms(attempts: int) -> int:
-    """Return the delay before the next attempt in ms: 2^attempts seconds."""
+    """Return the delay in ms until a row with this number of attempts is due again: 2^attempts
+    seconds.
+    """
     return (1 << attempts) * 1000
 
 
 def postponement(mail: MailboxRow, due_ms: int) -> Put:
-    """Build the Put that changes the due time of a row. Attempts are not counted."""
+    """Build the Put that changes a row's time in the due index to `due_ms`.
+
+    The messages and the number of attempts stay unchanged. The Put conflicts if the row has changed
+    since the mail was read.
+    """
     return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 
 

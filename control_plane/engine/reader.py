@@ -67,7 +67,9 @@ class ActorCache:
     def get(
         self, address: str, revision: int
     ) -> tuple[ActorSnapshot, dict[str, object | None]] | None:
-        """Return the actor and the cached parts. Return None if that revision is not cached."""
+        """Return the cached actor and the cache's own dict of parts, not a copy. Return None if
+        this revision is not cached.
+        """
         with self._lock:
             entry = self._entries.get(address)
             return entry if entry and entry[0].revision == revision else None
@@ -82,7 +84,10 @@ class ActorCache:
             return None if entry is None else entry[0]
 
     def put(self, snapshot: ActorSnapshot, parts: dict[str, object | None]) -> None:
-        """Cache an actor and the known parts after a commit. Replaces an earlier revision."""
+        """Cache an actor and the known parts in place of any cached revision of the actor.
+
+        Beyond CACHED_ACTORS_MAX actors, evict the actors that were cached longest ago.
+        """
         with self._lock:
             self._entries[snapshot.address] = (snapshot, parts)
             self._entries.move_to_end(snapshot.address)
@@ -124,10 +129,14 @@ def load_actor(
 def decode_snapshot(
     cache: ActorCache, address: str, row: Row | None
 ) -> tuple[ActorSnapshot, dict[str, object | None]]:
-    """Decode a head row into the actor. Return the actor and the cached parts.
+    """Decode a head row into the actor. Return the actor and the dict of cached parts.
 
-    Use the cache if it has the row's revision. Without a row, return an actor with revision 0 and
-    no state.
+    - If the cache has the row's revision, return the cached actor and the cache's own dict, not a
+      copy. A part that the caller adds to the dict is cached.
+    - Otherwise, decode the row and return an empty dict. The cache stays unchanged.
+    - Without a row, return an actor with revision 0 and no state, and an empty dict.
+
+    Raises ValueError if the header or the state is invalid.
     """
     if row is None:
         return ActorSnapshot(address, 0, Header(), None), {}

@@ -198,9 +198,11 @@ class _Replayer:
             raise _difference_at(expected, "", "journal", text, None)
 
     def _fold_entry(self, entry: RecordedEntry, upto: int | None = None) -> Fold:
-        """Fold all messages of an entry and end the fold, or fold only the first `upto` messages.
+        """Fold all messages of an entry and call `finish_fold`, or fold only the first `upto`
+        messages.
 
-        Raises _DifferenceFound if today's code cannot fold the entry or leaves no state.
+        Messages of a dead letter go to the fallback, and `finish_fold` is not called. Raises
+        _DifferenceFound if today's code cannot fold the entry or leaves no state.
         """
         actor = LoadedActor(self._before, (), dict(self._parts))
         reader = FoldReader(_RecordedRows(self._before.address, entry), actor)
@@ -221,7 +223,8 @@ class _Replayer:
         return reader.fold
 
     def _compare_outputs(self, entry: RecordedEntry, fold: Fold) -> None:
-        """Compare the digests of all outputs. Raises _DifferenceFound.
+        """Compare the digest of each output of the fold with the recorded digest. Raises
+        _DifferenceFound.
 
         Fields of the state that the recorded version did not have are not compared.
         """
@@ -292,9 +295,14 @@ class _Replayer:
         return None if known is None else self._actor_type.encode_part_without_defaults(part, known)
 
     def _find_cause(self, entry: RecordedEntry, output: str) -> str:
-        """Return the name of the last message that changed the output in the replay.
+        """Return the stored name of the last message that changed the output in the replay.
 
-        If the end of the fold changed the output, return the names of all messages.
+        If `finish_fold` changed the output after the last message, or no message changed the
+        output, return the distinct names of all messages, separated by commas. Raises
+        _DifferenceFound if the first messages alone leave no state.
+
+        Args:
+            output: the name of the output (outputs.py).
         """
         cause, before = "", None
         for place, (name, _) in enumerate(entry.messages, 1):
@@ -364,10 +372,13 @@ def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
-    """Return the state with the default for each field that an older version did not have.
+    """Return a state with the default value in each field of a later version.
+
+    A field without a default stays unchanged.
 
     Args:
-        names: the number of fields of the older version. 0 if unknown: the state is unchanged.
+        names: the number of fields in the version that wrote the entry, which has the first fields
+            of today's state. 0 if unknown: the state is returned unchanged.
     """
     unknown = actor_type.field_names[names:] if names else ()
     defaults = actor_type.field_defaults

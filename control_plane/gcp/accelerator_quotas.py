@@ -45,6 +45,10 @@ def quota_metric(
 ) -> str:
     """Return the name of the quota that counts the GPUs of an instance type in a market.
 
+    A kind of GPU in _METRICS has a quota such as NVIDIA_T4_GPUS, and on the spot market
+    PREEMPTIBLE_NVIDIA_T4_GPUS. Other kinds have _FAMILY_QUOTA, and on the spot market the quota in
+    _SPOT_ONLY_METRICS or else _FAMILY_QUOTA.
+
     Return "" for a type without GPUs and for an unknown or invalid type. `described` are machine
     types that take precedence over the catalogue.
     """

@@ -68,7 +68,8 @@ class Refusal(Exception):
 def create_client(project: str, database: str) -> "FirestoreClient":
     """Create a client of a database with the environment's credentials, or of an emulator.
 
-    Send no request. Raises Unavailable if the credentials are missing.
+    FIRESTORE_EMULATOR_HOST names the emulator. Send no request to Firestore. The search for
+    credentials may ask Google's metadata server. Raises Unavailable if the credentials are missing.
     """
     pool = urllib3.PoolManager(
         maxsize=CONNECTIONS_MAX,
@@ -164,10 +165,18 @@ class FirestoreClient:
     ) -> tuple[bytes, bool]:
         """Send a request once. Return the body of the response, and whether the body is complete.
 
+        A body is incomplete only after `bytes_max` bytes; a broken connection is UnknownOutcome.
+
         Args:
             verb: the method of the API, such as `commit`.
             body: the request as JSON.
             bytes_max: the size in bytes after which reading stops; None for no limit.
+
+        Raises:
+            RequestNotExecuted: no connection was made, or the credentials may be available later.
+            UnknownOutcome: the connection failed after the request may have been sent.
+            Unavailable: the credentials are missing or invalid.
+            Exception: the result of `_to_exception` for a status other than 200.
         """
         url = f"{self._url}:{verb}?prettyPrint=false"
         try:
@@ -245,10 +254,11 @@ def _leading_objects(content: bytes) -> Iterator[JsonObject]:
 def _to_exception(http_status: int, content: bytes) -> Exception:
     """Return the exception for an error response.
 
-    The body is an error object, an array with an error object, or any other text. Google's status
-    in the body decides between RequestNotExecuted, UnknownOutcome and Refusal. Without a status,
-    HTTP 429 means RequestNotExecuted, and HTTP 500 and above UnknownOutcome. Return Unavailable for
-    everything else.
+    The body is an error object, an array with an error object, or any other text. Return
+    RequestNotExecuted for the statuses in _RETRYABLE, UnknownOutcome for _UNKNOWN_OUTCOME, and
+    Refusal for _REFUSALS. Without a status in the body, return RequestNotExecuted for HTTP 429, and
+    UnknownOutcome for HTTP 500 and above. Return Unavailable otherwise, for example for
+    PERMISSION_DENIED.
     """
     try:
         answer = json.loads(content)

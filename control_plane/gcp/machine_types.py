@@ -237,8 +237,8 @@ def describe_instance_type(
 ) -> InstanceType:
     """Return the instance type for a machine type and the accelerators in a configuration.
 
-    Nothing is attached if the accelerators are those that the machine type has anyway, or if the
-    count is 0. The result is not checked; see `attachment_problem`.
+    If the accelerators are the machine type's own, or if the count is 0, the result names no
+    accelerators. The result is not checked; see `attachment_problem`.
 
     Args:
         accelerator: the kind. None stands for the type's own kind, or nvidia-tesla-t4 for a type

@@ -63,7 +63,10 @@ _STARTUP_SCRIPT: Final = "startup-script"
 
 
 def _check_label_key(key: str) -> str:
-    """Return a label's key unchanged. Raise PydanticCustomError for an invalid or reserved key."""
+    """Return a label's key unchanged. Raise PydanticCustomError for an invalid or reserved key.
+
+    Reserved keys begin with `detcloud-`.
+    """
     if not _LABEL_KEY.match(key):
         refuse(
             "must be 1 to 63 lowercase letters, digits, _ and -, begin with a letter and not with"
@@ -390,7 +393,10 @@ class GcpProvider(Provider):
 
     @property
     def _slots(self) -> int | None:
-        """The slots of an instance without offerings; None for an unknown type."""
+        """The slots of an instance of the section's own type, for a pool without offerings.
+
+        None for an unknown type without a configured number.
+        """
         return slots_of(
             self.default_type, self.instance_slots, self.cpu_slots_allowed, self.described_types
         )

@@ -95,7 +95,11 @@ class FirestoreTable:
         return self.get_many((key,))[0]
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows in the order of `keys`. Return None for a missing row."""
+        """Read at most GET_MAX rows, in the order of `keys`. Return None for a missing row.
+
+        Without keys, send no request. Cache the rows' update times. An expired row is returned
+        until Firestore deletes the row.
+        """
         if not keys:
             return ()
         names = {key: self._name(key) for key in keys}
@@ -171,7 +175,7 @@ class FirestoreTable:
         """Apply all writes atomically: either all writes or no write.
 
         Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown or all
-        attempts failed, and InvalidCommit if a limit is exceeded.
+        attempts failed, and InvalidCommit for no writes, two writes of a row, or an exceeded limit.
         """
         check_limits(writes)
         effective = [write for write in writes if not is_unconditional_check(write)]
@@ -217,8 +221,8 @@ class FirestoreTable:
     def _known_times(self, writes: Sequence[Write]) -> Mapping[Key, str]:
         """Return the update time of each row for which a write expects a revision.
 
-        Use the cached times. If a time is not cached, read all rows as `_read_times` does, with the
-        same errors.
+        Send no request if all times are cached. Otherwise return the result of `_read_times`, which
+        reads the rows of all conditional writes and raises Conflict, Unavailable and TableError.
         """
         times: dict[Key, str] = {}
         for write in writes:
@@ -230,10 +234,12 @@ class FirestoreTable:
         return times
 
     def _read_times(self, writes: Sequence[Write]) -> Mapping[Key, str]:
-        """Read the update time of each row for which a write expects a revision.
+        """Check the rows of all conditional writes; return the update times of expected revisions.
 
-        Raises Conflict for the first row whose condition does not hold, and forget its cached time.
-        Raises Unavailable if no write has a condition: then the database is missing.
+        Conditions on the absence or presence of a row are checked as well. If a condition does not
+        hold, remove the row's cached time and raise Conflict for the first such row. If no write
+        has a condition, raise Unavailable, because the database is missing. Raises Unavailable and
+        TableError as `_read`.
         """
         conditional = [write for write in writes if write.expect is not Expect.ANYTHING]
         names = [self._name(write.key) for write in conditional]
@@ -349,7 +355,13 @@ def _holds(write: Write, document: JsonObject | None) -> bool:
 
 
 def _precondition(write: Write, times: Mapping[Key, str]) -> JsonObject:
-    """Return the condition of a write in Firestore's JSON; empty for a write without condition."""
+    """Return a dict with the field `currentDocument` of a write, the condition in Firestore's JSON.
+
+    Return an empty dict for a write without a condition.
+
+    Args:
+        times: the update time of each row for which a write expects a revision.
+    """
     match write.expect:
         case Expect.ANYTHING:
             return {}

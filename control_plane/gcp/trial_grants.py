@@ -76,11 +76,12 @@ class AccountGrants:
         """Issue an hour's token for the training code of a trial in `pool`.
 
         The token has the full access of the pool's own account. Without an own account, the token
-        is of the data account and opens only the data places. Call only if `gives_data_keys`
-        returns True. Raises OSError if Google does not issue the token.
+        is of the data account, and a boundary limits the token to the buckets and folders in
+        `data_places`. Call only if `gives_data_keys` returns True. Raises OSError if Google does
+        not issue the token.
 
         Args:
-            name: the name of the session, for the boundary's conditions and for errors.
+            name: the name of the session, for errors and as the title of the boundary's conditions.
         """
         account = self._pool_accounts.get(pool)
         if account:

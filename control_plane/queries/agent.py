@@ -47,14 +47,14 @@ class Agent(Answer):
 
 
 def find_agent(services: Services, agent_id: str) -> AgentState | None:
-    """Load the agent's state. Return None if the agent does not exist."""
+    """Load the agent's state, also of a lost agent. Return None if the agent does not exist."""
     state = services.engine.read_state(addresses.agent(agent_id))
     assert state is None or isinstance(state, AgentState)
     return state
 
 
 def describe_agent(services: Services, agent_id: str) -> Agent:
-    """Return an agent and the agent's slots.
+    """Return an agent and the agent's slots. A lost agent is returned with the state LOST.
 
     Raises:
         RequestError: not_found, if the agent does not exist.

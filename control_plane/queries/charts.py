@@ -302,9 +302,11 @@ def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> b
 
 
 def _downsampled_json(summary: NameSummary | None, points: int, moments: Moments | None) -> bytes:
-    """Return the JSON fields `points` and `total` of a summary, downsampled to `points` points.
+    """Return a fragment of a JSON object: the fields `points` and `total`, without braces.
 
-    With `moments`, each point has a time. Without a summary, the list of points is empty.
+    `points` has at most `points` points of the summary, as pairs of step and value. With `moments`,
+    each point also has a time. `total` is the number of values before downsampling. Without a
+    summary, the list is empty and `total` is 0.
     """
     if summary is None:
         return b'"points":[],"total":0'

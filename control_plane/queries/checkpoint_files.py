@@ -79,7 +79,8 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted; conflict, if the path or the manifest is not the recorded one.
+            deleted; conflict, if the path or the manifest is not the recorded one; unavailable, if
+            the store does not answer.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
@@ -198,7 +199,8 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
-    """Load the record of a checkpoint that still has files; return the record and experiment id.
+    """Load the record of a checkpoint that still has files, by a prefix of the UUID. Return the
+    record and the experiment's id.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found, if the files were
@@ -235,7 +237,7 @@ def _read_manifest(
     """Read the manifest of a checkpoint.
 
     Raises:
-        RequestError: conflict, if the manifest does not have the recorded digest.
+        RequestError: conflict, if the manifest does not have the recorded digest; as `_read_start`.
     """
     reference = record.checkpoint
     path = f"{reference.path}/{MANIFEST}"
@@ -255,19 +257,30 @@ def _read_start(store: CheckpointFiles, path: str, bytes_max: int) -> bytes:
     """Read the first `bytes_max` bytes of a file, or all of a shorter file.
 
     Raises:
-        RequestError: not_found, if the file does not exist.
+        RequestError: not_found, if the file does not exist; unavailable, if the store does not
+            answer.
     """
     content = bytearray()
-    for block in _open_file(store, path).blocks:
-        content += block
-        if len(content) >= bytes_max:
-            break
+    try:
+        for block in _open_file(store, path).blocks:
+            content += block
+            if len(content) >= bytes_max:
+                break
+    except OSError as error:
+        raise store_error(error) from None
     return bytes(content[:bytes_max])
 
 
 def _open_file(store: CheckpointFiles, path: str) -> FileContent:
-    """Open a file of the store; RequestError not_found if the file does not exist."""
+    """Open a file of the store.
+
+    Raises:
+        RequestError: not_found, if the file does not exist; unavailable, if the store does not
+            answer.
+    """
     try:
         return store.open_file(path)
     except NoSuchFile as error:
         raise RequestError(Code.NOT_FOUND, f"the checkpoint's file {path} {error}") from None
+    except OSError as error:
+        raise store_error(error) from None

@@ -129,7 +129,12 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
 
 
 def pool_costs(services: Services, pool: str, budget_micros: int | None) -> PoolCosts:
-    """Return the costs of a pool in the current month (UTC)."""
+    """Return the cost of a pool's instances in the current month (UTC), and the idle part, in
+    dollars.
+
+    The idle cost is the instance cost without the cost of the pool's allocations, at least 0. The
+    budget is only converted to dollars.
+    """
     now_ms = services.now_ms()
     today = utc_day(now_ms)
     span = DaySpan(today.replace(day=1), today)
@@ -215,7 +220,12 @@ def _owner_items(
 def _line_key(
     by: CostGrouping, usage: Usage, experiment: ExperimentState | None
 ) -> tuple[str, str]:
-    """Return the name and the title of the line that a usage belongs to."""
+    """Return the name and the title of a usage's line, for costs by user, trial or experiment.
+
+    - By user: the owner of the experiment, or "unknown" without the experiment; no title.
+    - By trial: the trial's id, and `experiment ID` as the title.
+    - By experiment: the id, and the experiment's name as the title, or "" without the experiment.
+    """
     if by is CostGrouping.USER:
         return (experiment.owner if experiment else "unknown"), ""
     if by is CostGrouping.TRIAL:

@@ -82,7 +82,10 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
 
 
 def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
-    """Return the expected end of the trial's allocation in epoch ms. None if unknown."""
+    """Return the expected end of the trial's allocation in epoch ms, at the mean speed so far.
+
+    Return None without a placed allocation, without a length to train to, or before the first step.
+    """
     allocation = state.allocation
     if allocation is None or not allocation.placed_ms:
         return None

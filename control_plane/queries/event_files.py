@@ -107,10 +107,19 @@ def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tu
 def _list_stored(
     store: CheckpointFiles, parts: tuple[str, ...], trial_id: int
 ) -> Iterator[tuple[str, int]]:
-    """List the stored parts below a folder; RequestError conflict for more than PARTS_MAX parts.
+    """List the stored parts of a trial's event files below a folder. All parts are read at the
+    call.
+
+    Args:
+        parts: the names of the folders on the path to the folder.
+        trial_id: the trial, for the text of the error.
 
     Returns:
-        The path below the folder and the size in bytes of each part.
+        The path below the folder and the size in bytes of each part. Empty without the folder.
+
+    Raises:
+        RequestError: conflict, for more than PARTS_MAX parts; unavailable, if the store does not
+            answer.
     """
     try:
         files = list(islice(store.list_files(parts), PARTS_MAX + 1))

@@ -356,14 +356,14 @@ def _actor_addresses(
     Raises as `list_history`.
     """
     own = addresses.experiment(state.experiment_id)
-    if actor not in (None, own):
-        return [_trial_address(services, state, str(actor))]
+    if actor is not None:
+        return [own if actor == own else _trial_address(services, state, actor)]
     too_many = state.trials > MERGED_TRIALS_MAX
     if merged and too_many:
         text = f"experiment {state.experiment_id} has {state.trials} trials"
         hint = f"up to {MERGED_TRIALS_MAX} are merged; select one with actor=trial#7"
         raise invalid("trials", text, hint)
-    if actor is not None or merged is False or too_many:
+    if merged is False or too_many:
         return [own]
     return [own, *map(addresses.trial, experiments.trial_ids(services, state, 0, state.trials))]
 

@@ -79,7 +79,9 @@ class Queue:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the pool's scheduler serves jobs in an order that users can change."""
+        """Whether the pool's scheduler serves jobs in an order that users can change: only
+        `priority`.
+        """
         return self.snapshot.settings.scheduler.kind == "priority"
 
 

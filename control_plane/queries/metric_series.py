@@ -358,11 +358,11 @@ def _refresh(source: _RowSource, series: MetricSeries) -> None:
 
 
 def _read_new(source: _RowSource, series: MetricSeries) -> bool:
-    """Read the new reports of the latest run.
+    """Read the new reports of the latest run into `series`.
 
-    Returns:
-        False if the whole series must be read again. That is so if a later run has begun, or if the
-        latest run repeated steps of earlier runs, whose reports have become void.
+    Return True if the series is up to date, also without new reports. Return False if the whole
+    series must be read again; some reports may be added already. The reason is a later run, or
+    steps of earlier runs that the latest run repeated. Repeated reports of earlier runs are void.
     """
     latest = max(series.lasts)
     known = {stream: part for stream, part in series.parts.items() if stream.epoch == latest}
@@ -441,7 +441,7 @@ def _add_segment(source: _RowSource, series: MetricSeries, segment: Segment) -> 
 
 
 def _is_unread(series: MetricSeries, segment: Segment) -> bool:
-    """Return whether a row may have unread reports: the key follows the last key read."""
+    """Return whether a row may have unread reports: the key follows the last key read, if any."""
     part = series.parts.get(segment.stream)
     return part is None or segment.row.key.sort > part.sort
 

@@ -51,6 +51,9 @@ def list_metrics(
 ) -> Page[Metrics]:
     """Return a page of the trial's valid reports, sorted by group, then in the order of reporting.
 
+    Reports of earlier runs are invalid if a later run discarded or repeated the work. A page with
+    large reports may have fewer reports than the limit of the request.
+
     Args:
         services: the services with the state table and object store.
         trial: the trial's state.

@@ -111,19 +111,24 @@ def owned_model(model: ModelRecord) -> OwnedObject:
 
 
 def owned_version(version: VersionRecord, model: ModelRecord) -> OwnedObject:
-    """Return the ownership of a version by its registrant and the owner of `model`."""
+    """Return the ownership of a version. The user who registered the version and the model's owner
+    own the version.
+    """
     owners = tuple(dict.fromkeys((version.user, model.user)))
     return OwnedObject(f"version {version.pin_name}", owners)
 
 
 def find_owned_model(table: StateTable, name: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a model, or an empty tuple if the model does not exist."""
+    """Return the ownership of a model in a tuple. Return () if the model does not exist."""
     row = table.get(model_key(name))
     return () if row is None else (owned_model(decode_model(row.body)),)
 
 
 def find_owned_version(table: StateTable, model: str, number: int) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a version. Empty if the version or the model does not exist."""
+    """Return the ownership of a version in a tuple; see `owned_version`.
+
+    Return () if the version or the model does not exist.
+    """
     row, model_row = table.get(version_key(model, number)), table.get(model_key(model))
     if row is None or model_row is None:
         return ()

@@ -114,7 +114,9 @@ def count_instances(services: Services, name: str) -> int:
 
 
 def summary_fields(state: PoolState) -> dict[str, str | int]:
-    """Return the fields of the pool's `PoolSummary`."""
+    """Return the fields of `PoolSummary` by name: the pool's name, and the counts of slots,
+    allocations and agents.
+    """
     return {
         "name": state.name,
         "slots": state.slots,

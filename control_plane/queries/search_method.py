@@ -27,7 +27,10 @@ class MethodView(Answer):
 
 
 def describe_method(services: Services, state: ExperimentState) -> MethodView | None:
-    """Return the state of the experiment's search method. None if the search is not custom."""
+    """Return the last call and the number of unacknowledged events of a custom search's method.
+
+    Return None if the search is not custom.
+    """
     method = state.search.method
     if not isinstance(method, CustomState):
         return None

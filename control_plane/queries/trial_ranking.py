@@ -102,7 +102,10 @@ def _rank_parts(
 
 
 def _rank_trials(row: Row, smaller_is_better: bool) -> list[TrialRank]:
-    """Return the ranks of the best BEST_MAX trials of a part of the summaries."""
+    """Return the ranks of at most BEST_MAX trials of a part of the trial summaries, best first.
+
+    Trials without a metric come last, by id.
+    """
     part = actor_type_at(row.key.partition).decode_part(row.key.sort.removeprefix(PARTS), row.body)
     trials = part.trials if isinstance(part, Summaries) else ()
     sign = 1 if smaller_is_better else -1

@@ -372,5 +372,5 @@ def _start_requests(job: Job, budget: int, placer: RequestPlacer) -> None:
 
 
 def _share_text(share: int, agent_set: AgentSet) -> str:
-    """Return a text for users about a job's share."""
+    """Return a text for users about a job's share, for example "its share is 3 of 8 slots"."""
     return f"its share is {share} of {count_text(agent_set.total_slots, 'slot')}"

@@ -24,7 +24,7 @@ _SlotCounts = tuple[int, int]
 
 
 class RequestPlacer:
-    """A placer of requests on a set of agents, up to a maximum number of starts.
+    """A placer of requests on a set of agents. The caller stops when the placer `is_full`.
 
     Slots are only taken, never released. So a size that did not fit once is not tried again.
     """
@@ -41,7 +41,11 @@ class RequestPlacer:
         return len(self.starts) >= self._starts_max
 
     def place_request(self, request: AllocationRequest) -> bool:
-        """Start the request. Return False if the request does not fit."""
+        """Take slots for the request, and add the start to `starts`.
+
+        Return False if the request does not fit; no slots are taken. The maximum number of starts
+        is not checked here.
+        """
         size = (request.slots, request.single_agent)
         if size in self._too_large:
             return False
@@ -140,7 +144,7 @@ class AgentSet:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """The index of each agent in the sorted names."""
+        """The index of each agent in the sorted names, by name."""
         return {name: number for number, name in enumerate(self._names)}
 
     @property
@@ -150,7 +154,7 @@ class AgentSet:
 
     @property
     def unused_slots(self) -> int:
-        """The slots of agents with no slot in use."""
+        """The total slots of agents with no slot in use, without draining agents."""
         return sum(size * count for size, count in self._unused_sizes().items())
 
     @property
@@ -161,7 +165,8 @@ class AgentSet:
     def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request would fit if no slot were in use.
 
-        Draining agents do not count.
+        Draining agents do not count, except for a request without slots. A request without slots
+        needs an agent with auxiliary places, free or not.
         """
         key = (slots, single_agent)
         if key not in self._ever_fits:
@@ -183,13 +188,17 @@ class AgentSet:
     def can_spread(self, slots: int, single_agent: bool) -> bool:
         """Return whether a request may fit although no agent has enough free slots.
 
-        True for zero-slot requests, and for requests that may span agents and exceed the smallest
-        agent.
+        True for zero-slot requests. A request that may span agents must exceed the smallest agent
+        that is not draining. If all agents are draining, any request that may span agents returns
+        True.
         """
         return slots == 0 or not (single_agent or slots <= min(self.agent_sizes, default=0))
 
     def could_fit_initially(self, slots: int, single_agent: bool) -> bool:
-        """Return whether a request would have fitted before any placement in this set."""
+        """Return whether a request would have fitted before any placement in this set.
+
+        See `can_fit_now` for the rules of zero-slot requests and gangs.
+        """
         key = (slots, single_agent)
         if key not in self._initially_fits:
             if slots == 0:
@@ -202,7 +211,12 @@ class AgentSet:
         return self._initially_fits[key]
 
     def can_fit_now(self, slots: int, single_agent: bool) -> bool:
-        """Return whether a request fits the current free slots."""
+        """Return whether a request fits the current free slots. No slots are taken.
+
+        A zero-slot request needs a free auxiliary place. Other requests need one agent with enough
+        free slots. A request that may span agents also fits on whole unused agents with exactly
+        `slots` slots together; see `sizes.gang_shape`.
+        """
         if slots == 0:
             return bool(self._zero_slot_rings().kinds)
         if slots <= self.most_free_slots:

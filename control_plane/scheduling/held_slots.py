@@ -36,10 +36,17 @@ def plan_with_reservation(
     reservation: Reservation,
     scheduler: Scheduler,
 ) -> SchedulingResult:
-    """Plan the jobs of a label with `scheduler` while slots are held for a job.
+    """Plan the jobs of a label with `scheduler` while slots are reserved for a job.
 
-    In a priority pool, more important jobs are planned first. If the reserved request no longer
-    waits, plan as if no slots were held.
+    The reserved request starts first if free slots fit. Otherwise fair share lends the reserved
+    slots to other jobs, and preempts these borrowers when nothing else blocks the reserved job.
+    Other schedulers withhold the reserved slots.
+
+    In a priority pool, more important jobs are planned before the reservation's job. The plan
+    ignores the reservation in each of these cases:
+
+    - a more important job still waits, or these jobs use up the starts;
+    - the reserved request no longer waits.
     """
     holder = next((job for job in jobs if job.group == reservation.group), None)
     request = None if holder is None else _reserved_request(holder, reservation)

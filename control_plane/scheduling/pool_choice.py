@@ -65,10 +65,12 @@ def next_pool(preferred: Sequence[str], present: str, exists: Callable[[str], bo
 
 
 def round_number(moves: int, pools: int) -> int:
-    """Return how often a job has visited all pools of the job's list.
+    """Return how many full rounds through the job's list of pools a job has made: `moves // pools`.
+
+    For an empty list, return `moves`.
 
     Args:
-        moves: the moves of the job since it last ran.
+        moves: the moves of the job since its last run.
         pools: the number of pools in the job's list.
     """
     return moves // max(1, pools)

@@ -59,7 +59,11 @@ class PreemptionCandidates:
         return []
 
     def restore(self, removed: Sequence[RunningAllocation], agent_set: AgentSet) -> None:
-        """Undo the last selection: take the slots of the `removed` allocations again."""
+        """Undo the last selection: take the slots of the `removed` allocations in `agent_set`
+        again.
+
+        The allocations become candidates again.
+        """
         self._taken -= len(removed)
         for running in removed:
             agent_set.take_placements(running.placements)
@@ -96,7 +100,9 @@ class PreemptionCandidates:
                         yield (job.priority, job.position), running
 
     def _belongs_to_pass(self, running: RunningAllocation) -> bool:
-        """Return whether the allocation has slots or not, as the pass demands."""
+        """Return whether the allocation has slots, or in a pass over zero-slot allocations, no
+        slots.
+        """
         return (running.slots > 0) == self._with_slots
 
 

@@ -282,7 +282,11 @@ class _PriorityPass:
         return True
 
     def _are_lower(self, removed: Iterable[RunningAllocation], priority: int) -> bool:
-        """Return whether all allocations have a lower priority and are not stopping already."""
+        """Return whether all allocations belong to less important jobs and are not stopping
+        already.
+
+        Less important jobs have a number above `priority`. True without allocations.
+        """
         return all(
             not running.leaving and self._priority_of[running.group] > priority
             for running in removed

@@ -160,9 +160,10 @@ def _position_between(position: Decimal, anchor: Decimal, other: Decimal) -> Dec
 
 
 def _position_on_side(position: Decimal, anchor: Decimal, ahead: bool) -> Decimal:
-    """Return the position, moved a unit past the anchor if on the wrong side of the anchor.
+    """Return the position if ahead of (smaller than) or behind the anchor, as `ahead` demands.
 
-    That happens beside a neighbour of another priority, whose position may be anywhere.
+    Otherwise return the position one unit ahead of or behind the anchor. The neighbour on the other
+    side may have another priority, and then any position.
     """
     if ahead:
         return position if position < anchor else _EXACT.subtract(anchor, UNIT)

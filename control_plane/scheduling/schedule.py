@@ -199,7 +199,9 @@ def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[
 def _wait_reasons(
     outcome: SchedulingResult, groups: Container[int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Yield each job that still waits, in the order of service, with the reason.
+    """Yield the group of each job that still waits with the reason, in the order of service.
+
+    The reason is for the job's first pending request that the plan does not start.
 
     Args:
         groups: the jobs to look at, None for all jobs.

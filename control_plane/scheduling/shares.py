@@ -130,7 +130,7 @@ class _ProgressiveFilling:
         return False
 
     def _close_claim(self, place: int) -> None:
-        """Remove a claim from the open claims."""
+        """Remove the claim with index `place`, among all claims, from the open claims."""
         self._next[place] = place + 1
         self._weight_of_open -= self._weights[place]
 
@@ -146,10 +146,11 @@ class _ProgressiveFilling:
 
 
 def _grant_beyond_preoffer(claim: ShareClaim, offer: int) -> int:
-    """Count an offer against the claim's pre-offer, and return the granted part of the offer.
+    """Reduce the claim's pre-offer by an offer, to at least 0. Return the granted part of the
+    offer.
 
-    As in Determined, an offer larger than the rest of the pre-offer is granted in full. A smaller
-    offer is not granted at all.
+    As in Determined, an offer larger than the pre-offer before the reduction is granted in full.
+    Any other offer is not granted at all, and 0 is returned.
     """
     preoffer, claim.preoffer = claim.preoffer, max(0, claim.preoffer - offer)
     return offer if offer > preoffer else 0

@@ -74,6 +74,8 @@ def _perturb_value(
 ) -> object:
     """Return the value times the factor, clamped to the parameter's bounds.
 
+    An integer parameter stays whole: the product is rounded down for a factor below 1, and up
+    otherwise. With `integers_move`, an integer instead moves by at least 1; see `_move_integer`.
     Return values of constants and categories, and values that are not numbers, unchanged.
     """
     if not isinstance(value, int | float):

@@ -336,7 +336,8 @@ class SearchMethod(ABC, Generic[State]):
     def on_external_input(self, state: State, external_input: ExternalInput) -> MethodStep[State]:
         """Return the next state and the operations after input from outside the search.
 
-        The same input may arrive twice. By default nothing changes.
+        The input is a user's post or the model's answer to a request. The same input may arrive
+        twice. By default, return the state unchanged and no operations.
         """
         return MethodStep(state)
 

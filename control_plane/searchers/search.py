@@ -193,9 +193,10 @@ class ReopenedTrial(NamedTuple):
 
 
 def count_event(state: SearchState, event: Event) -> SearchState:
-    """Return the state with the event in the tally, without a call of the search method.
+    """Return the state with the event counted in the tally. The search method is not called.
 
-    For searches that must return no more operations. A late event changes nothing.
+    For searches that must return no more operations. Nothing changes after the shutdown, for an
+    unknown trial, or with all created trials closed. Other repeated events are counted again.
 
     Raises:
         ValueError: the units of the event are negative or not finite.

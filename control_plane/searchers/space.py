@@ -129,14 +129,25 @@ def grid_point(space: Group, index: int) -> dict[str, object]:
 
 
 def _group_size(path: str, group: Group) -> int:
-    """Return the number of grid points of a group; `path` is the prefix of names in errors."""
+    """Return the number of grid points of a group: the product over the members, 1 for an empty
+    group.
+
+    Raise ValueError if a numeric parameter has no `count`.
+
+    Args:
+        path: the prefix of names in errors.
+    """
     return math.prod(
         _axis_size(f"{path}{name_text(name)}", member) for name, member in group.members.items()
     )
 
 
 def _axis_size(path: str, parameter: Parameter) -> int:
-    """Return the number of grid values of a parameter. Raise ValueError without a `count`."""
+    """Return the number of grid values of a parameter, or of grid points of a group.
+
+    An integer parameter has at most one grid value for each integer in the bounds. Raise ValueError
+    if a numeric parameter has no `count`.
+    """
     match parameter:
         case Const():
             return 1

@@ -43,7 +43,7 @@ def _coordinates(path: str, group: Group, values: Mapping[str, object]) -> Itera
 
 def _leaf_coordinates(place: str, leaf: Leaf, value: object) -> Iterator[float]:
     if isinstance(leaf, Categorical):
-        yield from (_CATEGORY if value == val else 0.0 for val in leaf.vals)
+        yield from (_CATEGORY if _is_same(value, val) else 0.0 for val in leaf.vals)
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"hyperparameter {place} must be a number, not {value!r:.40}")
@@ -54,3 +54,8 @@ def _leaf_coordinates(place: str, leaf: Leaf, value: object) -> Iterator[float]:
             if value <= 0:
                 raise ValueError(f"hyperparameter {place} must be above 0, not {value!r:.40}")
             yield (math.log(value, base) - minval) / (maxval - minval)
+
+
+def _is_same(value: object, val: object) -> bool:
+    """Return whether two categorical values are equal. A truth value equals no number."""
+    return isinstance(value, bool) == isinstance(val, bool) and value == val

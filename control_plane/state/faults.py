@@ -47,13 +47,15 @@ class TableDecorator:
         return self.table.query(partition, first, last, limit=limit, descending=descending)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return the shards that may have due rows."""
+        """Return the `shards` that may have rows due at or before `until_ms`; see StateTable."""
         return self.table.due_shards(shards, until_ms)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the keys of a shard's due rows, earliest first."""
+        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`; see
+        StateTable.
+        """
         return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
@@ -66,7 +68,7 @@ class CrashingTable(TableDecorator):
 
     `when` selects whether the crash happens before or after the commit. A commit with a failed
     condition counts as well. After a crash, later calls of `get`, `get_many`, `query` and `commit`
-    raise Crash again.
+    raise Crash again. `due_shards` and `due_keys` never raise Crash.
     """
 
     def __init__(self, table: StateTable, crash_at: int = 0, when: CrashMoment = "before") -> None:
@@ -76,19 +78,23 @@ class CrashingTable(TableDecorator):
         self._when = when
 
     def get(self, key: Key) -> Row | None:
-        """Read a row. Return None for a missing row."""
+        """Read a row. Return None for a missing row. Raises Crash after the crash."""
         self._raise_if_crashed()
         return super().get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read a page of a range of rows; see StateTable."""
+        """Read a page of a range of rows; see StateTable. Raises Crash after the crash."""
         self._raise_if_crashed()
         return super().query(partition, first, last, limit=limit, descending=descending)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Apply all writes atomically, or raise Crash."""
+        """Apply all writes atomically and count the commit. Commit number `crash_at` raises Crash.
+
+        With `when` "after", the writes of the crashing commit are applied before Crash is raised.
+        With "before", and after the crash, nothing is written.
+        """
         self._raise_if_crashed()
         self.commits += 1
         if self.commits != self._crash_at:
@@ -125,19 +131,22 @@ class FlakyTable(TableDecorator):
         self._lock = Lock()
 
     def get(self, key: Key) -> Row | None:
-        """Read a row. Return None for a missing row."""
+        """Read a row. Return None for a missing row. A disturbed read raises Unavailable."""
         self._maybe_fail_read()
         return super().get(key)
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read rows in the order of `keys`. Return None for a missing row."""
+        """Read rows in the order of `keys`. The entry of a missing row is None.
+
+        The call and each single read may be disturbed, which raises Unavailable.
+        """
         self._maybe_fail_read()
         return super().get_many(keys)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Read a page of a range of rows; see StateTable."""
+        """Read a page of a range of rows; see StateTable. A disturbed read raises Unavailable."""
         self._maybe_fail_read()
         return super().query(partition, first, last, limit=limit, descending=descending)
 

@@ -103,7 +103,9 @@ class MemoryTable:
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the keys of a shard's due rows, earliest first."""
+        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`; see
+        StateTable.
+        """
         with self._lock:
             entries = self._due[shard]
             start = bisect_left(entries, (after_ms + 1, "", ""))
@@ -179,7 +181,12 @@ def _stored_row(put: Put) -> Row:
 
 
 def _is_met(row: Row | None, expect: Expected) -> bool:
-    """Return whether a stored row, or None for no row, meets the condition."""
+    """Return whether a stored row, or None for no row, meets the condition.
+
+    - ANYTHING always holds.
+    - ABSENT requires no row, and PRESENT a row of any revision.
+    - An integer requires a row of the same revision.
+    """
     match expect:
         case Expect.ANYTHING:
             return True

@@ -55,7 +55,8 @@ _UPDATE = "update rows set revision=?, body=?, due_ms=?, shard=? where partition
 
 
 class SqliteTable:
-    """A StateTable in the file `path`. A process must open the file only once.
+    """A StateTable in the file `path`. A process must open the file only once, which nothing
+    checks.
 
     A main connection, guarded by a lock, writes all rows, and reads while the lock is free. If the
     lock is taken, a read uses another connection. The thread with the lock also waits for the
@@ -128,7 +129,9 @@ class SqliteTable:
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the keys of a shard's due rows, earliest first."""
+        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`; see
+        StateTable.
+        """
         records = self._read(
             "select partition, sort from rows where shard=? and due_ms>? and due_ms<=?"
             " order by due_ms, partition, sort limit ?",
@@ -196,7 +199,12 @@ class SqliteTable:
             raise Conflict(put.key)
 
     def _check(self, key: Key, expect: Expected) -> None:
-        """Raise Conflict if the condition on the stored row does not hold."""
+        """Raise Conflict if the stored row does not meet the condition.
+
+        - ANYTHING always holds.
+        - ABSENT requires no row, and PRESENT a row of any revision.
+        - An integer requires a row of the same revision.
+        """
         stored = self._db.execute(
             "select revision from rows where partition=? and sort=?", key
         ).fetchone()
@@ -247,11 +255,12 @@ class SqliteTable:
 def copy_table_file(source: Path, target: Path) -> None:
     """Copy a table's file as it is at a single moment, and check the copy. The file may be in use.
 
-    Raises Unavailable if the file cannot be read or the copy is damaged.
+    Raises Unavailable if the file is missing or unreadable, or if the copy is damaged. A missing
+    file is not created.
     """
     try:
         with (
-            closing(sqlite3.connect(source, timeout=BUSY_MS_MAX / 1000)) as source_connection,
+            closing(_open_existing(source)) as source_connection,
             closing(sqlite3.connect(target)) as copy,
         ):
             source_connection.backup(copy, pages=_COPIED_PAGES)
@@ -261,17 +270,20 @@ def copy_table_file(source: Path, target: Path) -> None:
 
 
 def check_table_file(path: Path) -> None:
-    """Raise Unavailable if SQLite's integrity check finds damage or the file cannot be opened.
-
-    A missing file is created empty and accepted. The caller checks that the file exists.
-    """
+    """Raise Unavailable if the file is missing or unreadable, or SQLite's check finds damage."""
     try:
-        with closing(sqlite3.connect(path)) as database:
+        with closing(_open_existing(path)) as database:
             report = database.execute("pragma integrity_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
         report = str(error)
     if report != "ok":
         raise Unavailable(f"the state table {path} is damaged: {report}")
+
+
+def _open_existing(path: Path) -> sqlite3.Connection:
+    """Open a file with SQLite; raise OperationalError for a missing file, which is not created."""
+    place = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(place, uri=True, timeout=BUSY_MS_MAX / 1000)
 
 
 def _to_table_error(error: sqlite3.DatabaseError) -> Exception:

@@ -140,17 +140,18 @@ class StateTable(Protocol):
 
     @property
     def snapshot_queries(self) -> bool:
-        """Whether all rows of a page are from the same moment. If so, readers need not read
-        twice.
+        """Whether all rows of a page are from the same moment.
+
+        If not, readers of related rows must check for torn reads, as engine/reader.py does.
         """
 
     def get(self, key: Key) -> Row | None:
         """Read a row. Return None for a missing row."""
 
     def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
-        """Read at most GET_MAX rows, in the order of `keys`. Return None for a missing row.
+        """Read at most GET_MAX rows, in the order of `keys`. The entry of a missing row is None.
 
-        The rows may be from different moments.
+        The rows may be from different moments. Not every table checks the number of keys.
         """
 
     def query(
@@ -159,7 +160,8 @@ class StateTable(Protocol):
         """Read rows with `first` <= sort < `last`: at most `limit` rows and about 1 MiB.
 
         A page is not a snapshot: rows of a page may be from different moments. To read the next
-        page, pass `next_sort` as `first`, or as `last` if the query is `descending`.
+        page, pass `next_sort` as `first`, or as `last` if the query is `descending`. After the last
+        page, `next_sort` is None.
         """
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
@@ -171,18 +173,20 @@ class StateTable(Protocol):
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read keys of a shard that are due after `after_ms` and at or before `until_ms`, earliest
-        first.
+        """Read at most `limit` keys of a shard that are due after `after_ms` and at or before
+        `until_ms`, earliest first.
 
-        The index may lag behind the rows: a returned row may be deleted or no longer due.
+        The default of `after_ms` excludes no row. The index may lag behind the rows: a returned row
+        may be deleted or no longer due.
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Apply all writes atomically: either all of them or no write.
 
         Raises Conflict if a condition does not hold, Unavailable if the outcome is unknown, and
-        InvalidCommit if a limit is exceeded. After Unavailable, the caller may repeat the commit if
-        the caller's conditions make the repetition safe.
+        InvalidCommit if a limit is exceeded. A commit without writes, or with two writes of a row,
+        is invalid too. After Unavailable, the caller may repeat the commit if the caller's
+        conditions make the repetition safe.
         """
 
 

@@ -42,12 +42,21 @@ class AgentSession:
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
-    """Enrol an agent with the caller's join token; return the new session.
+    """Open a session of an agent in a pool and store the session's token; return the session.
+
+    An earlier session of the agent ends.
+
+    Args:
+        services: the services with the agent service and the state table.
+        request: the agent and the pool.
+        caller: the holder of the join token, which may be limited to an instance.
 
     Raises:
-        RequestError: forbidden, if the token is not valid for the agent or the pool; invalid, if
-            the pool does not exist; conflict, if a living agent of another pool has the name.
-        CommandRefused: as AgentService.enrol.
+        RequestError: forbidden, if the token is for another pool or another instance, or for an
+            instance that the cluster no longer needs; invalid, if the pool does not exist;
+            conflict, if an agent of another pool has the name and is not lost.
+        CommandRefused: "forbidden", if the cluster is terminating the agent's instance;
+            "unavailable", if the instance's row changed in every attempt.
     """
     _check_pool(services, request, caller)
     epoch = services.agents.enrol(

@@ -59,7 +59,7 @@ def sync_agent(
     incarnation: str = "",
     cached: Sequence[int] = (),
 ) -> AgentAnswer:
-    """Accept a sync call that was split into several requests; return the answer to the last.
+    """Execute a sync call that was split into several requests; return the answer to the last.
 
     Args:
         services: the services with the agent service.
@@ -71,8 +71,8 @@ def sync_agent(
         cached: the experiments whose packages the agent caches. The answer names the ended ones.
 
     Raises:
-        CommandRefused: as AgentService.sync; "conflict" also if `incarnation` is not the current
-            one.
+        CommandRefused: as `answer_sync`; "conflict" also if `incarnation` is not the current
+            incarnation.
     """
     *earlier, last = requests
     # Agents of releases without incarnations name none.
@@ -111,10 +111,15 @@ def _store_notice(services: Services, notice: InstanceNotice) -> None:
 
 
 def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> AgentAnswer:
-    """Accept a single sync request and return the answer.
+    """Pass an agent's sync request to the agent service, and return the answer to the agent.
+
+    The agent service stores the reports and logs in the request, advances the trials, and renews
+    the agent's lease. `_desired_entry` adds fields to each entry of the desired state.
 
     Raises:
-        CommandRefused: as AgentService.sync.
+        CommandRefused: "not_found" for an unknown agent. "conflict" for an older session or a lost
+            agent. "invalid" or "too_large" for reports that a session cannot store. "unavailable"
+            if concurrent calls of the agent conflict in every attempt.
     """
     answer = services.agents.sync(agent_id, request)
     trial_ids = [_trial_id(entry) for entry in answer.desired]

@@ -61,11 +61,13 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
     Only the digest of the code is stored. The code is valid for CODE_MS, and ends with `bearer`.
 
     Raises:
-        RequestError: conflict, if a token of the code would have too many makers.
+        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if
+            `bearer` is the last of a chain of MAKERS_MAX tokens, each created with the one before.
     """
     code = mint_token()
     expires_ms = services.now_ms() + CODE_MS
-    holder = replace(caller, makers=extend_makers(services.table, caller.makers, bearer))
+    makers = extend_makers(services.table, services.tokens, caller.makers, bearer)
+    holder = replace(caller, makers=makers)
     key = Key(CODES, token_digest(code))
     body = _CODEC.encode(holder)
     services.table.commit((Put(key, 1, body, Expect.ABSENT, expires_ms, expires=True),))
@@ -75,7 +77,7 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
 def open_session_by_code(
     services: Services, code: str, last_ms: int = SESSION_MS
 ) -> BrowserSession:
-    """Open a session with a sign-in code, and delete the code.
+    """Store and return a new session for the user of a sign-in code, and delete the code.
 
     Every refusal makes the same reads, so that the time of the answer does not reveal whether the
     code exists.
@@ -108,7 +110,9 @@ def open_session_by_code(
 def open_session_by_token(
     services: Services, token: str, last_ms: int = SESSION_MS
 ) -> BrowserSession:
-    """Open a session with a user's token. The session ends at the latest with the token.
+    """Store and return a new session for the user of a token.
+
+    The session ends at the latest with the token, also if the token is revoked.
 
     Args:
         services: the services with the tokens.
@@ -117,7 +121,8 @@ def open_session_by_token(
 
     Raises:
         RequestError: unauthenticated, if the token is unknown, expired or revoked; forbidden, if
-            the token is not a user's; conflict, if the session would have too many makers.
+            the token is not a user's; conflict, if the token is the last of a chain of MAKERS_MAX
+            tokens, each created with the one before.
     """
     principal = services.tokens.find_principal(token_digest(token))
     if principal is None:
@@ -127,7 +132,7 @@ def open_session_by_token(
         raise RequestError(
             Code.FORBIDDEN, f"a token of the role {principal.role} cannot open a session"
         )
-    makers = extend_makers(services.table, principal.makers, token)
+    makers = extend_makers(services.table, services.tokens, principal.makers, token)
     return _open_session(services, replace(principal, makers=makers), last_ms)
 
 
@@ -137,7 +142,10 @@ def is_session_token(token: str) -> bool:
 
 
 def end_session(table: StateTable, token: str) -> None:
-    """End a session by deleting the joined token. An unknown token is not an error."""
+    """End a session by deleting the token's row. Do nothing if the token has no row.
+
+    `token` is the session's whole token, as `BrowserSession.token` joins the two halves.
+    """
     table.commit((Delete(Key(user_rows.TOKEN.partition, token_digest(token)), Expect.ANYTHING),))
 
 

@@ -17,9 +17,9 @@ def clear_damage(
 ) -> int:
     """Change a damaged checkpoint back to complete; return the trial's id.
 
-    The caller must have read all files before. This function only checks that the stored manifest
-    is the recorded one and that the store has each file with its size. For a checkpoint that is not
-    damaged, it only commits the extra writes.
+    The caller must have read all files before. In any state of the checkpoint, check that the
+    stored manifest is the recorded one and that the store has each file with its size. Then, for a
+    checkpoint that is not damaged, commit only the extra writes.
 
     Args:
         services: the services with the engine and the state table.
@@ -28,8 +28,9 @@ def clear_damage(
         extra_writes: returns further writes of the commit, given the trial's id.
 
     Raises:
-        RequestError: not_found, if the checkpoint or its files do not exist; conflict, if a file is
-            missing or differs; unavailable, if the store does not answer.
+        RequestError: not_found, if the checkpoint does not exist or its files were deleted;
+            conflict, if the manifest differs from the record, a file is missing or has another
+            size, or the state changed in the meantime; unavailable, if the store does not answer.
     """
     record, _ = get_checkpoint(services, uuid)
     trial_id = record.checkpoint.trial_id

@@ -90,7 +90,7 @@ def delete_checkpoint_files(
     Raises:
         RequestError: not_found, if the checkpoint does not exist; invalid, if no file matches or
             the checkpoint's record would hold too many patterns; conflict, if the checkpoint is
-            damaged or pinned, or its trial needs it.
+            damaged or pinned, or its trial needs it; unavailable, if the store does not answer.
     """
     record, _ = checkpoints.get_checkpoint(services, uuid)
     if record.state is CheckpointState.DAMAGED:
@@ -123,7 +123,7 @@ def delete_checkpoint_files(
 
 
 def delete_tensorboard_files(
-    services: Services, experiment_id: int, caller: Principal, extra_writes: ExtraWrites
+    services: Services, experiment_id: int, extra_writes: ExtraWrites
 ) -> int:
     """Delete the TensorBoard event files of an ended experiment; return the experiment's id.
 
@@ -186,7 +186,11 @@ def _check_deleted(services: Services, record: CheckpointRecord) -> None:
 
 
 def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
-    """Return RequestError conflict with the reason why the checkpoint cannot be deleted."""
+    """Return RequestError conflict with the reason why the checkpoint cannot be deleted.
+
+    The reason is a pin, or a trial that has not ended and continues from the checkpoint. Without
+    either, the message says that the checkpoint was changed in the meantime.
+    """
     why = find_need(services, record) or "it was changed in the meantime; try again"
     text = f"checkpoint {record.checkpoint.uuid} cannot be deleted: {why}"
     return RequestError(Code.CONFLICT, text)

@@ -73,10 +73,11 @@ def pin_checkpoint(
 def unpin_checkpoint(
     services: Services, prefix: str, caller: Principal, extra_writes: PinExtraWrites
 ) -> PinChange:
-    """Remove the caller's pin from a checkpoint, or the pins of all users for an admin.
+    """Remove the caller's pin from a checkpoint, for an admin the pins of all users; return the
+    remaining pin.
 
-    Args are those of `pin_checkpoint`. If no user has pinned the checkpoint, only the extra writes
-    are committed.
+    Pins of experiments and model versions stay. If no user has pinned the checkpoint, only the
+    extra writes are committed. `pin_checkpoint` describes the arguments.
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; forbidden, if only other users have

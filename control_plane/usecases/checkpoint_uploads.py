@@ -95,7 +95,10 @@ class Upload:
 
     @property
     def path(self) -> str:
-        """The folder of the checkpoint's files in the store."""
+        """The folder of the checkpoint's files in the store: EXPERIMENT/TRIAL/EPOCH/UUID.
+
+        The epoch of every upload is UPLOADS_EPOCH.
+        """
         return "/".join(self.parts)
 
 
@@ -120,7 +123,10 @@ def begin_upload(services: Services, trial_id: int, uuid: str) -> Upload:
 
 
 def find_upload(services: Services, trial_id: int, uuid: str) -> Upload:
-    """Return the upload of a checkpoint to a trial, whether begun or not.
+    """Return the upload of a checkpoint to a trial, without writing anything.
+
+    The upload need not have begun. `state` of the result is the state of the checkpoint's record,
+    or None without a record.
 
     Raises:
         RequestError: not_found, if the trial does not exist; conflict, if the experiment is being
@@ -154,7 +160,8 @@ def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
     """Return the path and size in bytes of each stored file of an upload, sorted by path.
 
     Raises:
-        RequestError: as `open_store`; unavailable, if the store does not answer.
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
+            unavailable, if the store does not answer.
     """
     try:
         return sorted(open_store(services, upload).list_files(upload.parts))
@@ -172,11 +179,12 @@ def sign_files(
     Args:
         services: the services with the state table.
         upload: the upload.
-        files: the path and digests of each file.
+        files: the path below the checkpoint's folder, and the digests, of each file.
 
     Raises:
-        RequestError: as `open_store`; invalid, for a wrong path; too_large, for a file that must be
-            sent in parts or exceeds FILE_BYTES_MAX; unavailable, if the store does not answer.
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
+            invalid, for a wrong path; too_large, for a file that exceeds FILE_BYTES_MAX or the
+            store's limit of whole files; unavailable, if the store does not answer.
     """
     store = open_store(services, upload)
     signed = []
@@ -195,7 +203,9 @@ def sign_files(
 def offer_parts(
     services: Services, upload: Upload, file: LargeFile, parts: Sequence[tuple[int, str]]
 ) -> OfferedParts | None:
-    """Return how to upload parts of a file. None if the store accepts only whole files.
+    """Begin or resume the upload of a file in parts, and return how to upload parts.
+
+    Return None, and begin nothing, if the store accepts only whole files.
 
     Args:
         services: the services with the state table.
@@ -204,8 +214,9 @@ def offer_parts(
         parts: the parts to sign, each the number, counted from 1, and the MD5.
 
     Raises:
-        RequestError: as `open_store`; invalid, for a wrong path or number; too_large, for a file
-            above FILE_BYTES_MAX; unavailable, if the store does not answer.
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
+            invalid, for a wrong path or number; too_large, for a file above FILE_BYTES_MAX;
+            unavailable, if the store does not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -272,8 +283,9 @@ def store_upload_file(services: Services, upload: Upload, path: str, source: Pat
     """Store a file that the client sent to the API. Do nothing if the store already has the file.
 
     Raises:
-        RequestError: as `open_store`; invalid, for a wrong path; too_large, above FILE_BYTES_MAX;
-            unavailable, if the store does not answer.
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
+            invalid, for a wrong path; too_large, above FILE_BYTES_MAX; unavailable, if the store
+            does not answer.
     """
     _check_file(path, source.stat().st_size)
     try:
@@ -297,7 +309,8 @@ def complete_upload(
 
     Raises:
         RequestError: invalid, if the manifest is wrong or belongs to another upload; conflict, if a
-            file is missing, the checkpoint was deleted, or the experiment is being deleted.
+            file is missing, the checkpoint has another state or trial, or the experiment is being
+            deleted or was changed; unavailable, if the store does not answer.
     """
     if upload.state is not CheckpointState.COMPLETED:
         _record_upload(services, upload, manifest_sha256, caller)

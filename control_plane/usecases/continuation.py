@@ -65,7 +65,14 @@ def _check_allowed(override: str) -> None:
 
 
 def _apply_overrides(before: ExperimentConfig, overrides: Sequence[str]) -> ExperimentConfig:
-    """Return the configuration with the overrides; RequestError invalid for a wrong result."""
+    """Return the checked configuration with the overrides applied. `before` does not change.
+
+    Accept overrides of any field, because `_check_allowed` has checked the paths. Accept masks as
+    the values of secrets.
+
+    Raises:
+        RequestError: invalid, if an override is malformed or the new configuration is invalid.
+    """
     text = json.dumps(before.model_dump(mode="json", context=REVEAL), ensure_ascii=False)
     try:
         return check_config(

@@ -189,7 +189,11 @@ def _load_job(services: Services, group: int, job: str) -> tuple[str, JobRow]:
 def _pool_change_command(services: Services, group: int, present: str, pool: str) -> PoolChanged:
     """Check that the experiment can run in `pool`; return the command that moves the experiment.
 
-    `present` is the current pool, for which nothing is checked.
+    The pool must exist and accept work, a trial must fit on the pool's agents, and the pool must
+    allow the experiment's host folders. Nothing is checked if `pool` is the current pool `present`.
+
+    Raises:
+        RequestError: invalid, if `pool` is "" or a check fails.
     """
     if not pool:
         raise RequestError(Code.INVALID, "resource pool must be set")
@@ -238,11 +242,12 @@ def _move_command(
 ) -> SettingsChanged:
     """Return the command that moves the job `group` directly ahead of or behind the job `anchor`.
 
-    The command also sets the anchor's priority. The command changes nothing if a job is not in the
-    pool, or if the job is in that place already.
+    The command sets a position between the new neighbours, and the anchor's priority if the
+    priorities differ. The command sets neither if a job is not in the pool, if both jobs are the
+    same, or if the job is in that place already.
 
     Raises:
-        PositionError: no position is left between the two neighbours.
+        PositionError: no number is left between the positions of the new neighbours.
     """
     default = pools.load_settings(services, pool).default_priority
     rows = read_rows(services.table, jobs_partition(pool), " ", "\x7f")

@@ -99,10 +99,18 @@ def _write_edit(
     revision: str | None,
     extra_writes: ExtraWrites,
 ) -> None:
-    """Replace the user's edit in the row `key` so that code's metadata plus the edit equal
-    `metadata`.
+    """Replace the user's edit in the row `key`, so that users read `metadata` from then on.
 
-    `revision` None skips the check of the revision.
+    The edit is the difference between `metadata` and the metadata that the trial's code set. An
+    edit without differences is stored as well.
+
+    Args:
+        services: the services with the state table.
+        key: the row of the edit.
+        subject: the trial or checkpoint with the metadata.
+        metadata: the complete new metadata.
+        revision: the revision of the metadata that the user read; None skips the check.
+        extra_writes: returns further writes of the commit, given the reply of `subject`.
 
     Raises:
         RequestError: conflict, if the metadata have another revision or the experiment is being

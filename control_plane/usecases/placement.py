@@ -108,7 +108,11 @@ def choose_destinations(
 
 
 def pool_places(count: int) -> tuple[str, ...]:
-    """Return the paths of `count` pools in a configuration. A single pool is not a list."""
+    """Return the paths of `count` pools in a configuration, for error messages.
+
+    The path of a single pool is `resources.resource_pool`. The paths of several pools end with an
+    index from 0, such as `resources.resource_pool[0]`.
+    """
     return (POOL,) if count == 1 else tuple(f"{POOL}[{number}]" for number in range(count))
 
 

@@ -64,8 +64,13 @@ def set_draining(
     """Drain the pool, so that no new trials start in the pool, or stop draining.
 
     `by` is the user. `extra_writes` returns further writes of the same commit. Raises as
-    `configure_pool`.
+    `configure_pool`, and RequestError not_found for a pool that does not exist.
     """
+
+    def change(now: PoolSettings) -> PoolSettings:
+        # A pool may be removed after the first try, and must not be created again.
+        pools.get_pool(services, name)
+        return replace(now, draining=draining)
 
     def current_config(row: Row | None) -> bytes:
         return row.body if row is not None else ResourcePool(pool_name=name).to_json()
@@ -73,7 +78,7 @@ def set_draining(
     _configure(
         services,
         name,
-        lambda now: replace(now, draining=draining),
+        change,
         current_config,
         by,
         extra_writes,

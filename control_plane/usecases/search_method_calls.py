@@ -14,14 +14,14 @@ RECORD_INTERVAL_MS = 30_000
 
 
 def record_method_call(services: Services, experiment_id: int, caller: Principal) -> None:
-    """Record the time of a call of the experiment's search method, at most every 30 seconds.
+    """Store the time of the search method's last call as a row, at most every 30 seconds.
 
-    Do nothing if the caller may not change the experiment, because the caller is then not the
-    search method.
+    Store nothing if the caller may not change the experiment, because the caller is then not the
+    search method. The errors are raised for every caller and every call.
 
     Raises:
         RequestError: not_found, if the experiment does not exist.
-        CommandRefused: the experiment's search is not a custom search.
+        CommandRefused: conflict; the experiment's search is not a custom search.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     custom_state(state)

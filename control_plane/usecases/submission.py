@@ -333,7 +333,10 @@ def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module can be imported. False also if its package is not installed."""
+    """Return whether a module exists, without importing the module.
+
+    A parent package is imported. Return False also if a parent package does not exist.
+    """
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.ownership import OwnedObject
 from control_plane.access.principals import Principal, Role
-from control_plane.access.tokens import find_revoked, token_digest, token_put
+from control_plane.access.tokens import TokenStore, find_revoked, token_digest, token_put
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools
@@ -36,6 +36,7 @@ DAY_MS = 24 * 3600 * 1000
 
 _COUNTER = Key(COUNTERS, "token")
 _TRIES_MAX = 50
+_REVOKED_SINCE = "the token was revoked in the meantime"
 # The most makers of a token. Every request with the token looks up all makers.
 MAKERS_MAX = 8
 
@@ -173,7 +174,7 @@ def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
 
 
 def load_record(table: StateTable, token_id: int) -> TokenRecord:
-    """Load the record of a token.
+    """Load the record of a token, also of an expired or revoked token.
 
     Raises:
         RequestError: not_found, if the token does not exist.
@@ -185,7 +186,11 @@ def load_record(table: StateTable, token_id: int) -> TokenRecord:
 
 
 def create_token(
-    table: StateTable, draft: TokenRecord, bearer: str, extra_writes: ExtraWrites
+    table: StateTable,
+    tokens: TokenStore,
+    draft: TokenRecord,
+    bearer: str,
+    extra_writes: ExtraWrites,
 ) -> MintedToken:
     """Create the token that `draft` describes, with a new id, in a single commit.
 
@@ -194,6 +199,7 @@ def create_token(
 
     Args:
         table: the state table.
+        tokens: all valid tokens.
         draft: the result of `draft_record`.
         bearer: the caller's own token. Revoking it also ends the new token, unless it is a token of
             the cluster itself, which cannot be revoked.
@@ -206,7 +212,7 @@ def create_token(
     """
     token = mint_token()
     bearer_key = Key(user_rows.TOKEN.partition, token_digest(bearer))
-    makers = extend_makers(table, draft.makers, bearer)
+    makers = extend_makers(table, tokens, draft.makers, bearer)
     is_revocable = makers != draft.makers
     guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
     draft = replace(draft, makers=makers)
@@ -232,8 +238,7 @@ def create_token(
             )
         except Conflict as conflict:
             if conflict.key == bearer_key:
-                text = "the token was revoked in the meantime"
-                raise RequestError(Code.UNAUTHENTICATED, text) from None
+                raise RequestError(Code.UNAUTHENTICATED, _REVOKED_SINCE) from None
             if conflict.key.partition not in (COUNTERS, RECORDS):
                 raise
         else:
@@ -243,17 +248,28 @@ def create_token(
     )
 
 
-def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tuple[str, ...]:
-    """Return the makers of a token that the token `bearer` creates.
+def extend_makers(
+    table: StateTable, tokens: TokenStore, makers: tuple[str, ...], bearer: str
+) -> tuple[str, ...]:
+    """Return the makers of a token that the token `bearer` creates, oldest first.
 
-    These are `makers`, the makers of `bearer`, and the digest of `bearer`. The digest is left out
-    for a token of the cluster itself, which cannot be revoked.
+    The result is `makers` and, at the end, the digest of `bearer`. For a token of the cluster
+    itself, return `makers` unchanged: the token has no row and cannot be revoked.
+
+    Args:
+        table: the state table.
+        tokens: all valid tokens.
+        makers: the makers of `bearer`, as in TokenRecord.
+        bearer: the token of the caller.
 
     Raises:
-        RequestError: conflict, if the result would have more than MAKERS_MAX makers.
+        RequestError: unauthenticated, if `bearer` was revoked in the meantime; conflict, if the
+            result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
     if table.get(Key(user_rows.TOKEN.partition, digest)) is None:
+        if tokens.find_principal(digest) is None:
+            raise RequestError(Code.UNAUTHENTICATED, _REVOKED_SINCE)
         return makers
     if len(makers) >= MAKERS_MAX:
         text = f"this token is the end of a chain of {MAKERS_MAX} tokens, each created by the last"

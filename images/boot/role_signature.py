@@ -1,9 +1,9 @@
 """AWS's signature, version 4, with the keys of an instance's role, and the download of a file.
 
-The module needs only Python 3.11 and the standard library.
+The module needs only Python 3.10 and the standard library, because the boot script installs a
+newer Python later.
 """
 
-import datetime
 import hashlib
 import hmac
 import json
@@ -62,8 +62,8 @@ def sign(method, url, region, service, headers, content=b""):
     """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)
-    now = datetime.datetime.now(datetime.UTC)
-    moment, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    day = moment[:8]
     signed = {
         **headers,
         "host": place.netloc,

@@ -132,12 +132,13 @@ def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
     """Yield the finding about the key that encrypts the disks of instances.
 
     A `kms_key` from the settings is fine, and so is AWS's own default key. Without `kms_key`, a
-    customer-managed default key is an error with the remedy `own_key_remedy`. An Unknown default
-    key is a warning.
+    customer-managed default key is an error with the remedy `own_key_remedy`, and an Unknown
+    default key is a warning.
     """
-    yield from read_fact(
-        facts.disk_key, "disks", lambda key: _disk_key(key, kms_key, own_key_remedy)
-    )
+    if kms_key:
+        yield fine_finding("disks", "encrypted with detcloud:kmsKey")
+    else:
+        yield from read_fact(facts.disk_key, "disks", lambda key: _disk_key(key, own_key_remedy))
 
 
 def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
@@ -372,10 +373,8 @@ def _own_images(
             yield fine_finding(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
 
 
-def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
-    if kms_key:
-        yield fine_finding("disks", "encrypted with detcloud:kmsKey")
-    elif disk_key.is_own:
+def _disk_key(disk_key: DiskKey, own_key_remedy: str) -> Iterator[Finding]:
+    if disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
             "start unless EC2's spot market may use it"

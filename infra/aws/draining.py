@@ -33,15 +33,17 @@ def drain(
     terminated instances and deleted templates. A repeated call finds less to do.
 
     Raises:
-        DrainFailed: the table is still protected (nothing was changed), or instances did not end
-            within END_SECONDS_MAX.
-        ClientError, BotoCoreError: AWS refused a call or could not be reached.
+        DrainFailed: the table is still protected (nothing was changed), instances did not end
+            within END_SECONDS_MAX, or AWS refused a call or could not be reached.
     """
     clock = clock or Clock()
-    _refuse_protected(names, clients)
-    quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
-    instances = end_until_quiet(names, clients, progress, clock, quiet_at)
-    templates = delete_templates(names, clients)
+    try:
+        _refuse_protected(names, clients)
+        quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
+        instances = end_until_quiet(names, clients, progress, clock, quiet_at)
+        templates = delete_templates(names, clients)
+    except (sdk.ClientError, sdk.BotoCoreError) as error:
+        raise DrainFailed(f"AWS did not accept it, try again: {error}") from None
     ended = count_text(instances, "instance")
     progress(f"{ended} ended, {count_text(templates, 'launch template')} deleted")
     return DrainReport(instances, templates)
@@ -50,9 +52,17 @@ def drain(
 def find_leftovers(names: Names, clients: Clients) -> list[str]:
     """Return the sorted ARNs of all resources that AWS lists with the cluster's tag.
 
-    Terminated instances are left out, because AWS lists them for another hour. Raise the SDK's
-    errors if AWS refuses a call.
+    Terminated instances are left out, because AWS lists them for another hour. If AWS refuses a
+    call, return one line that says so.
     """
+    try:
+        return _find_tagged(names, clients)
+    except (sdk.ClientError, sdk.BotoCoreError) as error:
+        return [f"AWS did not return the remaining resources: {error}"]
+
+
+def _find_tagged(names: Names, clients: Clients) -> list[str]:
+    """Return the sorted ARNs as `find_leftovers`. Raise the SDK's errors."""
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")
     asked = [{"Key": CLUSTER_TAG, "Values": [names.cluster]}]
     found = [

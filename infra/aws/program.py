@@ -170,7 +170,7 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     """Stop the tick, terminate the team's instances and delete the launch templates.
 
     Then do the same in the cluster's remote accounts. Return the sum of all. Raise SettingsInvalid,
-    DrainFailed if the table is protected or instances do not end, and AWS's errors.
+    and DrainFailed if the table is protected, instances do not end or AWS refuses.
     """
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, aws_clients(settings.region), progress)
@@ -180,8 +180,8 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
     """Return the sorted ARNs of the remaining resources with the cluster's tag in the account.
 
-    Terminated instances are left out. Raise SettingsInvalid if the settings are invalid, and AWS's
-    errors.
+    Terminated instances are left out. If AWS refuses, return one line that says so. Raise
+    SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return draining.find_leftovers(settings.names, aws_clients(settings.region))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import botocore.exceptions as sdk
 
+from detcloud.shared.plurals import count_text
 from infra.aws.account_facts import Clients
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.rollback import FunctionVersions, read_versions
@@ -41,10 +42,10 @@ def prune_versions(names: Names, clients: Clients, progress: Progress) -> int:
                 removed += 1
     except (sdk.ClientError, sdk.BotoCoreError) as error:
         raise PruneFailed(
-            f"{removed} old versions of functions were removed, and then AWS refused: {error}"
+            f"deleted {count_text(removed, 'old function version')}, then AWS refused: {error}"
         ) from None
     if removed:
-        progress(f"{removed} old versions of functions were removed")
+        progress(f"deleted {count_text(removed, 'old function version')}")
     return removed
 
 

@@ -68,7 +68,8 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
     """Return the published versions of the function `name`.
 
     Raises:
-        RollbackFailed: the function or its alias does not exist.
+        RollbackFailed: the function or its alias does not exist, or the alias points to no
+            published version.
         ClientError, BotoCoreError: AWS refused a call or could not be reached.
     """
     api, function = clients("lambda"), names.part(name)
@@ -83,6 +84,11 @@ def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions
             f"the function {function} has no alias {LIVE}: deploy the cluster with this version "
             "first, from which on there is a way back"
         ) from None
+    if alias["FunctionVersion"] == _UNPUBLISHED:
+        raise RollbackFailed(
+            f"the alias {LIVE} of the function {function} points to {_UNPUBLISHED}, which is no "
+            "version of a deployment: deploy the cluster first"
+        )
     published = sorted(
         int(version["Version"]) for version in versions if version["Version"] != _UNPUBLISHED
     )

@@ -6,9 +6,10 @@ The tick is stopped first, so that nothing launches again.
 from detcloud.shared.plurals import count_text
 from infra.drain_clock import Clock
 from infra.gcp.functions import SIZES
-from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none
-from infra.gcp.instance_ends import VISIBLE_SECONDS, end_until_quiet, list_parts
-from infra.gcp.names import OTHER_ACCOUNTS, Names
+from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, is_deleted, read_or_none
+from infra.gcp.instance_ends import COMPUTE, VISIBLE_SECONDS, end_until_quiet, list_parts
+from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
+from infra.gcp.policies import ROLES
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from lambdas.gcp.function_names import FUNCTIONS
 
@@ -59,8 +60,9 @@ def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
 def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     """Return a line for each remaining resource of the cluster; [] if nothing remains.
 
-    Search the database, the buckets, services, service accounts and the repository by name, and
-    instances and disks by the cluster's label. Raise GoogleError if a call fails.
+    Search the database, buckets, services, service accounts, custom roles, the repository and the
+    network by name, and instances and disks by the cluster's label. Skip deleted roles that Google
+    still lists. Raise GoogleError if a call fails.
     """
     project, region = names.project, names.region
     run = f"https://run.googleapis.com/v2/projects/{project}/locations/{region}/services"
@@ -78,13 +80,18 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
         },
         **{
             f"service account {names.email(account)}": f"{iam}/{names.email(account)}"
-            for account in (*FUNCTIONS, *OTHER_ACCOUNTS)
+            for account in (*FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS)
+        },
+        **{
+            f"role {names.role_id(role)}": f"https://iam.googleapis.com/v1/{names.role(role)}"
+            for role in ROLES
         },
         f"repository {names.cluster}": f"https://artifactregistry.googleapis.com/v1/{repositories}",
+        f"network {names.part('network')}": f"{COMPUTE}/{names.network_path}",
     }
-    found = [name for name, url in places.items() if read_or_none(api, url) is not None]
+    found = {name: read_or_none(api, url) for name, url in places.items()}
     return [
-        *found,
+        *(name for name, part in found.items() if part is not None and not is_deleted(part)),
         *(
             f"{kind} {part}"
             for kind in ("instance", "disk")

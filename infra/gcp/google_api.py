@@ -18,7 +18,7 @@ JsonObject = Mapping[str, Any]
 class GoogleError(Exception):
     """A refused or unanswered call.
 
-    `status` is the HTTP status, or 0 if no answer arrived.
+    `status` is the HTTP status, or 0 if no answer arrived, or no JSON object.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -32,7 +32,8 @@ class GoogleApi(Protocol):
     def call(self, method: str, url: str, body: JsonObject | None = None) -> JsonObject:
         """Send a request to a full URL and return the JSON answer; {} for an empty answer.
 
-        Raise GoogleError if Google refuses the call, no answer arrives or credentials are missing.
+        Raise GoogleError if Google refuses the call, no JSON object arrives or credentials are
+        missing.
         """
         ...
 
@@ -62,8 +63,7 @@ class RestApi:
         if answer.status >= 400:
             text = describe_refusal(answer.data) or f"status {answer.status}"
             raise GoogleError(answer.status, text)
-        found: JsonObject = json.loads(answer.data or b"{}")
-        return found
+        return _parse_answer(answer.data)
 
     def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
         """Add the token, and the project that the call counts against, to `headers`.
@@ -120,6 +120,11 @@ def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
         return None
 
 
+def is_deleted(found: JsonObject) -> bool:
+    """Return whether a resource is deleted, although Google still lists it for some days."""
+    return bool(found.get("deleted")) or found.get("state") == "DELETED"
+
+
 def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
     """Yield all pages of the list at a URL; call Google for each page when needed.
 
@@ -133,6 +138,20 @@ def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
         token = page.get("nextPageToken", "")
         if not token:
             return
+
+
+def _parse_answer(content: bytes) -> JsonObject:
+    """Return an answer's JSON object; {} for an empty answer. Raise GoogleError for other content.
+
+    A proxy on the way may answer with a page.
+    """
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise GoogleError(0, "the answer is not a JSON object: a proxy may have sent it")
+    return found
 
 
 def describe_refusal(content: bytes) -> str:

@@ -1,9 +1,9 @@
 """Finds remaining resources on Google Cloud of a cluster that runs in another cloud."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from infra.gcp.google_api import GoogleApi, GoogleError, read_or_none
+from infra.gcp.google_api import GoogleApi, GoogleError, is_deleted, read_or_none
 from infra.gcp.instance_ends import COMPUTE, list_parts
 from infra.gcp.trust_checks import IAM
 from infra.gcp.trust_policies import LOCATION, Trust, list_remote_grants
@@ -52,12 +52,7 @@ def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[s
     }
     for name, url in places.items():
         found = read_or_none(api, url)
-        if found is not None and not _is_deleted(found):
+        if found is not None and not is_deleted(found):
             yield name
     for kind in ("instance", "disk"):
         yield from (f"the {kind} {part}" for part in list_parts(names, api, kind))
-
-
-def _is_deleted(found: Mapping[str, Any]) -> bool:
-    """Return whether a resource is deleted, although Google still lists it for some days."""
-    return bool(found.get("deleted")) or found.get("state") == "DELETED"

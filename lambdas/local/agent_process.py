@@ -72,8 +72,8 @@ class AgentKeeper:
     def start(self) -> None:
         """Kill the agent of an earlier server, then keep a new agent alive in a thread.
 
-        An agent that ends is started again after a pause, which grows from 0.4 s to
-        BACKOFF_SECONDS_MAX with consecutive failures.
+        An agent that ends or cannot be started is started again after a pause, which grows from
+        0.4 s to BACKOFF_SECONDS_MAX with consecutive failures.
         """
         kill_former_agent(self._home)
         self._thread.start()
@@ -103,20 +103,37 @@ class AgentKeeper:
         failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            if self._spawn() is None:
-                return
-            code = self._wait()
+            end = self._run_once()
             if self._stopping.is_set():
                 return
             failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
-            log.warning("the agent ended with code %s: %s", code, self._last_line())
+            log.warning("%s", end)
             self._stopping.wait(min(BACKOFF_SECONDS_MAX, 0.2 * 2.0**failures))
 
-    def _spawn(self) -> subprocess.Popen[bytes] | None:
-        """Start an agent process, write the record of the process, and call `on_start`.
+    def _run_once(self) -> str:
+        """Run an agent process until the process ends, and return the cause of the end.
 
-        Return None without a start if the keeper is stopping. Output goes to `agent.log`. Raises
-        OSError if the process cannot be started.
+        Return "" without a start if the keeper is stopping. A record that cannot be written is
+        logged, and the process continues.
+        """
+        try:
+            process = self._spawn()
+        except OSError as error:
+            return f"the agent could not be started: {error}"
+        if process is None:
+            return ""
+        try:
+            self._record(process)
+        except OSError:
+            log.exception("the agent's process could not be recorded")
+        code = process.wait()
+        return f"the agent ended with code {code}: {self._last_line()}"
+
+    def _spawn(self) -> subprocess.Popen[bytes] | None:
+        """Start an agent process with `agent.log` for the output.
+
+        Return None without a start if the keeper is stopping. Raises OSError if the process cannot
+        be started.
         """
         with self._changing:
             if self._stopping.is_set():
@@ -133,17 +150,14 @@ class AgentKeeper:
                     start_new_session=True,
                 )
             self._process = process
+        return process
+
+    def _record(self, process: subprocess.Popen[bytes]) -> None:
+        """Write the record of an agent process, and call `on_start`. Raises OSError."""
         found = read_process(process.pid)
         ticks = found.started_ticks if found else 0
         self._home.write_record(RECORD, {"pid": process.pid, "started_ticks": ticks})
         self._on_start(process.pid)
-        return process
-
-    def _wait(self) -> int | None:
-        """Wait for the agent's end, and return the exit code; negative for a signal."""
-        process = self._process
-        assert process is not None
-        return process.wait()
 
     def _rotate_log(self) -> Path:
         """Return the path of the agent's log.

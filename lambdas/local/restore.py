@@ -2,16 +2,18 @@
 
 A rename at the very end replaces the state, and a copy of the former state is kept. If a restore
 stops earlier, the former state is still in place. Files that were added until then are harmless,
-because no state names them. If the restore stops shortly before the rename, the next server may
-treat the former state as an older copy.
+because no state names them. The mark's file is written after the rename, so that no server treats
+the former state as an older copy.
 """
 
 import os
 import shutil
 import tempfile
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from control_plane.engine.engine import Engine
@@ -82,12 +84,15 @@ def restore_backup(
         if not staged.exists():
             raise BackupInvalid(f"{archive} is damaged: it has no {STATE}")
         check_table_file(staged)
-        restart = _restart(home, staged)
+        restart, write_mark = _restart(home, staged)
         kept = _keep_state(home)
         for suffix in _LOG_SUFFIXES:
             Path(f"{home.state}{suffix}").unlink(missing_ok=True)
         _sync_file(staged)
         staged.replace(home.state)
+    # Without the file, the next server accepts the state and writes the file.
+    with suppress(OSError):
+        write_mark()
     return RestoreReport(description, restart, kept)
 
 
@@ -110,19 +115,24 @@ def _target(home: HomeFolder, name: str, staged: Path) -> Path | None:
     return None
 
 
-def _restart(home: HomeFolder, staged: Path) -> RestartReport:
-    """Make the restored state in the file `staged` safe to use, and return the outcome.
+def _restart(home: HomeFolder, staged: Path) -> tuple[RestartReport, Callable[[], None]]:
+    """Make the restored state in the file `staged` safe to use.
 
-    Start a new incarnation in it, and advance the mark in the file and in `home`. Raises
-    BackupInvalid if the file is not a cluster's state, and TableError.
+    Start a new incarnation in the state and advance the state's mark. Raises BackupInvalid if the
+    file is not a cluster's state, and TableError.
+
+    Returns:
+        The outcome, and a function that writes the mark's file in `home`. The function may raise
+        OSError.
     """
     with closing(SqliteTable(staged)) as table:
         cluster_id = read_cluster_id(table)
         if cluster_id is None:
             raise BackupInvalid("the backup is damaged: its state is not that of a cluster")
         report = begin_incarnation(Engine(table, now_ms), _read_given_ids(home, cluster_id))
-        StateMark(home, table, cluster_id).advance()
-    return report
+        mark = StateMark(home, table, cluster_id)
+        number = mark.advance_state()
+    return report, partial(mark.write_file, number)
 
 
 def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:

@@ -47,8 +47,16 @@ class StateMark:
 
         The next number is greater than both current numbers. Raises TableError and OSError.
         """
+        self.write_file(self.advance_state())
+
+    def advance_state(self) -> int:
+        """Store the next number in the state only, and return the number. Raises TableError."""
         number = max(self._read_row(), self._read_record()) + 1
         self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))
+        return number
+
+    def write_file(self, number: int) -> None:
+        """Store `number` in the file with the cluster's id. Raises OSError."""
         self._home.write_record(_RECORD, {"cluster_id": self._cluster_id, "number": number})
 
     def _read_row(self) -> int:

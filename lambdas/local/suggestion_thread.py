@@ -32,11 +32,12 @@ class SuggestionThread:
     def stop(self) -> None:
         """Stop the thread after the current pass, and wait at most 5 s for the end.
 
-        Raises RuntimeError if the thread was not started.
+        Do not wait if the thread was not started.
         """
         self._stopped.set()
         self._woken.set()
-        self._thread.join(timeout=LOOK_SECONDS * 5)
+        if self._thread.is_alive():
+            self._thread.join(timeout=LOOK_SECONDS * 5)
 
     def wake_on_row(self, key: Key) -> None:
         """Wake the thread if a row with this key requests a suggestion."""

@@ -52,10 +52,11 @@ class TickThread:
     def stop(self) -> None:
         """Stop the thread after the current tick, and wait at most 5 s for the end.
 
-        Raises RuntimeError if the thread was not started.
+        Do not wait if the thread was not started.
         """
         self._stopped.set()
-        self._thread.join(timeout=TICK_SECONDS * 5)
+        if self._thread.is_alive():
+            self._thread.join(timeout=TICK_SECONDS * 5)
 
     def _run(self) -> None:
         ticks = 0

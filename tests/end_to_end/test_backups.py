@@ -28,7 +28,7 @@ def test_a_restored_cluster_trains_on_and_counts_nothing_twice(
     # As after a crash: the agent still has directories of what ran.
     laptop.run("down")
     assert (
-        "confirm with --yes, since there is no terminal"
+        "confirm with --yes, since stdin is not a terminal"
         in laptop.run("restore", archive, code=1).stderr
     )
     assert laptop.json("restore", archive, "--yes")["experiments"] == 1

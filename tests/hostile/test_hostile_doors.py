@@ -29,14 +29,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> HostileCluster:
     return HostileCluster(build_cluster(folder))
 
 
-# The gate strikes with a third of the values at each place, and with all of them over the places.
-THIRDS = [0, *(pytest.param(third, marks=pytest.mark.nightly) for third in (1, 2))]
+# The gate strikes each place with one part of the values, and all places together with all values.
+PARTS_TOTAL = 6
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, PARTS_TOTAL))]
 
 
-def third_of(values: Mapping[str, bytes], third: int, place_number: int) -> dict[str, bytes]:
-    """Return a third of the values. Each place starts with another value."""
-    texts = enumerate(values.items(), start=place_number + third)
-    return {what: text for number, (what, text) in texts if number % 3 == 0}
+def part_of(values: Mapping[str, bytes], part: int, place_number: int) -> dict[str, bytes]:
+    """Return one of PARTS_TOTAL parts of the values. Each place starts with another value."""
+    texts = enumerate(values.items(), start=place_number + part)
+    return {what: text for number, (what, text) in texts if number % PARTS_TOTAL == 0}
 
 
 def check_no_faults(hostile: HostileCluster, faults: list[str]) -> None:
@@ -49,10 +50,10 @@ def test_every_door_of_the_description_is_struck(hostile: HostileCluster) -> Non
     assert hostile.described_bodies() == set(DOORS)
 
 
-@pytest.mark.parametrize("third", THIRDS)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_takes_or_refuses_hostile_values(
-    hostile: HostileCluster, name: str, third: int
+    hostile: HostileCluster, name: str, part: int
 ) -> None:
     door = DOORS[name]
     faults = []
@@ -62,16 +63,16 @@ def test_a_door_takes_or_refuses_hostile_values(
             faults.append(f"{what}: {answer.status}")
     for number, place in enumerate(leaf_places(door.body)):
         values = ALL if len(place) == 1 and place[0] in door.free else FEW
-        for what, text in third_of(values, third, number).items():
+        for what, text in part_of(values, part, number).items():
             answer = hostile.send_door(name, with_value(door.body, place, text))
             if answer.status >= 500:
                 faults.append(f"{what} at {place}: {answer.status}")
     check_no_faults(hostile, faults)
 
 
-@pytest.mark.parametrize("third", THIRDS)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_manifest_is_taken_or_refused_before_its_checkpoint_exists(
-    hostile: HostileCluster, third: int
+    hostile: HostileCluster, part: int
 ) -> None:
     door, faults = ManifestDoor(hostile.cluster), []
     for what, body in BODIES.items():
@@ -79,23 +80,23 @@ def test_a_manifest_is_taken_or_refused_before_its_checkpoint_exists(
             faults.append(f"{what}: {answer.status}")
     for number, place in enumerate(leaf_places(door.manifest())):
         values = ALL if place == ("metadata",) else FEW
-        for what, text in third_of(values, third, number).items():
+        for what, text in part_of(values, part, number).items():
             answer = door.complete(with_value(door.manifest(), place, text))
             if answer.status >= 500:
                 faults.append(f"{what} at {place}: {answer.status}")
     check_no_faults(hostile, faults)
 
 
-@pytest.mark.parametrize("third", THIRDS)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", LINES)
 def test_a_line_of_a_trial_stops_no_call_of_its_agent(
-    hostile: HostileCluster, kind: str, third: int
+    hostile: HostileCluster, kind: str, part: int
 ) -> None:
     writer, line = LINES[kind]
     door, faults = LineDoor(hostile), []
     for place_number, place in enumerate(leaf_places(line)):
         values = ALL if place in (("metadata",), ("value",)) else FEW
-        for what, text in third_of(values, third, place_number).items():
+        for what, text in part_of(values, part, place_number).items():
             # An agent sends no such line: what its own parser cannot read, it drops.
             is_unreadable = what.startswith(("1000 ", "100000 "))
             expected = 413 if len(text) > MEBIBYTE else 422 if is_unreadable else 200

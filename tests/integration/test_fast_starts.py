@@ -385,6 +385,7 @@ def test_a_template_that_is_none_is_said_once_and_trials_start_plainly(
     assert reason in said[0]
 
 
+@pytest.mark.nightly
 def test_templates_killed_at_any_moment_lose_no_trial_and_repeat_none(
     tmp_path: Path, own_fork_server: ForkServer
 ) -> None:

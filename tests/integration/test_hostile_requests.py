@@ -21,7 +21,7 @@ from tests.patience import wait_until
 # Of the integers that a path takes, most name nothing: these have a good chance to.
 IDS = ("experiment_id", "trial_id")
 IDS_KNOWN = 4
-EXAMPLES = int(os.environ.get("REQUEST_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("REQUEST_EXAMPLES", "1"))
 
 
 @pytest.fixture(scope="module")

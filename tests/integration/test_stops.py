@@ -146,7 +146,9 @@ def disable_agent(stops: Stops) -> None:
 
 
 def disable_slots(stops: Stops) -> None:
-    for slot in stops.client.agent("local").slots:
+    # Free slots first: a stopped trial that found one would begin its second run there.
+    slots = stops.client.agent("local").slots
+    for slot in sorted(slots, key=lambda slot: slot.allocation is not None):
         slot.disable()
 
 

@@ -65,6 +65,7 @@ def account(tmp_path: Path) -> Iterator[Ministack]:
         yield running
 
 
+@pytest.mark.nightly
 def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> None:
     terraform = Terraform(tmp_path)
     # First all that a company may ask for, in names alone.

@@ -32,7 +32,7 @@ from lambdas.simulation.fault_rates import NO_FAULTS
 from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
 from tests.journals.journal_files import FOLDER
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import NOW_MS, Cluster, build_cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, build_cluster
 from tests.unit.rows.test_rows_unknown_fields import CASES, UUID
 
 ROWS = "rows.json"
@@ -138,7 +138,8 @@ def _store_more_rows(cluster: Cluster) -> None:
     rank = {"kind": "rank_metrics", "group": "validation", "steps_completed": 10}
     agent.report(allocation, {"kind": "environment", "python": "3.11"}, metrics(5, loss=0.5))
     agent.report(allocation, {**rank, "metrics": {"loss": 0.5}, "time_ms": 5}, writer="1")
-    browser_sessions.create_sign_in_code(services, Principal("a", Role.USER), "dct_bearer")
+    caller = Principal("a", Role.USER)
+    browser_sessions.create_sign_in_code(services, caller, TOKENS[Role.USER])
     pool = ResourcePool(pool_name="default")
     configure_pool(services, pool, ClusterConfig(resource_pools=[pool]), "a")
     store_shared_config(services, ClusterConfig(resource_pools=[pool]), lambda _: ())

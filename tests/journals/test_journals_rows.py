@@ -94,7 +94,7 @@ DECODERS: Mapping[str, Callable[[Row], object]] = {
 }
 
 
-def recorded() -> list[Any]:
+def release_rows() -> list[Any]:
     return [
         pytest.param(described, name, id=f"{path.parent.name}/{name}")
         for path in FILES
@@ -109,7 +109,7 @@ def test_rows_of_this_version_are_recorded() -> None:
     assert now.keys() == stored.keys(), AGAIN
 
 
-@pytest.mark.parametrize(("then", "name"), recorded())
+@pytest.mark.parametrize(("then", "name"), release_rows())
 def test_row_of_a_release_is_still_declared(then: Mapping[str, Any], name: str) -> None:
     now = describe_row_type(ROWS_BY_NAME[name])
     # Keys find rows, and the paths of documents in Firestore depend on what a row wakes.
@@ -123,7 +123,7 @@ def test_row_of_a_release_is_still_declared(then: Mapping[str, Any], name: str) 
         assert is_new or then["fields"][field] in (default, REQUIRED), f"{field}: {AGAIN}"
 
 
-@pytest.mark.parametrize(("then", "name"), recorded())
+@pytest.mark.parametrize(("then", "name"), release_rows())
 def test_row_of_a_release_is_read(then: Mapping[str, Any], name: str) -> None:
     sample = read_sample(then)
     if sample is None:

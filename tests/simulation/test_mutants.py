@@ -23,7 +23,27 @@ SEEDS_MAX = 64
 CONTROL_SEEDS = int(os.environ.get("CONTROL_SEEDS", "1"))
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+# Their seeds take three to ten seconds each.
+DEAR = {
+    "no condition on fleets",
+    "no end of marks ahead",
+    "no fence of leases",
+    "no agents of a gang",
+    "no look at what is due",
+    "no audit",
+    "no sweep",
+}
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(
+            mutant, marks=pytest.mark.nightly if mutant.name in DEAR else (), id=mutant.name
+        )
+        for mutant in MUTANTS
+    ],
+)
 def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mutant.takes_away(monkeypatch)
     for seed in range(mutant.first_seed, mutant.first_seed + SEEDS_MAX):

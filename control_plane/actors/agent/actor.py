@@ -260,7 +260,9 @@ def _render_availability(availability: Availability) -> str:
 
 
 def _set_desired(state: AgentState, desired: tuple[DesiredAllocation, ...]) -> AgentState:
-    """Replace the desired allocations. A change increases the revision."""
+    """Replace the desired allocations, and increase the revision. Equal allocations change
+    nothing.
+    """
     if desired == state.desired:
         return state
     return evolve(state, desired=desired, revision=state.revision + 1)

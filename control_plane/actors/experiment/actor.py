@@ -100,9 +100,10 @@ def step(
 def fallback(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Stop an experiment that cannot process a message, with the status STOPPING_ERROR.
+    """Stop an experiment for which `step` failed, and update the listing row's figures.
 
-    A deletion becomes DELETE_FAILED, and an ended experiment stays unchanged.
+    The status becomes STOPPING_ERROR, and the final ERROR at once if no trial is open. A deletion
+    becomes DELETE_FAILED, and an ended experiment stays unchanged. A TrialEnded still counts.
     """
     return update_figures(state, _stop_after_error(state, message, context), context)
 
@@ -138,10 +139,7 @@ def _apply_message(
 def _stop_after_error(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Stop the experiment with STOPPING_ERROR. A deletion becomes DELETE_FAILED instead.
-
-    An experiment that has ended, or does not exist, stays unchanged.
-    """
+    """Return the state of a stopped experiment, without updating the listing row's figures."""
     if state is None:
         return None
     if state.status is Status.DELETING:
@@ -229,7 +227,7 @@ def _apply_housekeeping(
     message: CollectionEnded | DeletionContinued | JobAudited | ClusterRestored,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about checkpoints, rows or reserved ids outside the experiment's parts."""
+    """End a collection, continue a deletion, repair the job row, or discard the reserved ids."""
     match message:
         case CollectionEnded():
             return finish_collection(state, message, context)

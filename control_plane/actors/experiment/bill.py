@@ -122,7 +122,7 @@ def _is_later(meter: Meter, message: TrialMetered) -> bool:
 
 
 def _offset(meter: Meter) -> int:
-    """Return the rate times the start of the rate."""
+    """Return the meter's rate times the start of the rate in epoch ms, as in `Bill.offset`."""
     return meter.rate_micros * meter.since_ms
 
 

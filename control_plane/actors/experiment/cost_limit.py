@@ -28,9 +28,10 @@ QUARTER = 4
 def apply_cost_message(
     state: ExperimentState, message: TrialMetered | CostCheckDue, context: StepContext
 ) -> ExperimentState:
-    """Record the cost of a trial, or handle a due check. Then enforce the limit.
+    """Record the cost of a trial, or handle a due check. Then call `enforce_limit`.
 
-    An experiment that is being deleted ignores the message.
+    A repeated or late TrialMetered changes nothing. An experiment that is being deleted ignores
+    both messages.
     """
     if state.status.is_deleting:
         return state
@@ -44,11 +45,12 @@ def apply_cost_message(
 
 
 def enforce_limit(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Pause the experiment or kill trials if the limit is near.
+    """Pause the experiment if the cost limit is near. Otherwise set a timer for the next check.
 
-    Otherwise set a timer for the next check.
-
-    Without a limit, and after the end of the experiment, nothing happens.
+    From STOP_MS before the expected time of the limit, an active experiment is paused. From a
+    quarter of STOP_MS before the time, running trials are preempted by force. If nothing runs, only
+    a reached limit pauses the experiment. Without a limit, and after the end of the experiment,
+    nothing happens.
     """
     limit = settings_of(context).max_cost_micros
     if limit is None or state.status.is_final:

@@ -40,6 +40,8 @@ def check_search_open(state: ExperimentState) -> None:
 def check_batch_sizes(posted: PostedOperations, lengths: Lengths) -> None:
     """Check that every new trial has a batch size, if lengths in records or epochs become batches.
 
+    Nothing is checked for lengths in batches, or if trials count the epochs (`counts_epochs`).
+
     Raises:
         CommandRefused: invalid; `global_batch_size` of a trial is no positive integer.
     """

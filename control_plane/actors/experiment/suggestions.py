@@ -27,9 +27,10 @@ def update_suggestion_row(
 
 
 def awaited_suggestion(state: ExperimentState) -> int | None:
-    """Return the number of the first suggestion that the search waits for.
+    """Return the number of the first suggestion that a Bayesian search waits for.
 
-    Return None if the search waits for no suggestion, and while the experiment is stopping.
+    Return None if the search waits for no suggestion, and for other searches. Also return None if
+    the experiment is stopping or has ended.
     """
     method = state.search.method
     if not isinstance(method, BayesianState) or not method.awaits_external_input:

@@ -111,7 +111,11 @@ class AgentSlots:
         return tuple(sorted(stopped))
 
     def with_allocation(self, allocation: str, part: AllocationPart) -> "AgentSlots":
-        """Return a copy with the given part of the allocation."""
+        """Return a copy in which the allocation has the given part on this agent, replacing an
+        earlier part.
+
+        The slots are not checked.
+        """
         return replace(self, parts={**self.parts, allocation: part})
 
     def with_allocation_leaving(self, allocation: str) -> "AgentSlots":

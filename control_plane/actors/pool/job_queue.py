@@ -179,9 +179,12 @@ class JobQueue:
         return after != before
 
     def restart_future_waits(self) -> None:
-        """Set the start of waits that were recorded with a future time to the present time.
+        """Restart waits of jobs with a recorded start in the future, from a host with a fast clock.
 
-        At most RESTARTED_WAITS_MAX groups are corrected in a call.
+        A start counts as future if the time is more than SKEW_MS_MAX after now. The present time
+        replaces the start of the wait for slots and of the stay in the pool. A restarted stay sets
+        a timer for the end of the job's patience. At most RESTARTED_WAITS_MAX jobs are corrected in
+        a call.
         """
         now_ms = self._context.now_ms
         future = (
@@ -193,7 +196,9 @@ class JobQueue:
             self._write_group(number, group)
 
     def mark_released(self, group: int) -> None:
-        """Record that the group's experiment was told that the job may leave for another pool."""
+        """Record that the pool has told the group's experiment that the job may leave for another
+        pool.
+        """
         self._write_group(group, replace(self.group(group), released=True))
 
     def group(self, group: int) -> Group:
@@ -346,9 +351,11 @@ class JobQueue:
         return self._context.part("settings", PoolSettings) or PoolSettings()
 
     def _write_group(self, group: int, after: Group) -> None:
-        """Write a group with updated waits.
+        """Write a group with updated waits. A new stay sets a timer for the end of the job's
+        patience.
 
-        A group without a row, requests and allocations is removed.
+        A group without a row, requests and allocations is removed. An idle group moves to a
+        separate map if the pool's settings say `idle_apart`.
         """
         key, idle_apart = _group_key(group), self._settings().idle_apart
         home: OrderedMap | None = None

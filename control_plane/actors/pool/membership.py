@@ -27,7 +27,17 @@ def apply_agent_message(
     message: AgentJoined | AgentAvailabilityChanged | AgentLost,
     context: StepContext,
 ) -> PoolState:
-    """Apply a message about an agent. A message about an outdated session changes nothing."""
+    """Apply a message about an agent's session. A message about another session changes nothing.
+
+    - AgentJoined: begin a session that is newer than the recorded session. Allocations whose slots
+      still exist stay, and others are lost.
+    - AgentAvailabilityChanged: change which slots accept work.
+    - AgentLost: remove the agent and its parts of allocations, and send the agent an
+      AgentDeclaredLost.
+
+    Trials get messages about lost allocations. Allocations on closed slots are stopped at once,
+    unless the agent is draining.
+    """
     match message:
         case AgentJoined():
             return _join_agent(state, message, context)
@@ -40,10 +50,12 @@ def apply_agent_message(
 
 
 def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) -> PoolState:
-    """Begin an agent's new session with the slots that the agent reports.
+    """Begin an agent's new session with the slots that the agent reports, and return the pool's
+    state.
 
-    Allocations whose slots still exist stay. The others are lost. A session that is not newer than
-    the present one changes nothing.
+    Allocations whose slots still exist stay. Others are lost, and their trials are notified. A
+    session that is not newer than the recorded session changes nothing. Allocations on closed slots
+    are stopped.
     """
     agents = agents_of(context)
     before = agents.get(message.agent)
@@ -72,7 +84,10 @@ def _join_agent(state: PoolState, message: AgentJoined, context: StepContext) ->
 def _change_availability(
     state: PoolState, message: AgentAvailabilityChanged, context: StepContext
 ) -> PoolState:
-    """Change which slots of an agent accept work, and stop allocations on closed slots."""
+    """Change which slots of an agent accept work, and stop allocations on closed slots.
+
+    An unknown agent or another session changes nothing.
+    """
     agents = agents_of(context)
     before = agents.get(message.agent)
     if before is None or before.epoch != message.epoch:
@@ -94,7 +109,10 @@ def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) ->
 
 
 def _lose_agent(state: PoolState, message: AgentLost, context: StepContext) -> PoolState:
-    """Remove a lost agent from the pool, with all allocations' parts on the agent."""
+    """Remove a lost agent from the pool, with all allocations' parts on the agent.
+
+    The trials and the agent are notified. An unknown agent or another session changes nothing.
+    """
     agents = agents_of(context)
     lost = agents.get(message.agent)
     if lost is None or lost.epoch != message.epoch:

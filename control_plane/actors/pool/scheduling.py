@@ -188,7 +188,10 @@ def _reservation_text(reservation: Reservation) -> str:
 
 
 def _closed_reason(name: str, settings: PoolSettings) -> str:
-    """Return why nothing may start in the pool. Return "" if allocations may start."""
+    """Return why nothing may start in the pool: the pool is draining, or the budget is used up.
+
+    Return "" if allocations may start.
+    """
     if settings.draining:
         return f"waits: pool {name} is draining, so nothing starts in it"
     if settings.over_budget:

@@ -131,10 +131,15 @@ def apply_checkpoint_message(
 def record_checkpoint(
     state: TrialState, message: CheckpointReported, context: StepContext
 ) -> TrialState:
-    """Record a complete checkpoint. The checkpoint with the most batches is the trial's latest.
+    """Record a complete checkpoint, and return the state with the trial's latest checkpoint.
 
-    Ignore a checkpoint that is no longer COMPLETED, was uploaded by a user, or belongs to another
-    trial: reports come from training code, which may be wrong or malicious.
+    The checkpoint becomes the latest unless the present latest has more batches. The trial's steps
+    are at least the batches of the checkpoint. For a new checkpoint, a row outside the actor claims
+    the UUID: the commit fails if another trial claims the UUID meanwhile.
+
+    Return the state unchanged if the checkpoint is recorded but no longer COMPLETED, or was
+    uploaded by a user. The same applies if the checkpoint belongs to another trial or lies outside
+    the trial's folder. Reports come from training code, which may be wrong or malicious.
     """
     checkpoint = message.checkpoint
     before = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
@@ -159,8 +164,9 @@ def record_checkpoint(
 def record_upload(state: TrialState, message: CheckpointUploaded, context: StepContext) -> None:
     """Record a checkpoint that a user uploaded. The trial's latest checkpoint does not change.
 
-    A checkpoint that is recorded already stays unchanged. The reply is the state of the record, ""
-    if another trial has the UUID.
+    A checkpoint that is recorded already stays unchanged. For a new checkpoint, a row outside the
+    actor claims the UUID. The reply is the state of the record, or "" if another trial has the
+    UUID.
     """
     checkpoint = message.checkpoint
     name = CHECKPOINT_PARTS + checkpoint.uuid
@@ -182,7 +188,10 @@ def record_upload(state: TrialState, message: CheckpointUploaded, context: StepC
 def update_checkpoint_metric(
     state: TrialState, message: ValidationReported, context: StepContext
 ) -> None:
-    """Set the metric of the latest checkpoint from a later validation of the same batch."""
+    """Set the metric of the latest checkpoint from a later validation of the same batch.
+
+    Do nothing if the trial has no latest checkpoint, or the validation is of another batch.
+    """
     if state.checkpoint is None or state.checkpoint.steps_completed != message.steps:
         return
     name = CHECKPOINT_PARTS + state.checkpoint.uuid
@@ -299,12 +308,11 @@ def _replace_latest(
 
 
 def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
-    """Claim a checkpoint's UUID for this trial.
+    """Claim a checkpoint's UUID for this trial. Return whether the checkpoint belongs to this
+    trial.
 
-    Return whether the checkpoint belongs to this trial.
-
-    The first trial that claims a UUID gets it. The commit fails if another trial claims the UUID
-    meanwhile. A checkpoint outside the trial's folder is never claimed.
+    The first claim of a UUID writes a row outside the actor. The commit fails if another trial
+    claims the UUID meanwhile. A checkpoint outside the trial's folder is never claimed.
     """
     if not checkpoint.path.startswith(f"{state.experiment_id}/{state.trial_id}/"):
         return False

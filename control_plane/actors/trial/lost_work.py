@@ -139,11 +139,12 @@ def _best(validations: Sequence[Validation], *, smaller_is_better: bool) -> floa
 def _drop_excess(
     validations: tuple[Validation, ...], *, smaller_is_better: bool
 ) -> tuple[Validation, ...]:
-    """Drop a validation if the head has more than VALIDATIONS_MAX.
+    """Return the validations without the least useful, if the number exceeds VALIDATIONS_MAX.
 
-    A validation is useless if a validation of the same or an earlier batch has a metric as good: no
-    later run discards only the second. The worst useless validation is dropped. Without any, the
-    validation of the earliest batch is dropped. The latest validation always stays.
+    A validation is useless if a validation of the same or an earlier batch has a metric as good.
+    Each later run that discards the earlier validation also discards the useless validation. The
+    worst useless validation is dropped. If none is useless, the validation of the earliest batch is
+    dropped. The latest validation always stays.
     """
     if len(validations) <= VALIDATIONS_MAX:
         return validations

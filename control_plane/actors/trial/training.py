@@ -172,9 +172,10 @@ def _send_length_reached(
 
 
 def _in_units(state: TrialState, batches: int) -> float:
-    """Convert batches to the configured unit.
+    """Convert batches to the unit of the configured lengths: batches, records or epochs.
 
-    A trial that `counts_epochs` returns the epochs done.
+    If only the trial knows the batches of an epoch (`counts_epochs`), ignore `batches` and return
+    the epochs done so far.
     """
     if state.counts_epochs:
         return state.epochs_done

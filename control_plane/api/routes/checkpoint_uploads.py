@@ -211,7 +211,8 @@ def begin(body: UploadBody, services: ServicesParameter) -> UploadAnswer:
     """Begin the upload of a checkpoint to a trial, or resume the upload.
 
     The checkpoint is not listed before the upload is complete. The cluster later deletes the files
-    of an upload that is never completed. Nothing changes if the checkpoint is already recorded.
+    of an upload that is never completed. Nothing changes if the checkpoint is already recorded. The
+    answer has the checkpoint's folder and state, but not the files that are already in the store.
     Errors: `not_found` for an unknown trial. `forbidden` for another user's experiment. `conflict`
     if the experiment is being deleted or the store cannot be opened.
     """
@@ -289,11 +290,11 @@ def offer_file_parts(
 ) -> PartUploads:
     """Return the requests that upload parts of a large file, at most 100, and list stored parts.
 
-    A part for which the store signs no request goes to this API. Errors: `not_found` for an unknown
-    trial. `forbidden` for another user's experiment. `invalid` for a wrong path or part number.
-    `too_large` for a file of more than 5 TiB. `conflict` if the checkpoint is already recorded, the
-    stored parts belong to another size, or the experiment is being deleted. `unavailable` if the
-    store does not answer.
+    The first call begins the upload of the file. A part for which the store signs no request goes
+    to this API. Errors: `not_found` for an unknown trial. `forbidden` for another user's
+    experiment. `invalid` for a wrong path or part number. `too_large` for a file of more than 5
+    TiB. `conflict` if the checkpoint is already recorded, the stored parts belong to another size,
+    or the experiment is being deleted. `unavailable` if the store does not answer.
     """
     upload = find_upload(services, trial_id, uuid)
     parts = [(part_body.number, part_body.md5) for part_body in body.parts]

@@ -142,7 +142,7 @@ def delete(
     another user's experiment. `conflict` if the checkpoint is pinned, or if a trial that has not
     ended needs the checkpoint. Further errors with `glob`: `not_found` for a deleted checkpoint.
     `invalid` if no file matches, or the checkpoint would have too many patterns. `conflict` for a
-    damaged checkpoint.
+    damaged checkpoint. `unavailable` if the store does not answer.
     """
 
     def delete_chosen(
@@ -231,7 +231,8 @@ def list_files(
     """List the files of a checkpoint by path, each with a URL for the download.
 
     Errors: `not_found` or `invalid` unless `uuid` is the start of exactly one UUID. `not_found` if
-    the files were deleted. `conflict` if the manifest is damaged.
+    the files were deleted. `conflict` if the manifest is damaged. `unavailable` if the store does
+    not answer.
     """
     folder = checkpoint_folder(services, uuid)
 
@@ -283,8 +284,10 @@ def list_unrecorded_checkpoints(
 ) -> Page[UnrecordedCheckpointAnswer]:
     """List the checkpoints in the store of an experiment that the cluster has not recorded.
 
-    The list is sorted by trial. A page covers up to 20 trials and ignores `limit`. Errors:
-    `not_found` for an unknown experiment. `conflict` if the store cannot be read.
+    Checkpoints that a trial or a user is still storing are listed as well. Deleted checkpoints have
+    records and are not listed. The list is sorted by trial. A page covers up to 20 trials and
+    ignores `limit`. Errors: `not_found` for an unknown experiment. `conflict` if the store cannot
+    be read. `invalid` for a cursor of another list.
     """
     return list_unrecorded(services, experiment_id, page)
 
@@ -293,7 +296,6 @@ def list_unrecorded_checkpoints(
 @require_role(*USER_ROLES, changes=experiment_in_path)
 def delete_tensorboard(
     experiment_id: ExperimentId,
-    caller: Caller,
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
@@ -305,9 +307,7 @@ def delete_tensorboard(
     """
     answer = request.execute(
         services,
-        lambda extra_writes: delete_tensorboard_files(
-            services, experiment_id, caller, extra_writes
-        ),
+        lambda extra_writes: delete_tensorboard_files(services, experiment_id, extra_writes),
         lambda _: experiments.describe_experiment(services, experiment_id),
     )
     return answer_response(answer)
@@ -321,6 +321,9 @@ def _change_checkpoint(
     change: Callable[[Services, str, Principal, ExtraWrites], object],
 ) -> Response:
     """Change a checkpoint once per idempotency key, and answer with the changed checkpoint.
+
+    The first answer is stored. A repetition with the key gets this answer, even if the checkpoint
+    has changed in the meantime.
 
     Args:
         services: the services that `change` gets.
@@ -349,6 +352,8 @@ def _change_pin(
     change: Callable[[PinExtraWrites], PinChange],
 ) -> Response:
     """Change a pin once per idempotency key, and answer with the checkpoint's holders.
+
+    The first answer is stored. A repetition with the key gets this answer.
 
     `change` changes the pin and commits the extra writes. Errors of `change` pass on.
     """

@@ -130,10 +130,10 @@ def report_boot(
 ) -> BootReportAnswer:
     """Report why an instance's boot failed.
 
-    The proof covers the digest of the report, and serves no other purpose. Only the first report of
-    an instance is stored, without likely secrets. Errors: `not_found` if the pool has no such
-    instance that is booting. `invalid` for wrong fields of the proof. `forbidden` if the proof is
-    invalid or belongs to another instance. `unavailable` if the cloud does not answer.
+    The proof must be signed for this purpose and for the digest of the report. Only the first
+    report of an instance is stored, without likely secrets. Errors: `not_found` if the pool has no
+    such instance that is booting. `invalid` for wrong fields of the proof. `forbidden` if the proof
+    is invalid or belongs to another instance. `unavailable` if the cloud does not answer.
     """
     digest = hashlib.sha256(body.report.encode()).hexdigest()
     proof = Proof(digest, body.model_extra or {}, BOOT_REPORT)
@@ -150,9 +150,9 @@ def report_boot(
 def get_code(instance_id: InstanceId, body: CodeRequest, services: ServicesParameter) -> Response:
     """Redirect a booting instance to the archive of the agent's code, or send the archive.
 
-    The redirect has the status 303, and the URL is valid for a few minutes. The proof covers the
-    digest of the code, and serves no other purpose. Errors: `not_found` if no archive has the
-    digest, or the pool has no such instance that is booting. `invalid` for wrong fields of the
+    The redirect has the status 303, and the URL is valid for a few minutes. The proof must be
+    signed for this purpose and for the digest of the code. Errors: `not_found` if no archive has
+    the digest, or the pool has no such instance that is booting. `invalid` for wrong fields of the
     proof. `forbidden` if the proof is invalid or belongs to another instance. `unavailable` if the
     cloud does not answer.
     """

@@ -13,6 +13,7 @@ from control_plane.api.dependencies import IdempotencyParameter, PageParameters,
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.config.pool_warnings import pool_warnings
 from control_plane.config.pools import (
     POOL_NAME,
     check_cluster,
@@ -92,11 +93,13 @@ class PoolChange(Answer):
 class ConfigurationAnswer(Answer):
     """The changes that a configuration made, or would make with `dry_run`.
 
-    `shared` has the paths of the changed values outside of the pools.
+    `shared` has the paths of the changed values outside of the pools. `warnings` name the settings
+    of pools that have no effect.
     """
 
     changes: list[PoolChange]
     shared: list[str] = []
+    warnings: list[str] = []
     dry_run: bool = False
 
 
@@ -245,14 +248,18 @@ def _configuration_answer(
         )
         for change in difference.changes
     ]
-    return ConfigurationAnswer(changes=changes, shared=list(difference.shared), dry_run=dry_run)
+    return ConfigurationAnswer(
+        changes=changes,
+        shared=list(difference.shared),
+        warnings=list(pool_warnings(difference.after)),
+        dry_run=dry_run,
+    )
 
 
 def _set_draining(
     services: Services, name: str, draining: bool, request: IdempotentRequest
 ) -> Response:
     def effect(extra_writes: ExtraWrites) -> object:
-        pools.get_pool(services, name)
         set_draining(services, name, draining, request.by, lambda _: extra_writes(name))
         return name
 

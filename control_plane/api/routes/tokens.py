@@ -110,12 +110,14 @@ def create(
 ) -> Response:
     """Create a token, and return the token with the secret.
 
-    The token ends no later than the caller's token, also if the caller's token is revoked. Only
-    admins create tokens for other users, of the role `admin`, and join tokens. Errors: `forbidden`
-    for a token that the caller may not create. `invalid` for a join token without a pool, or
-    another token with a pool. `not_found` for an unknown pool. `conflict` if the caller's token was
-    created through too many other tokens, or if the caller repeats the request with another token.
-    `unavailable` if too many tokens are created at the same time.
+    The token ends no later than the caller's token. Revoking the caller's token also revokes the
+    new token. A repetition with the same Idempotency-Key creates no second token and gets the same
+    secret, but only with the same token of the caller. Only admins create tokens for other users,
+    of the role `admin`, and join tokens. Errors: `forbidden` for a token that the caller may not
+    create. `invalid` for a join token without a pool, or another token with a pool. `not_found` for
+    an unknown pool. `conflict` if the caller's token was created through too many other tokens, or
+    if the caller repeats the request with another token. `unavailable` if too many tokens are
+    created at the same time.
     """
     token_request = TokenRequest(
         user=body.user,
@@ -140,7 +142,9 @@ def create(
 
     answer = request.execute(
         services,
-        lambda extra_writes: asdict(create_token(services.table, draft, bearer, extra_writes)),
+        lambda extra_writes: asdict(
+            create_token(services.table, services.tokens, draft, bearer, extra_writes)
+        ),
         describe_new_token,
         status=201,
         is_secret=True,

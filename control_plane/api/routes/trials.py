@@ -40,9 +40,10 @@ def change(
 ) -> Response:
     """Replace the metadata of a trial, also of a running trial, and return the trial.
 
-    Errors: `not_found` for an unknown trial. `forbidden` for another user's experiment. `invalid`
-    for metadata of more than 16 KiB, or with values that cannot be stored. `conflict` if `revision`
-    is given and the metadata have another revision, or if the experiment is being deleted.
+    A repetition with the same Idempotency-Key changes nothing and gets the first answer. Errors:
+    `not_found` for an unknown trial. `forbidden` for another user's experiment. `invalid` for
+    metadata of more than 16 KiB, or with values that cannot be stored. `conflict` if `revision` is
+    given and the metadata have another revision, or if the experiment is being deleted.
     `unavailable` if other requests keep changing the metadata.
     """
     check_metadata(body.metadata, OWN_METADATA_BYTES_MAX)
@@ -63,8 +64,9 @@ def kill(
 ) -> Response:
     """Kill a trial immediately, and return the trial. The search continues without the trial.
 
-    Killing an ended or killed trial changes nothing. Errors: `not_found` for an unknown or deleted
-    trial. `forbidden` for another user's experiment.
+    Killing an ended or killed trial changes nothing. A repetition with the same Idempotency-Key
+    gets the first answer. Errors: `not_found` for an unknown or deleted trial. `forbidden` for
+    another user's experiment.
     """
     address = addresses.trial(trial_id)
     answer = request.execute(

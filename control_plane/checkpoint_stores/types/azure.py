@@ -46,7 +46,8 @@ class Azure(CheckpointStorage):
     def _check_alone(cls, value: Any, info: ValidationInfo) -> Any:
         """Return `account_url` or `credential` unchanged.
 
-        Raise PydanticCustomError if the option is set together with `connection_string`, or if
+        Raise PydanticCustomError if the option is set together with `connection_string`, also if
+        the connection string is invalid. For `account_url`, also raise PydanticCustomError if
         neither `account_url` nor `connection_string` is set.
         """
         connected = info.data.get("connection_string", "refused") is not None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from control_plane.config.__main__ import problem_values, read_config, render_report
+from control_plane.config.pool_warnings import pool_warnings
 from control_plane.config.pools import ClusterConfig, check_cluster
 from control_plane.config.problems import ConfigInvalid
 from control_plane.findings import printable_line
@@ -16,20 +17,22 @@ from control_plane.findings import printable_line
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check a cluster configuration and print the result to standard output.
 
-    Return 0 for a valid configuration after printing a summary. Otherwise print each problem as a
-    line and return 1. With `--json`, print a JSON report instead of text: `ok`, `problems`, and
-    `config`, which has masked secrets or is null. Exit with SystemExit after `--help` and
-    `--reference`, and for unknown options.
+    Return 0 for a valid configuration after printing a summary and warnings. Otherwise print each
+    problem as a line and return 1. With `--json`, print a JSON report instead of text: `ok`,
+    `problems`, `warnings`, and `config`, which has masked secrets or is null. Exit with SystemExit
+    after `--help` and `--reference`, and for unknown options.
 
     Args:
         arguments: the words of the command line. None: the arguments of the process.
     """
     options = _parser().parse_args(arguments)
-    report: dict[str, Any] = {"ok": True, "problems": [], "config": None}
+    report: dict[str, Any] = {"ok": True, "problems": [], "warnings": [], "config": None}
     try:
         config = check_cluster(read_config(options.file))
-        report["config"] = config.masked_values()
-        text = "\n".join(map(printable_line, _summary(config)))
+        warnings = list(pool_warnings(config))
+        report |= {"config": config.masked_values(), "warnings": warnings}
+        lines = [*_summary(config), *(f"warning: {warning}" for warning in warnings)]
+        text = "\n".join(map(printable_line, lines))
     except ConfigInvalid as error:
         text = "\n".join(problem.text(options.file) for problem in error.problems)
         report |= {"ok": False, "problems": [problem_values(item) for item in error.problems]}

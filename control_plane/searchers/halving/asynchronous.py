@@ -193,8 +193,10 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
     def progress(self, state: HalvingState, tally: Tally) -> float:
         """Return the completed share of the search; see SearchMethod.
 
-        Until the first rung is full, the share depends on the number of results in the first rung.
-        After that, the share also depends on the number of ended trials.
+        Until the first rung has `max_trials` results, the share is the number of results in the
+        first rung, divided by `max_trials` times TRAININGS_PER_TRIAL. After that, the share is at
+        least the number of ended trials divided by `max_trials`. Trials that refused their
+        hyperparameters are not counted as ended.
         """
         trials = self._plan.max_trials
         share = state.results[0] / (TRAININGS_PER_TRIAL * trials)
@@ -279,10 +281,14 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
         return MethodStep(self._close_finished_rungs(state), operations)
 
     def _close_finished_rungs(self, state: HalvingState) -> HalvingState:
-        """Start closing the waiting trials of finished rungs, and return the next state.
+        """Return the state in which `close_more` will close the waiting trials of finished rungs.
 
-        A rung is finished if neither the rung nor any lower rung has outstanding results. Nothing
-        is closed before the first rung is full, or in a halving by stopping.
+        A rung is finished if neither the rung nor any lower rung has outstanding results. Return
+        the state unchanged in these cases:
+
+        - The first rung has fewer results than `max_trials`.
+        - No further rung is finished.
+        - The halving is by stopping.
         """
         if self._plan.stops or state.results[0] < self._plan.max_trials:
             return state
@@ -408,7 +414,9 @@ class StoppingHalving(AsyncHalving):
         return self._finish_step(state, results, outstanding, operations, trains=trains)
 
     def _end_operation(self, trial: int) -> Operation:
-        """Return the operation that ends a trial whose result is not good enough."""
+        """Return a `Close` for a trial with a result that is not good enough. A subclass returns a
+        `Stop`.
+        """
         return Close(trial)
 
     def _continue_operations(self, trial: int, rung: int) -> Sequence[Operation]:

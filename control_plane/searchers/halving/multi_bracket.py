@@ -132,7 +132,11 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
         return make_bracket_method(self._plans[number], blobs, self._statuses, number)
 
     def _assign_bracket(self, operations: Sequence[Operation], created: int, bracket: int) -> None:
-        """Write the bracket of each trial that `operations` create; `created` trials exist."""
+        """Write the number of the bracket for each trial that `operations` create.
+
+        Args:
+            created: the number of trials that exist, which is the number of the first new trial.
+        """
         for operation in operations:
             if isinstance(operation, Create):
                 for trial in range(created, created + operation.count):

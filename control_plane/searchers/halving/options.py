@@ -102,7 +102,10 @@ class AsynchronousOptions(TrialCountOptions):
 
     @property
     def trial_time_metric(self) -> str:
-        """Return the name of the time metric. "" if lengths measure training."""
+        """Return the name of the time metric, by which trials are measured if `max_time` is set.
+
+        Return "" without `max_time`, even with a time metric: lengths then measure training.
+        """
         return "" if self.max_time is None else self.time_metric or ""
 
 

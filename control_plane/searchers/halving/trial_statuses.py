@@ -53,7 +53,9 @@ class TrialStatuses:
         self._write_bytes(trial, 0, (bracket + 1, *self._read_bytes(trial)[1:]))
 
     def status_of(self, trial: int) -> TrialStatus:
-        """Return the status of a trial. The default status if no status is stored."""
+        """Return the status of a trial. Without a stored status: rung 0, neither ended nor
+        reported.
+        """
         _, rung, flags = self._read_bytes(trial)
         return TrialStatus(rung, flags & _EXITED > 0, flags & _CLOSED > 0, flags & _REPORTED > 0)
 

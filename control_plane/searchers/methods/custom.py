@@ -397,10 +397,11 @@ class _PostDraft:
 def _changed_operations(before: CustomTrial | None, after: CustomTrial) -> list[Operation]:
     """Return the operations that a changed trial record causes.
 
-    - A new trial is created; `before` is None.
-    - A new first length of `after.lengths` becomes a `TrainTo`.
-    - A closed trial without further lengths is closed.
-    - An ended trial has no operations.
+    - A new trial (`before` is None) is created by a single `Create`. The `Create` has the trial's
+      first length or None, and whether the trial is closed after the length.
+    - An older trial that has ended has no operations.
+    - A changed first length of `after.lengths` becomes a `TrainTo`.
+    - A trial that is closed now, and has at most one length left, becomes a `Close`.
     """
     number = after.number
     if before is None:

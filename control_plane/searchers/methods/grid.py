@@ -68,7 +68,10 @@ class GridSearch(SearchMethod[GridState]):
 
     @property
     def open_trials_max(self) -> int | None:
-        """Return the limit of open trials. None: no limit, as always in the step era."""
+        """Return the limit of open trials: `max_concurrent_trials`.
+
+        Return None for no limit: if the option is 0, and always in the step era.
+        """
         is_limited = not self._plan.rules.creates_all_at_once
         return (self._plan.max_concurrent_trials or None) if is_limited else None
 

@@ -128,7 +128,9 @@ class PopulationPlan:
 
     @property
     def max_length(self) -> int:
-        """Return the longest training of a trial."""
+        """Return the longest training of a trial: all rounds together, for a trial that is never
+        replaced.
+        """
         return self.length_per_round * self.num_rounds
 
     @property
@@ -332,10 +334,11 @@ class PopulationSearch(SearchMethod[PopulationState]):
         return state.changed < state.pending_closes and trial in islice(closes, state.changed, None)
 
     def _copy_of(self, trial: int) -> Create:
-        """Return the creation of one trial from a trial's latest checkpoint, with changed
-        hyperparameters.
+        """Return the operation that creates a changed copy of a trial, from the trial's latest
+        checkpoint.
 
-        The new trial first trains one round, and stays open.
+        The operation only names the trial. The driver draws the new hyperparameters when the copy
+        is created. The copy first trains one round, and stays open.
         """
         length = self._plan.length_per_round
         return Create(1, "Explored", first_point=trial, length=length, closed=False)

@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from detcloud.agent.clouds import CLOUDS, load_instance
@@ -58,14 +59,14 @@ def deliver(send: Callable[[], None], pause: Callable[[float], None] = time.slee
 
     Each failure is printed to the standard error. After HTTP status 404, the cluster may not know
     the instance yet: retry every 5 s, for at most 90 s. Another status below 500 is a refusal:
-    return False at once. After any other OSError or ValueError, retry with a pause that grows by
+    return False at once. After any other failure of a request, retry with a pause that grows by
     1 s, and give up after 4 failures. `pause` sleeps for a number of seconds.
     """
     attempts, waited = 0, 0.0
     while attempts < ATTEMPTS_MAX and waited < UNKNOWN_SECONDS_MAX:
         try:
             send()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             print(f"the boot report was not accepted: {error}", file=sys.stderr)
             status = error.code if isinstance(error, urllib.error.HTTPError) else 500
             if status == UNKNOWN:

@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def send_request(request: urllib.request.Request, read_error_name: Callable[[byt
     """Send a request with lines to a cloud's logs.
 
     Raise LogRefused for an error status, with the name that `read_error_name` finds in the answer's
-    body. Raise OSError if no answer comes within ANSWER_SECONDS.
+    body. Raise OSError if no readable answer comes within ANSWER_SECONDS.
     """
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
@@ -127,6 +128,8 @@ def send_request(request: urllib.request.Request, read_error_name: Callable[[byt
     except urllib.error.HTTPError as error:
         with error:
             raise LogRefused(read_error_name(error.read())) from None
+    except HTTPException as error:
+        raise OSError(f"the answer cannot be read: {type(error).__name__}") from error
 
 
 def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:

@@ -20,12 +20,21 @@ from detcloud.cli.rendering.streams import prepare_streams
 from detcloud.shared.errors import LeftOutWarning
 from detcloud.shared.version import __version__
 
-# The functions below import what `--version` and `--help` do not need, as bench/commands.py
-# measures them (docs/benchmarks.md); modules of commands are imported when their command runs.
+# Modules that `--version` and `--help` do not need are imported inside functions: bench/commands.py
+# measures the start (docs/benchmarks.md). A module of commands is imported when its command runs.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `detcloud ARGV` and return one of `exit_codes.EXIT_CODES`."""
+    """Run `detcloud ARGV` and return the exit code, one of `exit_codes.EXIT_CODES`.
+
+    Errors are printed to stderr. `detcloud command run` returns the exit code of its program.
+
+    Args:
+        argv: the words after `detcloud`; None for the words of this process.
+
+    Raises:
+        SystemExit: an argument of the command is wrong, or help was requested.
+    """
     prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -44,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    """Print the help or the version, or run the command. Return the exit code."""
     url, words = _split_leading_url(words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(render_overview())
@@ -59,29 +69,37 @@ def _run(words: list[str]) -> int:
 
 
 def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
-    """Take `--url URL` or `--url=URL` from the front of the words."""
+    """Return the value of a leading `--url URL` or `--url=URL`, or None, and the words after the
+    option.
+
+    Raises:
+        UsageError: no word follows `--url`.
+    """
     if words and words[0].startswith("--url="):
         return words[0].removeprefix("--url="), words[1:]
     if words and words[0] == "--url":
         if len(words) == 1:
-            raise UsageError("--url needs an address", "such as --url http://127.0.0.1:8080")
+            raise UsageError("--url needs an address", "for example --url http://127.0.0.1:8080")
         return words[1], words[2:]
     return None, words
 
 
 def _run_command(words: list[str], url: str | None) -> int:
-    """Run the command that `words` name; `url` is the one that stood before them.
+    """Run the command at the beginning of `words`, and return the exit code.
+
+    Args:
+        url: the value of an `--url` before the command, or None.
 
     Raises:
-        UsageError: they name none.
-        SystemExit: its arguments are wrong, or ask for help.
+        UsageError: `words` do not begin with a command, or the command does not accept `--url`.
+        SystemExit: an argument of the command is wrong, or help was requested.
     """
     if words[0].startswith("-"):
         raise _unknown_option_error(words[0])
     command, typed, rest = _find_command(words)
     if url is not None and command.is_local:
         raise UsageError(
-            f"`detcloud {typed}` does not accept --url: it concerns this machine only",
+            f"`detcloud {typed}` does not accept --url: the command uses this machine only",
             f"see `detcloud {typed} --help`",
         )
     from detcloud.cli.framework.command_parser import load_command
@@ -104,7 +122,7 @@ def _run_command(words: list[str], url: str | None) -> int:
 def _show_warning(
     message: Warning | str, category: type[Warning], *place: object, **more: object
 ) -> None:
-    """Print a warning of Python as a note, without the place in the code that emitted it."""
+    """Print a Python warning as a note, without the file and line of the code."""
     from detcloud.cli.rendering.output import print_note
     from detcloud.cli.rendering.terminal import sanitize
 
@@ -112,7 +130,11 @@ def _show_warning(
 
 
 def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
-    """Return the command, how it was typed, and the words after it."""
+    """Return the command, the command's words as typed, and the words after the command.
+
+    Raises:
+        UsageError: the words do not begin with a command.
+    """
     noun = NOUN_ALIASES.get(words[0], words[0])
     known = commands_by_verb(noun) if noun in NOUNS else flat_commands()
     place = 1 if noun in NOUNS else 0
@@ -121,13 +143,16 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
         if word in known:
             end = place + len(word.split(" "))
             if noun == "deploy":
-                # There the original has verbs behind the name of a cloud, a command here.
+                # `deploy aws` is a command here; `det` has verbs after the cloud: `deploy aws up`.
                 _refuse_original(noun, words)
             return known[word], " ".join(words[:end]), words[end:]
     raise _unknown_command_error(noun, words, known)
 
 
 def _unknown_option_error(word: str) -> UsageError:
+    """Return the error for an option in front of the command, with the replacement of an option of
+    `det`.
+    """
     from detcloud.cli.framework.original_commands import REPLACED_OPTIONS
 
     option = word.partition("=")[0]
@@ -136,7 +161,7 @@ def _unknown_option_error(word: str) -> UsageError:
 
 
 def _refuse_original(noun: str, words: list[str]) -> None:
-    """Raise the UsageError that says what replaces the original's command, if the words are one."""
+    """Raise a UsageError with the replacement if the words are a replaced command of `det`."""
     from detcloud.cli.framework.original_commands import find_replacement
 
     if replacement := find_replacement([noun, *words[1:]]):
@@ -145,6 +170,11 @@ def _refuse_original(noun: str, words: list[str]) -> None:
 
 
 def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
+    """Return the error for words without a command, with the closest known command.
+
+    Raises:
+        UsageError: the words are a replaced command of `det`.
+    """
     from difflib import get_close_matches
 
     _refuse_original(noun, words)
@@ -154,10 +184,10 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
     longer = [f"`detcloud {prefix}{word}`" for word in known if word.startswith(f"{typed} ")]
     if longer:
         return UsageError(
-            f"`detcloud {prefix}{typed}` needs one more word", f"there is {', '.join(longer)}"
+            f"`detcloud {prefix}{typed}` needs one more word", f"commands: {', '.join(longer)}"
         )
     candidates = [*known, *([] if is_verb else NOUNS)]
-    # A verb that needs its noun is meant as it is.
+    # A verb without its noun is a better guess than a word with a similar spelling.
     nouns = [] if is_verb else [other for other in NOUNS if typed in commands_by_verb(other)]
     close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None

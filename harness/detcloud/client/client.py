@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.config_text import read_config_text
-from detcloud.client.endpoint import find_endpoint
+from detcloud.client.endpoint import configured_url, find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.experiment_list import (
     ExperimentFilters,
@@ -42,9 +42,8 @@ OnProgress = Callable[[int, int], None]
 class Client:
     """A connection to a cluster, with a token. Threads may share a client.
 
-    If `url` or `token` is missing, `endpoint.find_endpoint` looks both up: DETCLOUD_URL and
-    DETCLOUD_TOKEN, the stored credentials, or the local cluster. A given token replaces the token
-    found.
+    If `token` is missing, `endpoint.find_endpoint` looks up both: DETCLOUD_URL and DETCLOUD_TOKEN,
+    the stored credentials, or the local cluster. With a token alone, only the address is looked up.
 
     Every method that sends a request may raise `detcloud.shared.http.ApiError` if the cluster
     refuses, with the reason. After retries without an answer it raises
@@ -56,14 +55,16 @@ class Client:
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        if url is None or token is None:
+        if token is None or not (token or url):
             endpoint = find_endpoint(url)
-            if endpoint is None:
-                raise NoCluster(
-                    "no cluster is configured and none runs here; start one with `detcloud up`, "
-                    "or set DETCLOUD_URL and DETCLOUD_TOKEN"
-                )
-            url, token = endpoint.url, token or endpoint.token
+            url, token = (endpoint.url, endpoint.token) if endpoint else (None, "")
+        elif url is None:
+            url = configured_url()
+        if url is None:
+            raise NoCluster(
+                "no cluster is configured and none runs here; start one with `detcloud up`, "
+                "or set DETCLOUD_URL and DETCLOUD_TOKEN"
+            )
         self.url = url.rstrip("/")
         try:
             self.http = Transport(self.url, token)
@@ -349,7 +350,7 @@ class Client:
             name: a part of the name; upper and lower case are equal.
             workspaces: names of workspaces, of which any may match; empty for all.
             archived: True for archived models, False for the others, None for both.
-            sort_by: `name`, `description`, `creation_time` or `last_updated_time`.
+            sort_by: a key of `detcloud.client.model.SORT_FIELDS`, such as `creation_time`.
 
         Raises:
             DetcloudError: `sort_by` is another word, or a workspace has a comma.

@@ -16,6 +16,8 @@ SORT_FIELDS = {
     "description": "description",
     "creation_time": "created_ms",
     "last_updated_time": "updated_ms",
+    "num_versions": "versions",
+    "workspace": "workspace",
 }
 
 

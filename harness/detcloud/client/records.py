@@ -5,7 +5,7 @@ Times are epoch milliseconds, sizes bytes, steps batches, costs dollars.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Pool(TypedDict):
@@ -46,6 +46,8 @@ class AppliedConfiguration(TypedDict):
     changes: list[PoolChange]
     shared: list[str]
     """The paths of the changed settings that all pools share."""
+    warnings: NotRequired[list[str]]
+    """The settings of pools that have no effect. Earlier clusters send no warnings."""
     dry_run: bool
 
 

@@ -164,7 +164,7 @@ class Trial(Resource):
         self,
         names: Sequence[str] = (),
         *,
-        group: str | None = None,
+        group: str = "validation",
         points_max: int | None = None,
     ) -> list[Series]:
         """Return a curve for each name, or for all numeric metrics of the group if `names` is
@@ -172,7 +172,7 @@ class Trial(Resource):
 
         Args:
             names: at most 20; without names at most 20 curves are returned.
-            group: the metrics' group, such as `validation`. The cluster refuses None.
+            group: the metrics' group.
             points_max: the most points of a curve, 3 to 2,000; None for 500.
         """
         answer = self._client.get(

@@ -212,7 +212,7 @@ class Cluster:
         """Return the models that are not archived and match all filters.
 
         `name` is a part of the name, `workspace_names` the allowed workspaces. Raises DetcloudError
-        for further options, and for the orders NUM_VERSIONS and WORKSPACE.
+        for further options.
         """
         refuse_options("list_models", others, "detcloud.Client().models")
         found = self._client.models(

@@ -15,10 +15,7 @@ from detcloud.compatibility.handles import Handle, OrderBy, is_ascending
 
 
 class ModelSortBy(Enum):
-    """The fields by which lists of models are sorted.
-
-    NUM_VERSIONS and WORKSPACE are not supported.
-    """
+    """The fields by which lists of models are sorted."""
 
     NAME = "name"
     DESCRIPTION = "description"

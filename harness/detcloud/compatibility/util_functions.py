@@ -136,8 +136,9 @@ def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: 
     """Return the bytes of an object in a bucket of Google Cloud Storage.
 
     Try up to `n_retries` times, with growing pauses of at most `max_backoff` seconds. Raises
-    DetcloudError if all attempts fail.
+    DetcloudError if all attempts fail, or without attempts.
     """
+    failure: object = f"n_retries is {n_retries}, and must be at least 1"
     for attempt in range(n_retries):
         try:
             return blob.download_as_string()

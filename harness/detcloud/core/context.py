@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -24,7 +24,7 @@ from detcloud.core.report_lines import print_report
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.signals import SigtermHandler, print_stacks_on_sigusr1
 from detcloud.core.tensorboard import EventWriter
-from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads
+from detcloud.core.thread_watch import EXIT_SECONDS, watch_threads_after
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.core.unread_settings import unread_settings_teller
 from detcloud.shared.clean_exit import ensure_clean_exit
@@ -159,12 +159,12 @@ class Context:
         return Outcome.SAVED if latest.began >= noticed_at else Outcome.FINISHED
 
     def close(self) -> None:
-        """Wait for a background checkpoint, print an error, and release all resources."""
-        self.checkpoint.finish()
-        self.profiler.stop_measuring()
-        self.train.close()
-        self.preempt.close()
-        self.distributed.close()
+        """Wait for a background checkpoint, print an error, and release every resource."""
+        with ExitStack() as stack:
+            for close in (self.distributed.close, self.preempt.close, self.train.close):
+                stack.callback(close)
+            stack.callback(self.profiler.stop_measuring)
+            self.checkpoint.finish()
 
 
 @contextmanager
@@ -233,10 +233,9 @@ def init(
         describing.join(DESCRIBE_SECONDS_MAX)
         _report_exit(directory, context, None)
     finally:
-        sigterm.restore()
-        context.close()
-        directory.close()
-        watch_threads(float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS))
+        exit_seconds = float(directory.spec.config.get("exit_timeout") or EXIT_SECONDS)
+        with watch_threads_after(exit_seconds), closing(directory), closing(context):
+            sigterm.restore()
     sigterm.raise_postponed()
 
 

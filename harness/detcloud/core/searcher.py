@@ -93,16 +93,16 @@ class SearcherOperation:
         """Send the searcher the validation metric at `length`, once, after reporting the metrics.
 
         Wait for a background checkpoint first, and raise its error. An endless operation sends
-        nothing: the call ends the training. Custom searches accept any JSON value except None, such
-        as all metrics by name. For other searches, an integer too large for a float counts as
-        infinite.
+        nothing and ignores `metric`: the call ends the training. Custom searches accept any JSON
+        value except None, such as all metrics by name. For other searches, an integer too large for
+        a float counts as infinite.
 
         Raises InvalidCall on a second call. Raises InvalidValue if the metric is no number, or for
         custom searches if the value exceeds 8 KiB.
         """
         if self.completed:
             raise InvalidCall(f"the operation of length {self.length} was completed twice")
-        fields = self._metric_fields(metric)
+        fields = {} if self.is_endless else self._metric_fields(metric)
         self._await_checkpoint()
         if not self.is_endless:
             self._report("completed", length=self.length, **fields)

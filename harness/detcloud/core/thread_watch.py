@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from detcloud.shared.process_end import end_process, requested_status
 
@@ -35,6 +37,15 @@ def watch_threads(exit_seconds: float = EXIT_SECONDS) -> None:
     _watches.append(exit_seconds)
     arguments = (threading.main_thread(), exit_seconds)
     threading.Thread(target=_watch, args=arguments, name="thread-watch", daemon=True).start()
+
+
+@contextmanager
+def watch_threads_after(exit_seconds: float) -> Iterator[None]:
+    """Call `watch_threads` after the block, also if the block fails."""
+    try:
+        yield
+    finally:
+        watch_threads(exit_seconds)
 
 
 def _watch(main: threading.Thread, exit_seconds: float) -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -254,14 +255,15 @@ class TrainContext:
 
     def close(self) -> None:
         """Close the event file, upload the remaining files and delete a worker's temporary
-        folder.
+        folder. An error skips none of these steps.
         """
-        if self._events is not None:
-            self._events.close()
-        if self.uploader is not None:
-            self.uploader.close()
-        if self._worker_folder is not None:
-            self._worker_folder.cleanup()
+        with ExitStack() as stack:
+            if self._worker_folder is not None:
+                stack.callback(self._worker_folder.cleanup)
+            if self.uploader is not None:
+                stack.callback(self.uploader.close)
+            if self._events is not None:
+                self._events.close()
 
     def allow_repeats(self) -> None:
         """Allow repeated reports, because a loop that all ranks share starts.

@@ -36,7 +36,7 @@ DRAIN_SECONDS_MAX = 2.0
 USAGE = "usage: python3 -m detcloud.launch.wrap_rank [--no-redirect-stdio] RANK [--] CMD [ARGS...]"
 DESCRIPTION = (
     "Runs CMD and puts [rank=RANK] before each line that it prints. RANK is a number, or names of\n"
-    "environment variables with commas between them, of which the first that is set counts.\n"
+    "environment variables with commas between them; the first with a number as its value counts.\n"
     "With --no-redirect-stdio the lines stay as they are."
 )
 

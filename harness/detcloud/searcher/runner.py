@@ -34,6 +34,9 @@ WAIT_SECONDS = 20
 PAUSE_SECONDS = 1.0
 # The cluster's limit for one post.
 OPERATIONS_MAX = 12
+# Error codes of a cluster that judged the content of a request. A cluster that does not accept
+# the caller, or a proxy, has not judged the content.
+_JUDGED = frozenset({"invalid", "not_found", "too_large", "conflict"})
 
 Answer = TypeVar("Answer")
 Page = dict[str, Any]
@@ -317,8 +320,8 @@ class LocalSearchRunner(SearchRunner):
         """Create the experiment and return its id. Repeat the stored request of an earlier process,
         if any.
 
-        Raises DetcloudError if the searcher is not `custom` or the cluster refuses the request. A
-        refused request is deleted.
+        Raises DetcloudError if the searcher is not `custom` or the cluster refuses the request. The
+        stored request is deleted if the cluster judged and refused the content.
         """
         client = self._client = self._connect()
         request = self._folder.read_request()
@@ -336,9 +339,11 @@ class LocalSearchRunner(SearchRunner):
         path, body, key = "/experiments", request["body"], request["key"]
         try:
             created = self._call_cluster(lambda client: client.post(path, body, key))
-        except ApiError:
-            # A refused request has created nothing, so the next request may differ.
-            self._folder.delete_request()
+        except ApiError as error:
+            # A request whose content was refused has created nothing, so the next request may
+            # differ. After any other refusal, an earlier attempt may have created the experiment.
+            if error.code in _JUDGED:
+                self._folder.delete_request()
             raise
         return int(created["id"])
 

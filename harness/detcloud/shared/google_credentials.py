@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 
 from google.auth.credentials import Credentials
 from google.auth.exceptions import RefreshError
@@ -55,7 +56,7 @@ class AgentCredentials(Credentials):
             try:
                 self._fetch()
                 return
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, HTTPException, ValueError, KeyError) as error:
                 is_refused = isinstance(error, urllib.error.HTTPError) and error.code == _REFUSED
                 if is_refused or waited >= OUTAGE_SECONDS_MAX:
                     text = f"the agent issues no token for the checkpoint storage: {error}"

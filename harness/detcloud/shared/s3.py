@@ -60,6 +60,7 @@ _WRITES_MAX = 3
 _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
 _NO_KEY = ("NoSuchKey", "NoSuchVersion", "404")
+_FOREIGN = "S3's protocol requires; check the endpoint_url, and proxies before the store"
 
 
 class Bucket:
@@ -430,8 +431,7 @@ class Bucket:
         """Return a field of an answer. Raise BucketError if the field is missing."""
         if answer.get(name) is None:
             raise BucketError(
-                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which S3's "
-                "protocol requires; check the endpoint_url, and proxies before the store"
+                f"{key!r:.200} in {self.place}: the store's answer has no {name}, which {_FOREIGN}"
             )
         return answer[name]
 
@@ -447,11 +447,16 @@ class Bucket:
     @contextmanager
     def _translate_errors(self, key: str) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError
+        from botocore.parsers import ResponseParserError
 
         try:
             yield
         except (client_error(), BotoCoreError) as error:
             raise self._bucket_error(key, error) from error
+        except ResponseParserError:
+            # The error's text contains the whole answer.
+            text = f"{key!r:.200} in {self.place}: the store's answer is no XML, which {_FOREIGN}"
+            raise BucketError(text) from None
 
     def _bucket_error(self, key: str, error: Any) -> OSError:
         code = error_code(error)

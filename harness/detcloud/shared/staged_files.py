@@ -6,6 +6,7 @@ checkpoint, by which the garbage collector finds files of killed processes.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 
 # The position of the checkpoint's UUID in a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE.
@@ -15,6 +16,11 @@ CHECKPOINT_PART = 3
 def staged_name(key: str) -> str:
     """Return a new random name for an unfinished write of a key."""
     return f"{staged_prefix(key)}{uuid.uuid4().hex}"
+
+
+def claim_name(key: str) -> str:
+    """Return the name of the file that claims a key for a single writer."""
+    return f"{staged_prefix(key)}{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def staged_prefix(key: str) -> str:

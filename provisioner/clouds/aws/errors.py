@@ -137,9 +137,9 @@ def is_caller_refused(code: str) -> bool:
 def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
     """Return the error of a fleet that launched nothing, from the errors of its subnets.
 
-    Choose the error whose retry is most likely to succeed. An OutcomeUnknown becomes a CloudError,
-    because the response shows that nothing was launched.
-    Raises ValueError without errors.
+    Choose the error whose class comes first in _BEST_TO_RETRY_FIRST. An OutcomeUnknown becomes a
+    CloudError, because the response shows that nothing was launched. Raises ValueError without
+    errors.
     """
     cloud_errors = []
     for item in errors:

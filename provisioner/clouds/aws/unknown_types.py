@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import botocore.exceptions as sdk
+from botocore.parsers import ResponseParserError
 
 from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, NetworkCards
 from detcloud.shared.plurals import count_text
@@ -96,7 +97,7 @@ class UnknownTypes:
                 raise ConfigurationError(text) from None
             log.info("EC2 does not describe %s: %s", name, error_code(error))
             description, ttl_ms = None, SILENCE_TTL_MS
-        except (sdk.BotoCoreError, LookupError) as error:
+        except (sdk.BotoCoreError, ResponseParserError, LookupError) as error:
             log.info("EC2 does not describe %s: %s", name, type(error).__name__)
             description, ttl_ms = None, SILENCE_TTL_MS
         self._descriptions[name] = (self._clock() + ttl_ms, description)

@@ -311,7 +311,8 @@ def _interfaces(settings: GceSettings) -> list[dict[str, Any]]:
     base: Sequence[Mapping[str, Any]] = settings.base_config.get("networkInterfaces") or [{}]
     network = settings.network_interface
     first = dict(base[0])
-    if network.network or not network.subnetwork:
+    # A subnetwork determines the network, so that no default is needed.
+    if network.network or not (network.subnetwork or first.get("subnetwork")):
         first["network"] = _global_path(network.network) or first.get("network") or NETWORK_DEFAULT
     if network.subnetwork:
         first["subnetwork"] = _subnetwork_path(network.subnetwork, settings.place)

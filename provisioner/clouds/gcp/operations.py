@@ -85,9 +85,10 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
 
 
 def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
-    """Read the reasons for the ends of the named instances from the latest operations.
+    """Read the latest operation that ended each named instance.
 
-    Only the latest PAGE_SIZE operations are read; instances without such an operation are absent.
+    Only the latest PAGE_SIZE operations of the types in _ENDS are read. The result has no entry for
+    an instance without an operation on this page.
     """
     types = " OR ".join(f'(operationType = "{kind}")' for kind in _ENDS)
     wanted = set(names)

@@ -272,7 +272,10 @@ class LocalProcesses:
                         yield process
 
     def _read_records(self) -> Iterator[tuple[str, _Record]]:
-        """Yield the id and the record of each instance in the folder, by id."""
+        """Yield the id and the record of each instance in the folder, by id.
+
+        Skip unreadable records. Yield nothing if the folder is missing.
+        """
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         for folder in folders:
             record = self._read_record(folder.name)

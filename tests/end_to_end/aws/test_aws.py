@@ -127,6 +127,7 @@ def is_drained(deployment: Deployment, machine: Machine) -> bool:
         return client.agent(machine.id).draining
 
 
+@pytest.mark.nightly
 def test_what_is_deleted_leaves_nothing_in_the_buckets(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import urllib.error
 from collections.abc import Callable, Iterator
 from email.message import Message
+from http.client import BadStatusLine
 
 from detcloud.agent.boot_report import (
     ATTEMPTS_MAX,
@@ -47,6 +48,16 @@ def test_an_api_that_does_not_answer_is_asked_a_few_times() -> None:
     assert not deliver(answers_of(*[0] * 9), pauses.append)
     assert pauses == [1, 2, 3, 4]
     assert len(pauses) == ATTEMPTS_MAX
+
+
+def test_unreadable_answer_is_a_failure_that_is_retried() -> None:
+    failures = [BadStatusLine("SSH-2.0")]
+
+    def send() -> None:
+        if failures:
+            raise failures.pop()
+
+    assert deliver(send, lambda _: None)
 
 
 def test_a_report_that_is_refused_is_not_sent_again() -> None:

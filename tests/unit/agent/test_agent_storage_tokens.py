@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,21 @@ def test_a_checkpoint_waits_for_a_token_while_the_cluster_is_away(
     assert credentials.token == "token 1 of 4.1"
     assert slept == [WAIT_SECONDS] * 2
     assert len(said) == 1
+
+
+def test_cut_answer_is_asked_for_again(
+    server: CredentialServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = server.variables("4.1", google=True)
+    uri, token = offered["DETCLOUD_STORAGE_CREDENTIALS_URI"], server.token("4.1")
+    credentials = AgentCredentials(uri, token, lambda _: monkeypatch.undo(), lambda _: None)
+
+    def cut_off() -> None:
+        raise IncompleteRead(b"{")
+
+    monkeypatch.setattr(credentials, "_fetch", cut_off)
+    credentials.refresh(None)
+    assert credentials.token == "token 1 of 4.1"
 
 
 def test_a_refusal_of_a_token_is_not_waited_for(server: CredentialServer) -> None:

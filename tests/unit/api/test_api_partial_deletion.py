@@ -1,10 +1,12 @@
 """Deleting some files of a checkpoint through the API."""
 
+import errno
 from urllib.parse import urlencode
 
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.checkpoint_stores.folder_files import FolderFiles
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -111,6 +113,23 @@ def test_what_is_needed_is_refused_with_the_reason(cluster: Cluster, agent: Agen
     answer = delete_files(cluster, PATH, "weights.pt")
     assert answer.status == 409
     assert "pinned it" in answer.body.decode()
+
+
+def test_store_that_does_not_answer_is_unavailable(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: FolderFiles, path: str) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(FolderFiles, "open_file", fail)
+    query = "glob=weights.pt"
+    for answer in (
+        delete(cluster, f"{PATH}?{query}"),
+        cluster.get(f"{PATH}/deletion?{query}"),
+        cluster.get(f"{PATH}/files"),
+    ):
+        assert answer.status == 503
+        assert "does not respond: Stale file handle" in answer.body.decode()
 
 
 def test_another_users_is_refused(cluster: Cluster, agent: Agent) -> None:

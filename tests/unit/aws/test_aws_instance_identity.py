@@ -3,6 +3,8 @@ checks it.
 """
 
 import json
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -14,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from control_plane.agents.identity import InvalidProof, Proof
-from control_plane.aws.instance_identity import AwsIdentityVerifier
+from control_plane.aws.instance_identity import AwsIdentityVerifier, _send_request
 from detcloud.agent.aws.instance_identity import RoleCredentials, authorization_header
 from detcloud.shared.aws_identity import CONTENT_TYPE, REQUEST_BODY
 from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
@@ -146,3 +148,20 @@ def test_a_service_that_is_down_refuses_nobody(
 def test_a_role_that_is_none_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="not the ARN of a role"):
         AwsIdentityVerifier(CLUSTER, "vision", "https://sts.us-east-1.amazonaws.com")
+
+
+def test_answer_that_is_no_http_refuses_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_once() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-server\r\n")
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        request = urllib.request.Request(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        with pytest.raises(OSError, match="BadStatusLine"):
+            _send_request(request)
+        thread.join()

@@ -1,6 +1,7 @@
 """Sessions of trials' code and logins at ECR, against services that check policies."""
 
 import base64
+import io
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,9 +9,11 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
 from control_plane.agents.storage_credentials import StorageCredentials
+from control_plane.aws.role_sessions import assume_role
 from control_plane.aws.trial_grants import StsTrialGrants, pull_policy
 from detcloud.shared.registries import EcrRepository, ecr_repository
 from infra.aws import trial_policies
@@ -162,3 +165,19 @@ def test_a_pools_own_role_takes_precedence() -> None:
     ]
     alone = StsTrialGrants(tokens, no_registry, pool_roles=roles)
     assert (alone.gives_data_keys("gpus"), alone.gives_data_keys("other")) == (True, False)
+
+
+def test_web_page_in_place_of_answer_is_an_os_error() -> None:
+    client = boto3.client(
+        "sts", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="s"
+    )
+
+    def answer_page(request: Any, **_: object) -> AWSResponse:
+        raw = io.BytesIO(b"")
+        page = b"<html><p>Service unavailable"
+        raw.stream = lambda **_: iter([page])  # type: ignore[attr-defined]
+        return AWSResponse(request.url, 200, {}, raw)
+
+    client.meta.events.register("before-send.sts", answer_page)
+    with pytest.raises(OSError, match="trial-1: ResponseParserError"):
+        assume_role(client, f"arn:aws:iam::{ACCOUNT}:role/r", "trial-1", 900)

@@ -72,7 +72,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["e", "lits"], "`detcloud experiment lits` is no", "mean `detcloud experiment list`?"),
         (["zzz"], "`detcloud zzz` is not a known command", "see `detcloud --help`"),
         (["--verbos"], "--verbos is not a known option", "see `detcloud --help`"),
-        (["--url"], "--url needs an address", "such as --url"),
+        (["--url"], "--url needs an address", "for example --url"),
         (["create"], "arguments are required: CONFIG", "see `detcloud create --help`"),
         (["pause", "x"], "'x' is not an id; expected a whole number", "`detcloud pause --help`"),
         (["pause", "0"], "'0' is not an id; expected a whole number", "`detcloud pause --help`"),
@@ -91,7 +91,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["up", "--slots", "0"], "not a number of slots; expected 1 to", "`detcloud up --help`"),
         (
             ["--url", "http://x", "down"],
-            "does not accept --url: it concerns this machine",
+            "does not accept --url: the command uses this machine",
             "down --help",
         ),
         (["down", "--url", "http://x"], "unrecognized arguments: --url", "`detcloud down --help`"),

@@ -69,7 +69,12 @@ class FakeQueue:
             {"resource_pool": "default", "action": "keep", "fields": []},
             {"resource_pool": "old", "action": "remove", "fields": []},
         ]
-        return {"changes": changes, "shared": ["resource_manager"], "dry_run": body["dry_run"]}
+        return {
+            "changes": changes,
+            "shared": ["resource_manager"],
+            "warnings": ["pool gpus: agent_reattach_enabled is not used"],
+            "dry_run": body["dry_run"],
+        }
 
     def _change_job(self, change: Item) -> Item:
         job = self._job(change["job_id"])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from detcloud import DetcloudError
+from detcloud import Client, DetcloudError
+from detcloud.client.client import NoCluster
 from detcloud.client.endpoint import Endpoint, find_endpoint, is_configured
 from detcloud.client.home import Home
 
@@ -44,6 +45,19 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, own_home: Path) -
     assert find_endpoint() == Endpoint("http://env", "env-token")
     assert find_endpoint("http://option") == Endpoint("http://option", "env-token")
     assert is_configured()
+
+
+def test_given_token_goes_to_the_configured_address(
+    monkeypatch: pytest.MonkeyPatch, own_home: Path
+) -> None:
+    with pytest.raises(NoCluster):
+        Client(token="given")
+    store_credentials(own_home, "http://stored")
+    assert Client(token="given").url == "http://stored"
+    # The token of this address is unknown, and none is needed.
+    monkeypatch.setenv("DETCLOUD_URL", "http://env")
+    client = Client(token="given")
+    assert (client.url, client.http.token) == ("http://env", "given")
 
 
 def test_a_stored_token_goes_to_its_own_address_only(

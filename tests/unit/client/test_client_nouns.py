@@ -17,6 +17,8 @@ from detcloud.client.endpoint import (
     remove_credentials,
     store_credentials,
 )
+from detcloud.client.model import Model, sort_models
+from detcloud.compatibility.models import ModelSortBy
 from detcloud.shared.archive import pack
 from detcloud.shared.http import ApiError
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster, Item
@@ -127,6 +129,7 @@ def test_a_trial_tells_its_metrics_and_dies(fake: FakeCluster, client: Client) -
     assert (first["group"], first["name"], first["mean"]) == ("training", "loss", 0.0075)
     series = trial.series(["loss", "accuracy"], group="training", points_max=1)
     assert [(one["name"], len(one["points"])) for one in series] == [("accuracy", 1), ("loss", 1)]
+    assert {one["group"] for one in trial.series()} == {"validation"}
     trial.kill()
     assert trial.state == "STOPPING_KILLED"
 
@@ -279,3 +282,21 @@ def test_a_token_that_is_remembered_is_found_again(own_home: Path) -> None:
     assert remove_credentials()
     assert not remove_credentials()
     assert configured_url() is None
+
+
+@pytest.mark.parametrize(
+    ("sort_by", "expected"),
+    [
+        (ModelSortBy.NUM_VERSIONS, ["c", "b", "a"]),
+        (ModelSortBy.WORKSPACE, ["b", "c", "a"]),
+        (ModelSortBy.CREATION_TIME, ["a", "c", "b"]),
+    ],
+)
+def test_models_are_sorted_by_each_of_determineds_keys(
+    client: Client, sort_by: ModelSortBy, expected: list[str]
+) -> None:
+    rows = [("a", 3, "z", 1), ("b", 2, "x", 3), ("c", 1, "y", 2)]
+    names = ("name", "versions", "workspace", "created_ms")
+    models = [Model(client, dict(zip(names, row, strict=True))) for row in rows]
+    found = sort_models(iter(models), sort_by.value, descending=False)
+    assert [model.name for model in found] == expected

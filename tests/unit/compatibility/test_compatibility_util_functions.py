@@ -90,6 +90,12 @@ def test_an_object_of_a_bucket_is_tried_again(monkeypatch: pytest.MonkeyPatch) -
     assert random.random() == expected
 
 
+@pytest.mark.parametrize("n_retries", [0, -1])
+def test_download_without_attempts_is_refused(n_retries: int) -> None:
+    with pytest.raises(DetcloudError, match=f"n_retries is {n_retries}, and must be at least 1"):
+        download_gcs_blob_with_backoff(object(), n_retries)
+
+
 def test_a_link_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").write_text("x")

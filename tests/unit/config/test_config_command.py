@@ -9,6 +9,7 @@ import pytest
 
 from control_plane.config.__main__ import main
 from control_plane.config.check import check_config
+from control_plane.findings import printable_line
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 
@@ -154,6 +155,14 @@ def test_nothing_in_a_file_steers_the_terminal(
     main([str(file), *flags])
     out = capsys.readouterr().out
     assert all(line.isprintable() for line in out.split("\n"))
+
+
+def test_escapes_of_invisible_characters_are_those_of_json() -> None:
+    # The language tag U+E0001 is beyond four digits.
+    text = "a\x1b\x7f\u202e\u2028\U000e0001\ud800z"
+    line = printable_line(text)
+    assert line == r"a\u001b\u007f\u202e\u2028\udb40\udc01\ud800z"
+    assert json.loads(f'"{line}"') == text
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,13 @@ def test_a_stored_form_of_another_version_is_refused() -> None:
         ExperimentConfig.from_json(b'{"version": 2}')
 
 
+@pytest.mark.parametrize("config", ["[]", "null", '"text"', "5"])
+def test_a_stored_form_without_map_is_refused(config: str) -> None:
+    text = '{"version": 1, "era": "length", "config": %s}'
+    with pytest.raises(ValueError, match="must be a map"):
+        ExperimentConfig.from_json((text % config).encode())
+
+
 def test_a_configuration_cannot_be_changed() -> None:
     config = check_changed(STEP, {})
     with pytest.raises(ValueError, match="frozen"):

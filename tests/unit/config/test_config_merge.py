@@ -206,6 +206,22 @@ def test_labels_are_added_to_those_of_the_template(mine: Any, below: Any, merged
     assert set(labels) == set(merged)
 
 
+@pytest.mark.parametrize(
+    ("field", "mine"),
+    [
+        ("labels", ["a"]),
+        ("bind_mounts", [{"host_path": "/a", "container_path": "/b"}]),
+        ("resources.devices", ["/dev/a:/dev/b"]),
+        ("environment.environment_variables", ["A=1"]),
+    ],
+)
+@pytest.mark.parametrize("entry", [{"a": "b"}, ["b"], {"container_path": ["b"]}])
+def test_malformed_list_entry_of_template_is_problem(field: str, mine: Any, entry: Any) -> None:
+    text = to_yaml(change_fields(LENGTH, {field: mine}))
+    problems = find_problems(text, template=to_yaml(change_fields({}, {field: [entry]})))
+    assert problems[0].path.startswith(field)
+
+
 def test_a_device_in_short_form_takes_the_place_of_the_templates() -> None:
     below = ["/dev/theirs:/dev/x:r", {"host_path": "/dev/y", "container_path": "/dev/y"}]
     for mine in ("/dev/mine:/dev/x", {"host_path": "/dev/mine", "container_path": "/dev/x"}):

@@ -12,8 +12,20 @@ from control_plane.config import reference
 from control_plane.config.cluster.__main__ import main
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
-from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
+from control_plane.config.pool_warnings import (
+    UNUSED_POOL_SETTINGS,
+    UNUSED_PROVIDER_SETTINGS,
+    pool_warnings,
+)
+from control_plane.config.pools import (
+    ClusterConfig,
+    ResourcePool,
+    check_cluster,
+    check_pool,
+    keep_deployed_fields,
+)
 from control_plane.config.problems import ConfigInvalid
+from control_plane.gcp.pool_provider import GcpProvider
 from control_plane.scheduling.model import SchedulerRules
 from provisioner.settings import parse_provider_settings
 
@@ -25,6 +37,12 @@ def problems(text: str) -> list[str]:
     with pytest.raises(ConfigInvalid) as caught:
         check_cluster(text)
     return [problem.text("f") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("pools", ["text", {"a": {}}, 5, None])
+def test_deployed_fields_are_not_added_to_malformed_pools(pools: object) -> None:
+    tree = {"resource_pools": pools}
+    assert keep_deployed_fields(tree, check_cluster("")) is tree
 
 
 def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
@@ -389,6 +407,50 @@ def test_a_file_is_checked_on_the_command_line(
     assert main([str(file), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["path"], problem["line"]) == ("pools", 1)
+
+
+UNUSED = """
+resource_pools:
+  - pool_name: default
+    agent_reconnect_wait: 30s
+    agent_reattach_enabled: false
+    provider: {type: gcp, operation_timeout_period: 9m, container_startup_script: "echo hush"}
+  - pool_name: b
+    provider: {type: local, launch_error_timeout: 1m}
+"""
+
+
+def test_settings_without_effect_are_warnings() -> None:
+    config = check_cluster(UNUSED)
+    assert [warning.partition(" is not used: ")[0] for warning in pool_warnings(config)] == [
+        "pool default: agent_reconnect_wait",
+        "pool default: agent_reattach_enabled",
+        "pool default: provider.container_startup_script",
+        "pool default: provider.operation_timeout_period",
+        "pool b: provider.launch_error_timeout",
+    ]
+    # Default values cause no warning, also in a file that contains all defaults.
+    assert list(pool_warnings(check_cluster(check_cluster(EXAMPLE).to_json().decode()))) == []
+
+
+def test_settings_without_effect_in_the_reference_have_a_warning() -> None:
+    lines = reference.render_cluster_reference().splitlines()
+    named = {line.split("`")[1] for line in lines if "Accepted, but has no effect" in line}
+    warned = UNUSED_POOL_SETTINGS.keys() | UNUSED_PROVIDER_SETTINGS.keys()
+    assert named & {*ResourcePool.model_fields, *GcpProvider.model_fields} == warned
+
+
+def test_checked_file_shows_its_warnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(UNUSED)
+    assert main([str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "\nwarning: pool default: agent_reconnect_wait is not used: an agent is lost" in out
+    assert "hush" not in out
+    main([str(file), "--json"])
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 5
 
 
 def test_no_problem_shows_the_login_of_a_url() -> None:

@@ -264,10 +264,10 @@ def test_a_device_without_space_is_named_whichever_file_it_refuses(
     trial = Trial(tmp_path)
     publish = directory._publish_file
 
-    def full(staged: Path, destination: Path) -> None:
+    def full(staged: Path, destination: Path, claim: Path) -> None:
         if destination.name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
-        publish(staged, destination)
+        publish(staged, destination, claim)
 
     monkeypatch.setattr(directory, "_publish_file", full)
     with pytest.raises(DetcloudError, match=r"was not stored: .*No space left on device"):

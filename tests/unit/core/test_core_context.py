@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from detcloud import DetcloudError, InvalidHP, core
+from detcloud.core import thread_watch
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
@@ -40,6 +43,33 @@ def test_an_unknown_attribute_of_detcloud_is_an_attribute_error() -> None:
     # No module of the package: Python makes those attributes as soon as anyone has imported them.
     with pytest.raises(AttributeError, match="module 'detcloud' has no attribute 'sprockets'"):
         _ = detcloud.sprockets
+
+
+def test_failed_release_skips_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = make_trial(tmp_path)
+    direct(trial, revision=3, length=4, closed=True)
+    enter(trial, monkeypatch)
+    released: list[str] = []
+
+    def fail() -> None:
+        released.append("events")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(thread_watch, "watch_threads", lambda _: released.append("threads"))
+
+    def train() -> None:
+        with core.init() as context:
+            uploader = SimpleNamespace(close=partial(released.append, "uploader"))
+            monkeypatch.setattr(context.train, "uploader", uploader)
+            monkeypatch.setattr(context.train, "_events", SimpleNamespace(close=fail))
+            for name in ("preempt", "distributed"):
+                part = getattr(context, name)
+                monkeypatch.setattr(part, "close", partial(released.append, name))
+            _complete_operations(context)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        train()
+    assert released == ["events", "uploader", "preempt", "distributed", "threads"]
 
 
 def test_a_script_follows_the_searcher_and_exits_completed(

@@ -204,6 +204,14 @@ def test_an_endless_operation_is_completed_by_the_code_that_ends() -> None:
     assert cluster.reports == []
 
 
+def test_endless_operation_needs_no_metric() -> None:
+    cluster = Cluster(length=ENDLESS, is_timed=True)
+    for operation in cluster.searcher.operations():
+        operation.complete(None)
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+    assert cluster.reports == []
+
+
 def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
     cluster = Cluster(length=ENDLESS, is_timed=True)
     operation = next(cluster.searcher.operations())

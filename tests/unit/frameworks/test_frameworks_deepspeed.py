@@ -36,6 +36,7 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     tmp_path: Path,
 ) -> None:

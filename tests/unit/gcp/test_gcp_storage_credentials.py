@@ -1,10 +1,13 @@
 """The token of an allocation at a store that heeds boundaries: it opens its own folder alone."""
 
+import gc
 import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,19 @@ API_TOKEN = "of-the-api"
 OTHERS = "1/3/1/uuid/state.pth"
 
 
+# Google's client closes the connection of a refused download only when the answer is collected.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_refused_answers() -> Iterator[None]:
+    """Collect refused answers here, so that no later test gets the warnings about connections."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 @dataclass
 class Storage:
     """A bucket with checkpoints of several trials, and who issues tokens for it."""
@@ -58,8 +74,9 @@ def storage(gcs_server: FakeGcs) -> Iterator[Storage]:
     bucket = gcs_server.new_bucket()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
-        for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth", OTHERS):
-            Client(project="-").bucket(bucket).blob(key).upload_from_string(b"weights")
+        with closing(Client(project="-")) as client:
+            for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth", OTHERS):
+                client.bucket(bucket).blob(key).upload_from_string(b"weights")
     tokens = NarrowedTokens(ACCOUNT, frozenset({API_TOKEN}))
     with narrowed_storage(tokens, gcs_server.url) as url:
         issuer = DownscopedTokenIssuer(
@@ -69,12 +86,12 @@ def storage(gcs_server: FakeGcs) -> Iterator[Storage]:
 
 
 @pytest.fixture
-def bucket(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Any:
+def bucket(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The bucket with the token of an allocation."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
     token = storage.issuer.issue_credentials("trial-2.3", storage.access)
-    client = Client(project="-", credentials=Credentials(token.access_token))
-    return client.bucket(storage.bucket)
+    with closing(Client(project="-", credentials=Credentials(token.access_token))) as client:
+        yield client.bucket(storage.bucket)
 
 
 def is_refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> bool:

@@ -56,6 +56,7 @@ PURE_FILES = (
     "harness/detcloud/shared/bucket_place.py",
     "harness/detcloud/shared/dotted_paths.py",
     "harness/detcloud/shared/json_depth.py",
+    "harness/detcloud/shared/json_escapes.py",
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/plurals.py",
     "harness/detcloud/shared/shell_names.py",

@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.config.pools import ClusterConfig, check_cluster
 from infra.aws import policies
-from infra.aws.account_checks import check_facts, default_api_concurrency
+from infra.aws.account_checks import check_disks, check_facts, default_api_concurrency
 from infra.aws.account_facts import (
     AccountFacts,
     Caller,
@@ -253,6 +253,13 @@ def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: st
     assert found.level is Level.WARNING
     assert found.text == "could not be checked: AWS answered AccessDenied"
     assert found.remedy == "the check needs some:Permission"
+
+
+def test_default_key_is_irrelevant_with_own_key() -> None:
+    facts = replace(GOOD, disk_key=Unknown("ec2:GetEbsDefaultKmsKeyId", "AccessDenied"))
+    key = "arn:aws:kms:us-east-1:111111111111:key/1"
+    [found] = check_disks(facts, key, "set detcloud:kmsKey")
+    assert (found.level, found.text) == (Level.FINE, "encrypted with detcloud:kmsKey")
 
 
 def test_without_credentials_nothing_else_is_worth_a_line() -> None:

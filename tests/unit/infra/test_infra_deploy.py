@@ -429,13 +429,13 @@ def test_a_deployment_removes_old_versions_and_only_warns_where_it_cannot(
 ) -> None:
     def prune(team: str, config: object, progress: Callable[[str], None]) -> int:
         engine.asked.append(f"prune {team}")
-        raise PruneFailed("0 old versions of functions were removed, and then AWS refused: no")
+        raise PruneFailed("deleted 0 old function versions, then AWS refused: no")
 
     monkeypatch.setattr(program, "PROGRAM", replace(program.PROGRAM, prune=prune))
     code, answer = run("deploy")
     assert (code, answer["outputs"]) == (0, {"url": "https://x"})
     assert engine.asked[-2:] == ["up", "prune vision"]
-    assert "warning: 0 old versions of functions were removed" in capsys.readouterr().err
+    assert "warning: deleted 0 old function versions" in capsys.readouterr().err
     # By itself it has nothing else to say.
     assert run("prune")[0] == 1
 

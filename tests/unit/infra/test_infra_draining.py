@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoCredentialsError
 
 from control_plane.fleet.records import IntentRow
 from infra.aws.draining import drain, find_leftovers
@@ -128,6 +128,22 @@ def test_whoever_repeats_it_finds_nothing_more(aws: Aws) -> None:
     aws.drain()
     drained = aws.drain()
     assert (drained.instances, drained.templates) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClientError({"Error": {"Code": "UnauthorizedOperation"}}, "DescribeTable"),
+        NoCredentialsError(),
+    ],
+)
+def test_refusals_of_aws_are_told(error: Exception) -> None:
+    def refuse(service: str) -> Any:
+        raise error
+
+    with pytest.raises(DrainFailed, match="AWS did not accept it, try again: "):
+        drain(NAMES, refuse, lambda line: None)
+    assert find_leftovers(NAMES, refuse) == [f"AWS did not return the remaining resources: {error}"]
 
 
 def test_what_is_left_is_told_but_for_instances_that_ended(aws: Aws) -> None:

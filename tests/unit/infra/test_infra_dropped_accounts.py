@@ -38,7 +38,7 @@ def test_the_script_that_removes_the_rest_is_written_beside_the_settings(tmp_pat
     script = tmp_path / "remove-gcp-of-vision.sh"
     assert script.read_text() == "#!/bin/bash\n"
     assert told == [
-        "detcloud:otherClouds: still there: the network detcloud-vision-network in the project "
+        "detcloud:otherClouds: not deleted: the network detcloud-vision-network in the project "
         "acme-ml",
         f"`bash {script}` removes it, with credentials of the project acme-ml",
     ]
@@ -89,3 +89,10 @@ def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
     others: list[Any] = [{}, {"gcp": Account("acme-new")}]
     for present in others:
         assert remote_settings.list_dropped_accounts(before, "aws", launcher, present) == expected
+
+
+@pytest.mark.parametrize("before", ["no JSON", '{"gcp": {"projekt": "acme-ml"}}', '{"aws": {}}'])
+def test_deployed_setting_of_another_version_is_told(before: str) -> None:
+    launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
+    with pytest.raises(DrainFailed, match="cannot read the deployed setting: expected "):
+        remote_settings.list_dropped_accounts(before, "aws", launcher, {})

@@ -160,6 +160,11 @@ def test_what_is_left_is_named() -> None:
             ("GET", "b/detcloud-vision-objects-123456789012"): {},
             ("GET", "services/detcloud-vision-checkpoint-gc"): {},
             ("GET", "dc-vision-vm@acme-ml.iam.gserviceaccount.com"): {},
+            ("GET", "dc-vision-data@acme-ml.iam.gserviceaccount.com"): {},
+            ("GET", "dc-vision-pull@acme-ml.iam.gserviceaccount.com"): {},
+            ("GET", "roles/detcloud_vision_rows"): {},
+            ("GET", "roles/detcloud_vision_instances"): {"deleted": True},
+            ("GET", "networks/detcloud-vision-network"): {},
             ("GET", INSTANCES): {},
             ("GET", "aggregated/disks"): disks,
         }
@@ -168,5 +173,9 @@ def test_what_is_left_is_named() -> None:
         "bucket detcloud-vision-objects-123456789012",
         "service detcloud-vision-checkpoint-gc",
         "service account dc-vision-vm@acme-ml.iam.gserviceaccount.com",
+        "service account dc-vision-data@acme-ml.iam.gserviceaccount.com",
+        "service account dc-vision-pull@acme-ml.iam.gserviceaccount.com",
+        "role detcloud_vision_rows",
+        "network detcloud-vision-network",
         "disk projects/acme-ml/zones/us-central1-a/disks/data-1",
     ]

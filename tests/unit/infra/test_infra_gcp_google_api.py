@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from infra.gcp.google_api import RestApi
+from infra.gcp.google_api import GoogleError, RestApi
 
 QUOTA = "x-goog-user-project"
 
@@ -30,3 +30,15 @@ def test_calls_of_people_count_against_the_project(monkeypatch: pytest.MonkeyPat
     assert (headers["authorization"], headers[QUOTA]) == ("Bearer t", "acme-ml")
     own = Credentials("t", quota_project_id="own")
     assert headers_of(RestApi("acme-ml", own), monkeypatch)[QUOTA] == "own"
+
+
+@pytest.mark.parametrize("content", [b"<html>Sign in</html>", b"\xff", b"[]", b"null"])
+def test_answer_without_json_object_is_an_error(
+    content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = RestApi("acme-ml", Credentials("t"))
+    answer = SimpleNamespace(status=200, data=content)
+    monkeypatch.setattr(api._pool, "request", lambda *_, **__: answer)
+    with pytest.raises(GoogleError, match="is not a JSON object") as raised:
+        api.call("GET", "https://example.com")
+    assert raised.value.status == 0

@@ -28,7 +28,8 @@ class Lambda:
     def __init__(self, *deployments: str, live: int | None = None) -> None:
         described = {number: deployment for number, deployment in enumerate(deployments, 1)}
         self.versions = {NAMES.part(name): dict(described) for name in FUNCTIONS}
-        self.live = dict.fromkeys(self.versions, live or len(deployments))
+        last: int | str = live or len(deployments)
+        self.live = dict.fromkeys(self.versions, last)
         self.moved: list[str] = []
         self.fails_at = ""
 
@@ -124,6 +125,14 @@ def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
     aws.live.clear()
     with pytest.raises(RollbackFailed, match="has no alias live: deploy the cluster"):
         aws.move()
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_alias_without_a_published_version_says_what_to_do(forward: bool) -> None:
+    functions = Lambda()
+    functions.live = dict.fromkeys(functions.live, "$LATEST")
+    with pytest.raises(RollbackFailed, match=r"points to \$LATEST.*: deploy the cluster first"):
+        functions.move(forward=forward)
 
 
 def test_versions_that_no_rollback_needs_are_removed() -> None:

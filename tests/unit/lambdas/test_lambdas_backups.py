@@ -16,7 +16,7 @@ from control_plane.restoration.incarnation import read_incarnation
 from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
 from control_plane.state.sqlite import SqliteTable, copy_table_file
 from control_plane.state.table import Expect, Key, Put, Unavailable
-from lambdas.local import backup_archive, backups
+from lambdas.local import backup_archive, backups, restore
 from lambdas.local.backup_archive import DESCRIPTION, BackupInvalid
 from lambdas.local.embedded_cluster import EmbeddedCluster, build_embedded_cluster
 from lambdas.local.home import HomeFolder, HomeInUse
@@ -288,6 +288,25 @@ def test_a_damaged_state_is_kept_as_it_is_and_its_ids_are_skipped(
     report = _run(home, "restore", str(tmp_path / "b.tar"))
     assert Path(str(report["kept"])).read_bytes() == b"no database" * 1000
     assert next_id(home) == 5 + SKIPPED_IDS["experiment"]
+
+
+def test_failed_restore_leaves_the_former_state_the_latest(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_backup(home, tmp_path / "b.tar")
+    give_ids(home, 9)
+    before = incarnation(home)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restore, "copy_table_file", fail)
+        with pytest.raises(OSError, match="No space"):
+            restore_backup(HomeFolder(home), tmp_path / "b.tar")
+    with running_cluster(home):
+        pass
+    assert (next_id(home), incarnation(home)) == (9, before)
 
 
 def test_an_older_copy_that_was_put_back_by_hand_is_noticed(home: Path, tmp_path: Path) -> None:

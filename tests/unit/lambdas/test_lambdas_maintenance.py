@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from control_plane.actors.job_row import POOLS
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.failed_syncs import (
     FAILED_SYNC,
@@ -65,6 +66,15 @@ def test_a_pool_that_the_table_refuses_holds_up_no_other(
     with pytest.raises(PoolsFailed, match=r"^pools that failed: b$"):
         look(Maintenance(engine))
     assert any(partition.endswith("#c") for partition in table.read)
+
+
+def test_maintains_pools_of_all_pages() -> None:
+    table = MemoryTable()
+    names = [f"pool-{number:04d}" for number in range(1_001)]
+    for start in range(0, len(names), 50):
+        chunk = names[start : start + 50]
+        table.commit(tuple(Put(Key(POOLS, name), 1, b"", Expect.ABSENT) for name in chunk))
+    assert Maintenance(Engine(table, lambda: 1_000, UNHURRIED)).pools() == names
 
 
 def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCaptureFixture) -> None:

@@ -290,10 +290,12 @@ def test_a_further_stranger_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_session_too_many_is_told_that_it_waits(port: int) -> None:
     with contextlib.ExitStack() as stack:
-        others = [stack.enter_context(connect(port)) for _ in range(shell.SESSIONS_MAX)]
-        for other in others:
+        others = []
+        for _ in range(shell.SESSIONS_MAX):
+            other = stack.enter_context(connect(port))
             other.greet("sh", "-c", "echo ready; read line", terminal="")
             other.read_until(b"ready")
+            others.append(other)
         last = stack.enter_context(connect(port))
         last.greet("echo", "hi", terminal="")
         last.read_errors_until(b"waits for the end of another")

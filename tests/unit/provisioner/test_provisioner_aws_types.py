@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from botocore.parsers import ResponseParserError
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.clouds.aws.unknown_types import ANSWER_TTL_MS, SILENCE_TTL_MS
@@ -121,3 +122,13 @@ def test_launches_without_a_type_description(ec2: Account, code: str) -> None:
     ec2.now_ms += SILENCE_TTL_MS
     with pytest.raises(ConfigurationError, match="has 4 GPUs"):
         cloud.launch(request("three", offering_of("g9.12xlarge", 3)))
+
+
+def test_launches_after_an_unreadable_type_description(
+    ec2: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer_html(**_: object) -> None:
+        raise ResponseParserError("not well-formed")
+
+    monkeypatch.setattr(ec2.api, "describe_instance_types", answer_html)
+    assert ec2.cloud().launch(request("one", offering_of("g9.12xlarge", 4)))

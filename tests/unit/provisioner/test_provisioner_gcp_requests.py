@@ -164,6 +164,17 @@ def test_settings_take_precedence_over_base_config() -> None:
     assert items == {"block-project-ssh-keys": "FALSE", "startup-script": "boot"}
 
 
+def test_subnetwork_alone_determines_the_network() -> None:
+    base: dict[str, Any] = {"networkInterfaces": [{"subnetwork": "regions/r/subnetworks/s"}]}
+    assert properties(base_config=base)["networkInterfaces"] == base["networkInterfaces"]
+    own = properties(network_interface={"subnetwork": "s"})
+    assert own["networkInterfaces"] == [{"subnetwork": "regions/us-central1/subnetworks/s"}]
+    both: dict[str, Any] = {"networkInterfaces": [{"nicType": "GVNIC"}]}
+    assert properties(base_config=both)["networkInterfaces"] == [
+        {"nicType": "GVNIC", "network": "global/networks/default"}
+    ]
+
+
 def test_rejects_a_long_boot_script() -> None:
     with pytest.raises(ConfigurationError, match="has 262145 bytes; Compute Engine takes 262144"):
         properties(script=b"x" * (STARTUP_SCRIPT_BYTES_MAX + 1))

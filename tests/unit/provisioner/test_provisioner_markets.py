@@ -2,10 +2,10 @@
 
 import pytest
 
-from control_plane.fleet.records import Market
+from control_plane.fleet.records import Market, Offering
 from control_plane.fleet.rows import read_instances
 from provisioner.clouds.fake.provider import FakeRules
-from provisioner.markets import MarketConditions, choose_market
+from provisioner.markets import MarketConditions, assign_markets, choose_market
 from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand, ProvisionerSettings
 from provisioner.pools import PoolSnapshot
 from tests.simulation.fleet import (
@@ -54,6 +54,33 @@ def test_market_follows_from_the_slack(
     now: int, work: DeadlineProgress, markets: MarketConditions, market: Market | None
 ) -> None:
     assert choose_market(work, markets, now * MINUTE_MS) is market
+
+
+@pytest.mark.parametrize(
+    ("spot_prices", "on_demand_prices", "market"),
+    [
+        # The slack of 20 min suffices for spot, which costs 30 % of on demand.
+        ((0.3,), (1.0,), Market.SPOT),
+        ((1.2,), (1.0,), Market.ON_DEMAND),
+        # The unknown price of a second offering does not count as 0.
+        ((1.2, 0.0), (1.0,), Market.ON_DEMAND),
+        ((0.3,), (1.0, 0.0), Market.SPOT),
+        # Without any price of a market, spot costs the usual share.
+        ((0.0,), (1.0,), Market.SPOT),
+        ((1.2,), (0.0,), Market.SPOT),
+    ],
+)
+def test_unknown_price_is_not_free(
+    spot_prices: tuple[float, ...], on_demand_prices: tuple[float, ...], market: Market
+) -> None:
+    sold = [
+        Offering(f"{kind}-{place}", "large", "", kind, 1, price)
+        for kind, prices in ((Market.SPOT, spot_prices), (Market.ON_DEMAND, on_demand_prices))
+        for place, price in enumerate(prices)
+    ]
+    demand = Demand((JobDemand({1: 1}, deadline_progress=_due(140, 60, 0.5)),))
+    [job] = assign_markets(demand, sold, sold, 60 * MINUTE_MS).jobs
+    assert job.market is market
 
 
 class DuePool(ScriptedPool):

@@ -185,10 +185,10 @@ def test_training_that_cannot_save_ends_and_the_next_run_goes_on(
             if self.trial.context.current_train_batch() == 9:
                 checkpoint["filler"] = "x" * 100_000
 
-    def full(staged: Path, destination: Path) -> None:
+    def full(staged: Path, destination: Path, claim: Path) -> None:
         if staged.stat().st_size > 100_000:
             raise OSError(28, "No space left on device")
-        publish(staged, destination)
+        publish(staged, destination, claim)
 
     if place == "storing":
         monkeypatch.setattr(directory, "_publish_file", full)

@@ -164,6 +164,8 @@ def test_too_many_trials_are_not_merged(
     refused = cluster.get(f"{LIST}?trials=true")
     assert refused.status == 422
     assert "has 2 trials" in refused.json["error"]["message"]
+    # The query ignores `trials` with an actor.
+    assert cluster.get(f"{LIST}?trials=true&actor=experiment%231").status == 200
     # A cursor of the merged list continues with the experiment's own events.
     rest = cluster.get(f"{LIST}?cursor={merged['next_cursor']}").json
     own = cluster.get(LIST).json

@@ -35,7 +35,7 @@ from control_plane.usecases.models import put_record
 from control_plane.usecases.templates import TemplateRecord, put_template
 from provisioner.ledger import Ledger
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import NOW_MS, Cluster, build_cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, build_cluster
 
 NEWER = {"from_newer": {"a": [1, "x"]}}
 UUID = "0000000c-0000-4000-8000-000000000003"
@@ -154,7 +154,9 @@ def token_record(cluster: Cluster) -> Case:
     table = cluster.services.table
     request = user_tokens.TokenRequest(None, Role.USER, None, "", 1)
     draft = user_tokens.draft_record(cluster.services, request, USER)
-    minted = user_tokens.create_token(table, draft, "dct_bearer", lambda _: ())
+    minted = user_tokens.create_token(
+        table, cluster.services.tokens, draft, TOKENS[Role.USER], lambda _: ()
+    )
     key = Key("token-entries", f"{minted.id:012d}")
     return key, lambda: user_tokens.revoke_token(table, minted.id, "user-1", lambda _: ())
 
@@ -327,7 +329,7 @@ def test_tokens_of_newer_versions_stay_valid(cluster: Cluster) -> None:
 
 
 def test_sign_in_codes_of_newer_versions_open_sessions(cluster: Cluster) -> None:
-    created = browser_sessions.create_sign_in_code(cluster.services, USER, "dct_bearer")
+    created = browser_sessions.create_sign_in_code(cluster.services, USER, TOKENS[Role.USER])
     (key,) = (row.key for row in cluster.services.table.query("sign-in-codes", " ", "~").rows)
     add_field(cluster, key)
     session = browser_sessions.open_session_by_code(cluster.services, created.code)

@@ -229,6 +229,34 @@ def test_a_configuration_that_is_refused_may_be_corrected(harness: SearchHarness
     harness.run(Generations(first=1, children=0))
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ApiError(401, "unauthenticated", "the token has expired"),
+        ApiError(403, "forbidden", "the role may not"),
+        ApiError(407, "http_407", "the server answered 407 Proxy Authentication Required"),
+    ],
+)
+def test_request_is_repeated_after_a_refusal_of_the_caller(
+    harness: SearchHarness, refusal: ApiError
+) -> None:
+    posts = 0
+
+    def lose_answer_then_refuse(method: str, path: str) -> None:
+        nonlocal posts
+        posts += (method, path.rpartition("/")[2]) == ("POST", "experiments")
+        # The first request only validates the configuration.
+        if posts == 2:
+            harness.lost = frozenset({harness.requests})
+        if posts == 3:
+            raise refusal
+
+    with pytest.raises(ApiError, match=refusal.message):
+        harness.run(Generations(), before=lose_answer_then_refuse)
+    harness.run(Generations(first=1, children=0))
+    assert len(harness.get("/experiments")["items"]) == 1
+
+
 def test_a_method_is_attached_to_an_experiment_that_waits(harness: SearchHarness) -> None:
     harness.cluster.create(CUSTOM)
     runner = harness.new_runner(Generations(first=1, children=0))

@@ -71,6 +71,13 @@ def test_parts_that_are_listed_without_an_end_are_an_error() -> None:
     assert len(send.asked) == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("status", [200, 503])
+def test_web_page_in_place_of_answer_is_a_bucket_error(status: int) -> None:
+    bucket = bucket_that(answer(status, b"<html><p>Sign in to this network"))
+    with pytest.raises(BucketError):
+        list(bucket.list_objects("folder/"))
+
+
 def test_no_error_and_no_address_shows_the_login() -> None:
     bucket = bucket_that(answer(403))
     with pytest.raises(BucketError) as refused:

@@ -62,6 +62,13 @@ def test_every_hyperparameter_lies_between_0_and_1() -> None:
     assert math.dist(coordinates(space, hparams), other) == pytest.approx(1)
 
 
+def test_truth_value_and_number_are_different_categories() -> None:
+    space = Group({"x": Categorical((0, False, 1, True))})
+    half = math.sqrt(0.5)
+    assert coordinates(space, {"x": True}) == (0, 0, 0, half)
+    assert coordinates(space, {"x": 0}) == (half, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [

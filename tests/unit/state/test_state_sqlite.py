@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from control_plane.state import sqlite
-from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.sqlite import SqliteTable, check_table_file, copy_table_file
+from control_plane.state.table import Expect, Key, Put, Unavailable
 from tests.patience import ANSWER_SECONDS_MAX
 
 KEYS = [Key("trial#1", "M"), Key("trial#2", "M"), Key("trial#2", "P")]
@@ -82,3 +82,20 @@ def test_threads_share_a_table_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         rows = list(pool.map(lambda _: table.get(KEYS[0]), range(200)))
     assert {row and row.body for row in rows} == {b"body"}
     table.close()
+
+
+def test_missing_file_is_neither_accepted_nor_created(tmp_path: Path) -> None:
+    missing = tmp_path / "a?b" / "state.db"
+    missing.parent.mkdir()
+    with pytest.raises(Unavailable, match="unable to open"):
+        check_table_file(missing)
+    with pytest.raises(Unavailable, match="cannot be copied"):
+        copy_table_file(missing, tmp_path / "copy.db")
+    assert not missing.exists()
+
+
+def test_copy_contains_the_rows(table: SqliteTable, tmp_path: Path) -> None:
+    copy_table_file(tmp_path / "state.db", tmp_path / "copy.db")
+    copied = SqliteTable(tmp_path / "copy.db")
+    assert copied.get(KEYS[0]) == table.get(KEYS[0])
+    copied.close()

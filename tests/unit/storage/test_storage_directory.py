@@ -1,3 +1,4 @@
+import errno
 import os
 import time
 from pathlib import Path
@@ -82,6 +83,33 @@ def test_an_unfinished_write_is_named_after_its_checkpoint(
     for key in ("3/4/1/uuid/a", "3/4/1/uuid/deep/b", "short/c"):
         store.put(key, source)
     assert [name.split(".")[:-1] for name in names] == [["uuid"], ["uuid"], []]
+
+
+def test_one_of_two_writers_succeeds_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = DirectoryStore(tmp_path / "store")
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(name)
+    rename = Path.rename
+
+    def rename_after_a_second_writer(staged: Path, destination: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        # The second writer comes after the first one has seen that the key is free.
+        with pytest.raises(KeyExists):
+            store.put("3/4/1/uuid/a", tmp_path / "second")
+        return rename(staged, destination)
+
+    monkeypatch.setattr(Path, "rename", rename_after_a_second_writer)
+    store.put("3/4/1/uuid/a", tmp_path / "first")
+    assert (tmp_path / "store/3/4/1/uuid/a").read_text() == "first"
+    with pytest.raises(KeyExists):
+        store.put("3/4/1/uuid/a", tmp_path / "second")
+    assert list((tmp_path / "store/.staging").iterdir()) == []
 
 
 def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(

@@ -141,6 +141,22 @@ def test_removed_pool_can_be_created_again(cluster: Cluster) -> None:
     assert names(cluster) == ["default", "gpus"]
 
 
+def test_pool_removed_during_draining_is_not_created_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cluster, "gpus", "{}")
+    execute = cluster.services.engine.execute_command
+
+    def execute_late(*args: Any, **options: Any) -> object:
+        monkeypatch.setattr(cluster.services.engine, "execute_command", execute)
+        assert ask(cluster, "DELETE", "/resource-pools/gpus").status == 200
+        return execute(*args, **options)
+
+    monkeypatch.setattr(cluster.services.engine, "execute_command", execute_late)
+    assert ask(cluster, "POST", "/resource-pools/gpus/drain").status == 404
+    assert names(cluster) == ["default"]
+
+
 def test_configuration_is_applied_pool_by_pool(cluster: Cluster) -> None:
     put(cluster, "old", "{}")
     text = """
@@ -157,6 +173,7 @@ resource_pools:
         "resource_manager.default_compute_resource_pool",
         "resource_manager.scheduler.type",
     ]
+    assert dry.json["warnings"] == []
     assert actions(apply(cluster, text)) == expected
     assert names(cluster) == ["default", "gpus"]
     assert settings(cluster, "gpus").scheduler.kind == "priority"
@@ -164,6 +181,16 @@ resource_pools:
     config = cluster.get("/cluster/configuration").json["config"]
     assert config["resource_manager"]["default_compute_resource_pool"] == "gpus"
     assert cluster.create(CONFIG).json["resource_pool"] == "gpus"
+
+
+def test_application_warns_of_settings_without_effect(cluster: Cluster) -> None:
+    text = "resource_pools: [{pool_name: default, agent_reattach_enabled: false}]"
+    for dry_run in (True, False):
+        answer = apply(cluster, text, dry_run=dry_run)
+        assert answer.json["warnings"] == [
+            "pool default: agent_reattach_enabled is not used: agents always continue their"
+            " running trials"
+        ]
 
 
 def test_repeated_application_gets_the_stored_answer(cluster: Cluster) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.access_log import JsonLines
+from control_plane.errors import Code, RequestError
 from control_plane.state.table import Write
-from control_plane.usecases.user_tokens import MAKERS_MAX, encrypt_token
+from control_plane.usecases.user_tokens import MAKERS_MAX, encrypt_token, extend_makers
 from detcloud.shared.tokens import TOKEN_PREFIX
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
@@ -359,3 +360,14 @@ def test_tokens_appear_in_no_log_and_no_error(
     # The fourth answer repeats an unknown field's name, to the client only.
     for number, answer in enumerate(answers):
         assert made not in answer.body.decode() or number == 3
+
+
+def test_bearer_that_was_revoked_after_its_check_makes_no_token(cluster: Cluster) -> None:
+    made = make(cluster, USER)
+    assert ask(cluster, "DELETE", f"/tokens/{made['id']}", USER).status < 300
+    table, tokens = cluster.services.table, cluster.services.tokens
+    with pytest.raises(RequestError, match="was revoked in the meantime") as refused:
+        extend_makers(table, tokens, (), made["token"])
+    assert refused.value.code is Code.UNAUTHENTICATED
+    # A token of the cluster itself has no row either, and is valid.
+    assert extend_makers(table, tokens, (), USER) == ()

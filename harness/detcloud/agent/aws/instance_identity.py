@@ -108,12 +108,20 @@ def authorization_header(
 def role_credentials(metadata: InstanceMetadata) -> RoleCredentials:
     """Read the credentials of the instance's role from the metadata.
 
-    Raise OSError if the instance has no role or the metadata cannot be read. Raise ValueError or
-    KeyError if the metadata service sends malformed credentials.
+    Raise OSError if the instance has no role, the metadata cannot be read, or the answer contains
+    no credentials. EC2 sends an answer without credentials while it cannot assume the role.
     """
     role = read_metadata(metadata, ROLES_PATH).splitlines()[0]
-    fields = json.loads(read_metadata(metadata, ROLES_PATH + role))
-    return RoleCredentials(fields["AccessKeyId"], fields["SecretAccessKey"], fields["Token"])
+    text = read_metadata(metadata, ROLES_PATH + role)
+    try:
+        fields = json.loads(text)
+        keys = [fields[name] for name in ("AccessKeyId", "SecretAccessKey", "Token")]
+    except (ValueError, KeyError, TypeError):
+        keys = []
+    if not (keys and all(isinstance(key, str) for key in keys)):
+        # The answer may contain a secret, so the message does not repeat the answer.
+        raise OSError(f"this machine's metadata have no usable keys of role {role}")
+    return RoleCredentials(*keys)
 
 
 def read_metadata(metadata: InstanceMetadata, path: str) -> str:

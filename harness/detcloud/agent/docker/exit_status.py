@@ -16,7 +16,7 @@ from detcloud.agent.runtime import Phase, Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STAGES = ("hook", "trial")
+STAGES = ("packages", "hook", "trial")
 SIGNALS_MAX = 64
 # The supervisor's exit code is this number plus the signal that ended the trial, as in shells.
 SIGNAL_CODES = 128

@@ -55,10 +55,24 @@ class CloudLog:
             "entries": [_entry(line) for line in lines],
         }
         # The metadata server caches the token, so that a request for each call is cheap.
-        token = json.loads(read(TOKEN_PATH))["access_token"]
+        token = _access_token(read(TOKEN_PATH))
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
         send_request(request, _error_name)
+
+
+def _access_token(text: str) -> str:
+    """Return the access token in an answer of the metadata server. Raise OSError without a token.
+
+    The error does not repeat the answer, which may contain a secret.
+    """
+    try:
+        token = json.loads(text)["access_token"]
+    except (ValueError, KeyError, TypeError):
+        token = None
+    if not isinstance(token, str):
+        raise OSError(f"this machine's metadata have no usable token at {TOKEN_PATH}")
+    return token
 
 
 def _entry(line: JournalLine) -> dict[str, Any]:

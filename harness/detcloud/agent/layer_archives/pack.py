@@ -69,7 +69,8 @@ def pack_layer(
 ) -> dict[str, Any]:
     """Pack the folder `layer` of `cache` into the new file `archive`.
 
-    After an exception during the packing, no archive is left, not even a file that existed before.
+    After an exception during the packing, no new archive is left. A file that existed before is
+    kept.
 
     Args:
         check: called before each entry. An exception ends the packing.
@@ -85,16 +86,26 @@ def pack_layer(
     top = _open_layer(cache, layer)
     try:
         with archive.open("xb") as file:
-            output = _CompressedFile(file)
-            stream = io.BufferedWriter(output, BLOCK_BYTES)
-            omitted = write_records(top, stream, check)
-            stream.flush()
-            output.finish()
-    except BaseException:
-        archive.unlink(missing_ok=True)
-        raise
+            try:
+                return _write_archive(top, file, check)
+            except BaseException:
+                archive.unlink(missing_ok=True)
+                raise
     finally:
         os.close(top)
+
+
+def _write_archive(top: int, file: IO[bytes], check: Callable[[], None]) -> dict[str, Any]:
+    """Write a whole archive of the open folder `top`, and return the result of `pack_layer`.
+
+    Raises like `write_records`.
+    """
+    output = _CompressedFile(file)
+    stream = io.BufferedWriter(output, BLOCK_BYTES)
+    omitted = write_records(top, stream, check)
+    stream.flush()
+    output.finish()
+    file.flush()
     return {"size": output.size, "sha256": output.digest.hexdigest(), "omitted": omitted}
 
 

@@ -1,4 +1,4 @@
-"""`detcloud agent`: lists agents and takes them out of use."""
+"""`detcloud agent`: lists, describes, enables and disables agents."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
+    """Return `enabled`, `draining` or `disabled` for an agent or a slot."""
     if agent.get("enabled", True):
         return "enabled"
     return "draining" if agent.get("draining") else "disabled"
@@ -44,7 +45,7 @@ SLOT_COLUMNS = (
 
 
 def slot_item(slot: Slot) -> Item:
-    """A slot with its agent and pool, for `SLOT_COLUMNS`."""
+    """Return the fields of a slot, `agent_id` and `resource_pool`, for `SLOT_COLUMNS`."""
     agent = slot.agent
     return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
 
@@ -55,6 +56,7 @@ def list_agents(arguments: Namespace) -> int:
 
 
 def add_agent_argument(parser: ArgumentParser) -> None:
+    """Add the argument AGENT, an id or name, stored as `agent_id`."""
     parser.add_argument("agent_id", metavar="AGENT", help="the agent's id or name")
 
 
@@ -64,6 +66,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_agent(arguments: Namespace) -> int:
+    """Print an agent and, as text, the table of the agent's slots."""
     agent = connect(arguments).agent(arguments.agent_id)
     print_record(COLUMNS, agent.data, arguments)
     if arguments.form == "text":
@@ -75,11 +78,12 @@ def describe_agent(arguments: Namespace) -> int:
 def add_enable_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
-    which.add_argument("--all", action="store_true", help="all agents that are alive")
+    which.add_argument("--all", action="store_true", help="all agents in the state ALIVE")
     add_output_options(parser)
 
 
 def enable_agents(arguments: Namespace) -> int:
+    """Enable the selected agents, and print the new use of each."""
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.enable()
@@ -90,11 +94,12 @@ def enable_agents(arguments: Namespace) -> int:
 def add_disable_arguments(parser: ArgumentParser) -> None:
     add_enable_arguments(parser)
     parser.add_argument(
-        "--drain", action="store_true", help="let running trials finish (default: preempt it)"
+        "--drain", action="store_true", help="let running trials finish (default: preempt trials)"
     )
 
 
 def disable_agents(arguments: Namespace) -> int:
+    """Disable the selected agents, and print the new use of each."""
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.disable(drain=arguments.drain)
@@ -103,7 +108,7 @@ def disable_agents(arguments: Namespace) -> int:
 
 
 def _chosen_agents(arguments: Namespace) -> list[Agent]:
-    """The agent that is named, or with `--all` every one that is alive."""
+    """Return the agent that the arguments name, or with `--all` all agents in the state ALIVE."""
     client = connect(arguments)
     if arguments.agent_id is not None:
         return [client.agent(arguments.agent_id)]
@@ -111,7 +116,7 @@ def _chosen_agents(arguments: Namespace) -> list[Agent]:
 
 
 def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
-    """Print the agents after a change, in text as a line for each."""
+    """Print the agents after a change: as text, a line with the use of each."""
     if arguments.form != "text":
         print_items(COLUMNS, (agent.data for agent in agents), arguments)
         return

@@ -1,4 +1,6 @@
-"""`detcloud backup` and `restore`: the local cluster's state in a file, and back."""
+"""`detcloud backup` and `restore`: write the local cluster's state to an archive, and read the
+archive.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,13 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints",
         action="store_true",
-        help="with the checkpoints in the data folder, which may be large (default: without)",
+        help="also back up the checkpoints in the data folder, which may be large",
     )
     add_output_options(parser, csv=False)
 
 
 def make_backup(arguments: Namespace) -> int:
+    """Write an archive of the local cluster's state, and print its path and size."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     file = arguments.file or Path(f"detcloud-backup-{when}.tar")
     words = ["backup", *(["--checkpoints"] if arguments.checkpoints else []), "--", str(file)]
@@ -49,8 +52,7 @@ def make_backup(arguments: Namespace) -> int:
         return 0
     print(f"{file} contains the current state of the cluster ({bytes_text(report['size_bytes'])})")
     if not arguments.checkpoints:
-        print("without checkpoints, which stay in place; --checkpoints adds those in the")
-        print("data folder")
+        print("the backup has no checkpoints; --checkpoints adds those in the data folder")
     return 0
 
 
@@ -61,10 +63,17 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 
 
 def restore_backup(arguments: Namespace) -> int:
+    """Replace the local cluster's state by an archive. Return 1 if the user declined, otherwise 0.
+
+    The previous state is kept in the home folder.
+
+    Raises:
+        DetcloudError: the local cluster runs, or the archive was refused.
+    """
     home = Home.from_environment()
     if home.running_server() is not None:
-        raise DetcloudError(f"a cluster runs on {home.folder}: stop it first, with `detcloud down`")
-    question = f"Replace the state of the cluster in {home.folder} by that of {arguments.file}?"
+        raise DetcloudError(f"a cluster runs on {home.folder}; stop it first with `detcloud down`")
+    question = f"Replace the state of the cluster in {home.folder} by {arguments.file}?"
     if (home.folder / "state.db").exists() and not confirm(question, arguments):
         print("nothing was restored")
         return 1
@@ -72,18 +81,22 @@ def restore_backup(arguments: Namespace) -> int:
     if arguments.form != "text":
         print_value(report, arguments.form)
         return 0
-    going_on = count_text(report["experiments"], "experiment")
     print(
-        f"the cluster in {home.folder} was restored to its state of "
-        f"{time_text(report['taken_ms'])}: {going_on}"
+        f"the cluster in {home.folder} was restored to its state of {time_text(report['taken_ms'])}"
     )
-    print("will go on from the latest checkpoints known then, with `detcloud up`")
+    unfinished = count_text(report["experiments"], "unfinished experiment")
+    print(f"`detcloud up` continues {unfinished} from the latest checkpoints of the backup")
     if report["kept"]:
-        print(f"the former state is kept in {report['kept']}")
+        print(f"the previous state was moved to {report['kept']}")
     return 0
 
 
 def _run(label: str, words: list[str]) -> dict[str, Any]:
+    """Run the backup module in a child process with a progress line, and return the report.
+
+    Raises:
+        DetcloudError: the module failed; the message is its error output.
+    """
     home = Home.from_environment()
     with show_progress(label, lambda kib: bytes_text(kib * 1024)) as progress:
         done = run_module(

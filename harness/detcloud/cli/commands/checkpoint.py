@@ -1,4 +1,4 @@
-"""`detcloud checkpoint`: lists, fetches, uploads, verifies, pins and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, downloads, uploads, verifies, pins and deletes checkpoints."""
 
 from __future__ import annotations
 
@@ -68,22 +68,28 @@ UNRECORDED_COLUMNS = (
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument("--trial", type=parse_id, help="only this trial's")
+    parser.add_argument("--trial", type=parse_id, help="list only checkpoints of this trial")
     parser.add_argument(
         "--best",
         type=parse_count,
         metavar="N",
-        help="only the best, by the searcher's metric",
+        help="list only the best N by the searcher's metric",
     )
     parser.add_argument(
         "--unrecorded",
         action="store_true",
-        help="list checkpoints in the store that the cluster has no record of",
+        help="list stored checkpoints that the cluster has no record of",
     )
     add_output_options(parser)
 
 
 def list_checkpoints(arguments: Namespace) -> int:
+    """Print an experiment's checkpoints, limited by the options, and return 0.
+
+    Raises:
+        DetcloudError: the trial of `--trial` belongs to another experiment, or `--best` and
+            `--unrecorded` were combined.
+    """
     client = connect(arguments)
     experiment = client.experiment(arguments.experiment_id)
     if arguments.unrecorded:
@@ -107,6 +113,11 @@ def list_checkpoints(arguments: Namespace) -> int:
 
 
 def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
+    """Print the stored checkpoints without a record, of one trial with `--trial`.
+
+    Raises:
+        DetcloudError: `--best` was given.
+    """
     if arguments.best is not None:
         raise DetcloudError("--best: checkpoints without a record have no metric")
     found = experiment.unrecorded_checkpoints()
@@ -118,13 +129,14 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
 
 
 def add_uuid_argument(parser: ArgumentParser) -> None:
+    """Add the argument UUID, which may be a unique prefix, stored as `uuid`."""
     parser.add_argument(
         "uuid", type=parse_uuid_prefix, metavar="UUID", help="a UUID, or a unique prefix of one"
     )
 
 
 def load_checkpoint(arguments: Namespace) -> Checkpoint:
-    """Fetch the checkpoint that `add_uuid_argument` names."""
+    """Fetch the checkpoint of `add_uuid_argument` from the configured cluster."""
     return connect(arguments).checkpoint(arguments.uuid)
 
 
@@ -134,6 +146,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
+    """Print a checkpoint, with fields on damage and deleted files only where they apply."""
     checkpoint = load_checkpoint(arguments)
     losses = [
         checkpoint_loss
@@ -145,13 +158,19 @@ def describe_checkpoint(arguments: Namespace) -> int:
 
 
 def list_files(arguments: Namespace) -> int:
+    """Print the files of a checkpoint with sizes and digests."""
     files = load_checkpoint(arguments).files()
     print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
     return 0
 
 
 def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
-    """Add an option that takes patterns of files, one at a time."""
+    """Add an option for patterns of file paths, which may be repeated.
+
+    Args:
+        dest: the attribute of the parsed arguments for the list of patterns.
+        text: the beginning of the help.
+    """
     parser.add_argument(
         option,
         dest=dest,
@@ -163,7 +182,7 @@ def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: s
 
 
 def add_download_options(parser: ArgumentParser) -> None:
-    """Add the options of every command that fetches one checkpoint."""
+    """Add the options of all commands that download a single checkpoint."""
     add_output_dir_option(parser, "checkpoints/UUID")
     add_quiet_option(parser)
 
@@ -174,7 +193,7 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         parser,
         "--glob",
         "patterns",
-        "only files whose path matches, such as '*.pth', or '**/*.pth' for those in folders too",
+        "only files whose path matches, such as '*.pth', or '**/*.pth' for files in folders too",
     )
     _add_patterns_option(parser, "--exclude", "excluded", "exclude files whose path matches")
     add_download_options(parser)
@@ -183,11 +202,14 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         choices=DOWNLOAD_MODES,
         default="master",
         help="master: through URLs that the cluster signs (default); direct: from the "
-        "store, with this machine's own credentials; auto: direct where that works, else master",
+        "store, with this machine's own credentials; auto: direct if possible, else master",
     )
 
 
 def download_checkpoint(arguments: Namespace) -> int:
+    """Download a checkpoint, limited by the patterns, and print the folder unless `--quiet` is
+    given.
+    """
     checkpoint = load_checkpoint(arguments)
     patterns, excluded = arguments.patterns, arguments.excluded
     fetch_checkpoint(
@@ -210,7 +232,14 @@ def fetch_checkpoint(
     excluded: Sequence[str] = (),
     mode: str = "master",
 ) -> None:
-    """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
+    """Download a checkpoint, and print the destination unless `quiet`.
+
+    Args:
+        destination: the folder to create; None for `checkpoints/UUID`.
+        patterns: download only files whose paths match one of the patterns. Empty for all files.
+        excluded: patterns of files to exclude.
+        mode: one of DOWNLOAD_MODES.
+    """
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
         checkpoint.download(
@@ -221,20 +250,22 @@ def fetch_checkpoint(
 
 
 def add_upload_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder to upload")
     owner = parser.add_mutually_exclusive_group(required=True)
-    owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
+    owner.add_argument(
+        "--trial", type=parse_id, metavar="ID", help="the trial of the new checkpoint"
+    )
     owner.add_argument(
         "--experiment",
         type=parse_id,
         metavar="ID",
-        help="instead of --trial: an experiment that has one trial",
+        help="an experiment with a single trial, instead of --trial",
     )
     parser.add_argument(
         "--steps",
         type=parse_count,
         metavar="N",
-        help="batches that were trained (default: what metadata.json in the folder says, or 0)",
+        help="the number of trained batches (default: that of metadata.json in the folder, or 0)",
     )
     parser.add_argument(
         "--metadata",
@@ -242,12 +273,17 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a metadata value, such as data.version=3: JSON, or else text; may be repeated",
+        help="a metadata value, such as data.version=3, in JSON or plain text; may be repeated",
     )
     add_output_options(parser)
 
 
 def upload_checkpoint(arguments: Namespace) -> int:
+    """Upload a folder as a checkpoint of a trial, print the checkpoint's UUID, and return 0.
+
+    Raises:
+        DetcloudError: the experiment of `--experiment` does not have exactly one trial.
+    """
     client = connect(arguments)
     if arguments.trial is not None:
         trial = client.trial(arguments.trial)
@@ -276,6 +312,13 @@ def upload_checkpoint(arguments: Namespace) -> int:
 
 
 def verify_checkpoint(arguments: Namespace) -> int:
+    """Verify a checkpoint's stored files, print damaged files or the size, and return 0.
+
+    If the files are intact and the cluster has marked the checkpoint as damaged, remove the mark.
+
+    Raises:
+        DetcloudError: a file is damaged.
+    """
     checkpoint = load_checkpoint(arguments)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
         findings = checkpoint.verify(progress.update)
@@ -286,7 +329,7 @@ def verify_checkpoint(arguments: Namespace) -> int:
         print_items(FINDING_COLUMNS, [{**finding} for finding in bad], arguments)
     count = count_text(len(findings), "file")
     if bad:
-        raise DetcloudError(f"{len(bad)} of {count} of checkpoint {checkpoint.uuid} are damaged")
+        raise DetcloudError(f"checkpoint {checkpoint.uuid} is damaged: {len(bad)} of {count}")
     if arguments.form == "text":
         print(
             f"checkpoint {checkpoint.uuid} is intact: {count}, {bytes_text(checkpoint.size_bytes)}"
@@ -299,7 +342,13 @@ def verify_checkpoint(arguments: Namespace) -> int:
 
 
 def _clear_damage(checkpoint: Checkpoint) -> str:
-    """Take back that a checkpoint is damaged which is whole, and say what came of it."""
+    """Remove the mark of damage from an intact checkpoint, and return a sentence about the result.
+
+    If this user may not remove the mark, the sentence says so.
+
+    Raises:
+        ApiError: the cluster refused for another reason.
+    """
     try:
         checkpoint.clear_damage()
     except ApiError as error:
@@ -310,6 +359,7 @@ def _clear_damage(checkpoint: Checkpoint) -> str:
 
 
 def add_uuids_argument(parser: ArgumentParser) -> None:
+    """Add the argument UUID, which may be repeated, stored as `uuids`."""
     parser.add_argument(
         "uuids",
         type=parse_uuid_prefixes,
@@ -320,7 +370,7 @@ def add_uuids_argument(parser: ArgumentParser) -> None:
 
 
 def load_checkpoints(arguments: Namespace) -> list[Checkpoint]:
-    """Fetch the checkpoints that `add_uuids_argument` names."""
+    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line."""
     client = connect(arguments)
     return [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
 
@@ -352,12 +402,16 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
         parser,
         "--glob",
         "patterns",
-        "delete only files whose path matches, such as 'optimizer/**'; what is left can be "
-        "downloaded, and no trial can start from it",
+        "delete only files whose path matches, such as 'optimizer/**'; the remaining files can be "
+        "downloaded, but no trial can start from the checkpoint",
     )
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
+    """Delete checkpoints, or the files that match `--glob`, after confirmation.
+
+    Return 1 if the user declined. With `--dry-run`, return the code of `_preview_deletions`.
+    """
     checkpoints = load_checkpoints(arguments)
     patterns = arguments.patterns
     if arguments.dry_run:
@@ -375,6 +429,7 @@ def delete_checkpoints(arguments: Namespace) -> int:
 
 
 def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
+    """Return the question to confirm, with the number and the size of the checkpoints or files."""
     if not patterns:
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
         return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"
@@ -385,7 +440,10 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
 
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
-    """Print what a deletion would delete; return 1 where some of it would be refused."""
+    """Print the size of the deletion, and each checkpoint that cannot be deleted with the reason.
+
+    Return 1 if a checkpoint cannot be deleted, otherwise 0.
+    """
     previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
     doomed = [preview for preview in previews if preview["delete_files"] and not preview["problem"]]
     files = sum(preview["delete_files"] for preview in doomed)

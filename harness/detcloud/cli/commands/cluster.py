@@ -1,4 +1,4 @@
-"""`detcloud up`, `down` and `status`: the local cluster, and the load of a remote one."""
+"""`detcloud up`, `down` and `status`: the local cluster, and the load of any cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from detcloud.shared.plurals import count_text
 from detcloud.shared.processes import Process, list_descendants, pss_bytes, read_process
 from detcloud.shared.version import __version__
 
-# Files that `down --purge` leaves: the way to other clusters, and the lock it holds.
+# Files that `down --purge` keeps: credentials for other clusters, and the lock of `down` itself.
 PURGE_KEEPS = frozenset({"credentials.json", "lock"})
 RUNNING_STATES = ("ACTIVE", "PAUSED")
 
@@ -74,6 +74,14 @@ def add_up_arguments(parser: ArgumentParser) -> None:
 
 
 def start_cluster(arguments: Namespace) -> int:
+    """Start the local cluster, print the address and a sign-in link, and return 0.
+
+    With `--foreground`, this process becomes the server.
+
+    Raises:
+        DetcloudError: the configuration was refused, the start failed, or a cluster with other
+            settings runs.
+    """
     home = Home.from_environment()
     if arguments.config is not None:
         check_file(arguments.config, [], module=CLUSTER_CHECKER)
@@ -97,9 +105,7 @@ def start_cluster(arguments: Namespace) -> int:
 
 
 def _print_page_link(home: Home, record: ServerRecord) -> None:
-    """Print where the web page is; nothing where the server gives no link, which no start fails
-    for.
-    """
+    """Print a sign-in link for the web page. Print nothing if the server returns an error."""
     with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
         print(
             "the web page (this sign-in link works once, within five minutes): "
@@ -115,6 +121,10 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 
 
 def stop_cluster(arguments: Namespace) -> int:
+    """Stop the local cluster. With `--purge`, also delete all its data, after confirmation.
+
+    Return 1 if the user declined, otherwise 0.
+    """
     home = Home.from_environment()
     question = f"Delete all experiments and checkpoints in {home.folder}?"
     if arguments.purge and not confirm(question, arguments):
@@ -131,7 +141,10 @@ def add_status_arguments(parser: ArgumentParser) -> None:
 
 
 def show_status(arguments: Namespace) -> int:
-    """Show a cluster and its load; return 0 when one answers, as for every command 4 when none."""
+    """Print the status of the configured cluster, and return 0.
+
+    If no cluster is configured or running, print that and return UNREACHABLE.
+    """
     endpoint = find_endpoint(arguments.url)
     home = Home.from_environment()
     if endpoint is None:
@@ -149,11 +162,15 @@ def show_status(arguments: Namespace) -> int:
 
 
 def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
-    """Say that the cluster runs already; DetcloudError where it is not what was asked for."""
+    """Print that the cluster already runs, apply the configuration of `--config`, and return 0.
+
+    Raises:
+        DetcloudError: the running cluster has another version, port or number of slots.
+    """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
     differences = []
     if running.version != __version__:
-        differences.append(f"version {running.version}, this is {__version__}")
+        differences.append(f"version {running.version}, not {__version__}")
     port = int(running.url.rpartition(":")[2])
     if arguments.port not in (None, port):
         differences.append(f"port {port}, not {arguments.port}")
@@ -168,23 +185,25 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
         return 0
     raise DetcloudError(
         f"the running cluster has {' and '.join(differences)}; "
-        "run `detcloud down` and this command again to change that; experiments continue afterwards"
+        "to replace it, run `detcloud down` and this command again; experiments then continue"
     )
 
 
 def _count_slots(home: Home, running: ServerRecord) -> int:
-    """Count the slots of the running cluster; 0 while no agent has enrolled yet."""
+    """Return the number of slots of the running cluster: 0 before the agent has enrolled."""
     with Client(running.url, home.token()) as client:
         return sum(len(agent.slots) for agent in client.agents())
 
 
 def _become_server(home: Home, arguments: Namespace) -> None:
+    """Replace this process by the server. The function does not return."""
     home.create_folder()
     command = server_command(home, arguments.slots, arguments.port, arguments.config)
     os.execve(sys.executable, command, server_environment())
 
 
 def _show_start_progress(seconds: float) -> None:
+    """Redraw a line with the seconds since the start, if stderr is a live terminal."""
     if is_live(sys.stderr):
         print(
             f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",
@@ -195,6 +214,12 @@ def _show_start_progress(seconds: float) -> None:
 
 
 def _purge(home: Home) -> None:
+    """Delete the content of the home folder, except for PURGE_KEEPS. Do nothing without a home
+    folder.
+
+    Raises:
+        DetcloudError: the folder is not a home folder of detcloud.
+    """
     folder = home.folder
     if not folder.is_dir():
         return
@@ -212,6 +237,9 @@ def _purge(home: Home) -> None:
 
 
 def _gather_status(endpoint: Endpoint) -> Item:
+    """Return the cluster's overview and load. For the local cluster, add process and
+    memory fields.
+    """
     with Client(endpoint.url, endpoint.token) as client:
         overview = client.overview()
         active = [experiment.state for experiment in client.experiments(states=RUNNING_STATES)]
@@ -229,6 +257,7 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
+    """Return the server's process, followed by all descendants."""
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 
@@ -238,6 +267,7 @@ def _process_status(process: Process) -> dict[str, Any]:
 
 
 def _print_status(status: Item) -> None:
+    """Print a line for each fact, and the table of pools."""
     print(f"url          {status['url']}")
     print(f"version      {status['version']}")
     if "pid" in status:
@@ -247,7 +277,8 @@ def _print_status(status: Item) -> None:
     print(f"experiments  {counts}")
     if "processes" in status:
         sizes = [process["pss_bytes"] or 0 for process in status["processes"]]
-        print(f"memory       {bytes_text(sum(sizes))} PSS in {len(sizes)} processes")
+        processes = count_text(len(sizes), "process", "processes")
+        print(f"memory       {bytes_text(sum(sizes))} PSS in {processes}")
         for process, size in zip(status["processes"], sizes, strict=True):
             print(f"             {process['pid']:>7} {bytes_text(size):>10} {process['command']}")
     print(render_table(POOL_COLUMNS, status["resource_pools"], terminal_width(sys.stdout)))

@@ -1,4 +1,7 @@
-"""`detcloud command`: runs programs on the cluster, and lists, describes and ends them."""
+"""`detcloud command`: runs programs on the cluster, and lists, describes and kills runs.
+
+A run is a command, a notebook or a shell. Its kind is `command`, `notebook` or `shell`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from detcloud.cli.commands.logs import add_log_options, follow_log, print_log
 from detcloud.cli.framework.argument_types import parse_id, parse_ids, parse_priority
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
-from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.failures import RefusedConfigError, exit_code
 from detcloud.cli.framework.options import (
     add_include_option,
     add_overrides_option,
@@ -73,14 +76,14 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "words",
         nargs=REMAINDER,
         metavar="PROGRAM",
-        help="the program and its arguments, after `--` if they look like options; no shell reads "
-        "them, but a single word is a line for `sh`",
+        help="the program and its arguments, after `--` if they look like options; a single word "
+        "is run by `sh`, several words are run without a shell",
     )
     add_creation_options(parser)
 
 
 def add_creation_options(parser: ArgumentParser) -> None:
-    """Add the files and settings of a command or notebook, for `overrides_of` and its creation."""
+    """Add the options for files and settings of a new run."""
     parser.add_argument(
         "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
     )
@@ -108,18 +111,23 @@ def add_creation_options(parser: ArgumentParser) -> None:
         "--workspace",
         "--workspace-name",
         metavar="NAME",
-        help="the workspace to list it under",
+        help="the workspace of the run",
     )
     parser.add_argument(
         "--template", metavar="NAME", help="a template that provides missing settings"
     )
     parser.add_argument(
-        "-d", "--detach", action="store_true", help="print the id, and do not follow or open it"
+        "-d",
+        "--detach",
+        action="store_true",
+        help="print the id without following or opening the run",
     )
 
 
 def run_command(arguments: Namespace) -> int:
-    """Run a program, print its log, and return its exit code. Ctrl-C leaves it running."""
+    """Run a program, print the log, and return the program's exit code. Ctrl-C leaves the program
+    running.
+    """
     command = _create(arguments)
     return show_new_run(
         command,
@@ -141,18 +149,18 @@ def show_new_run(
     reopen: str,
     check_start: Callable[[], int] = lambda: OK,
 ) -> int:
-    """Print the warnings of a new command or notebook, `show` it, and return the exit code.
+    """Print the warnings of a new run, call `show`, and return the exit code of `show`.
 
-    With `--detach` the id is printed instead, and then `check_start` returns the exit code.
+    With `--detach`, print the id instead, and return the exit code of `check_start`. Ctrl-C leaves
+    the run alive and returns INTERRUPTED.
 
     Args:
-        run: the command, notebook or shell.
         kind: `command`, `notebook` or `shell`.
-        show: follow or open it, and return the exit code.
+        show: follows or opens the run, and returns the exit code.
         arguments: the options of `add_creation_options`.
-        state: what is printed about it first, such as `is starting`.
-        reopen: how to show it again after Ctrl-C, which leaves it running.
-        check_start: what is done after the id was printed with `--detach`.
+        state: the state of the run for the first message, such as `is starting`.
+        reopen: the text for the message after Ctrl-C that says how to show the run again.
+        check_start: called with `--detach`, after the id was printed.
     """
     print_warnings(run.warnings)
     if arguments.detach:
@@ -171,17 +179,17 @@ def show_new_run(
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the options of `list_runs`."""
-    parser.add_argument("-a", "--all", action="store_true", help="also list those of other users")
+    parser.add_argument("-a", "--all", action="store_true", help="also list runs of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
     parser.add_argument(
         "-w",
         "--workspace",
         "--workspace-name",
         metavar="NAME",
-        help="only those of this workspace",
+        help="list only runs of this workspace",
     )
     parser.add_argument(
-        "--state", metavar="STATES", help="only these states, such as ACTIVE,COMPLETED"
+        "--state", metavar="STATES", help="list only these states, such as ACTIVE,COMPLETED"
     )
     parser.add_argument("--sort-by", choices=SORT_FIELDS, default="id", help="default: %(default)s")
     parser.add_argument(
@@ -192,7 +200,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """List what is of this kind."""
+    """Print the runs of a kind, by default only runs of this user, and return OK."""
     client = connect(arguments)
     commands = client.experiments(
         kind=kind,
@@ -219,6 +227,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_commands(arguments: Namespace) -> int:
+    """Print the commands with the given ids: as JSON or YAML, a list only for several commands."""
     found = [_details_of(command) for command in _load_commands(arguments)]
     if arguments.form in ("json", "yaml"):
         print_value(found[0] if len(found) == 1 else found, arguments.form)
@@ -238,19 +247,29 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_run_log(kind: str, arguments: Namespace) -> int:
-    """Print the log of the one run of a command or notebook."""
+    """Print the log of a run. Print nothing if no trial exists yet."""
     trial = load_run(kind, arguments).trial()
     return OK if trial is None else print_log(trial, arguments)
 
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
     _add_ids_argument(parser)
-    parser.add_argument("-f", "--force", action="store_true", help="continue after an error")
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="continue with the next id after an error"
+    )
 
 
 def kill_runs(kind: str, arguments: Namespace) -> int:
-    """End commands or notebooks immediately."""
+    """Kill the commands, notebooks or shells with the given ids, and print the state of each.
+
+    With `--force`, an error is printed and the next id follows. Return 0, or the exit code of the
+    first error.
+
+    Raises:
+        DetcloudError: the first error without `--force`.
+    """
     client = connect(arguments)
+    code = OK
     for number in (number for part in arguments.command_ids for number in part):
         try:
             command = read_command(client, number, kind)
@@ -259,9 +278,10 @@ def kill_runs(kind: str, arguments: Namespace) -> int:
             if not arguments.force:
                 raise
             print(f"{kind} {number}: {sanitize(str(error))}", file=sys.stderr)
+            code = code or exit_code(error)
             continue
         print(state_sentence(f"{kind} {number}", command.state))
-    return OK
+    return code
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
@@ -270,7 +290,7 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(kind: str, arguments: Namespace) -> int:
-    """Print YAML unless JSON is asked for."""
+    """Print the configuration of a run as YAML, or as JSON with `--json`."""
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_run(kind, arguments).config, form)
     return OK
@@ -284,7 +304,7 @@ def add_priority_arguments(parser: ArgumentParser) -> None:
 
 
 def set_priority(kind: str, arguments: Namespace) -> int:
-    """Change the place of a command or notebook under the priority scheduler."""
+    """Change the priority of a run under the priority scheduler, and print the new priority."""
     command = load_run(kind, arguments)
     command.set_priority(arguments.priority)
     print(f"{kind} {command.id} has priority {command.priority}")
@@ -292,7 +312,11 @@ def set_priority(kind: str, arguments: Namespace) -> int:
 
 
 def parse_mount(text: str) -> dict[str, Any]:
-    """Parse HOST_PATH:CONTAINER_PATH, an entry of `bind_mounts`."""
+    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`.
+
+    Raises:
+        ArgumentTypeError: the text does not have exactly two paths.
+    """
     host, colon, container = text.partition(":")
     if not (host and colon and container) or ":" in container:
         raise ArgumentTypeError(f"{text!r} is not a mount; expected HOST_PATH:CONTAINER_PATH")
@@ -300,19 +324,21 @@ def parse_mount(text: str) -> dict[str, Any]:
 
 
 def program_words(words: list[str]) -> list[str]:
-    """The program and its arguments without the `--` that may stand before them."""
+    """Return the words of a program without a leading `--`."""
     return words[1:] if words[:1] == ["--"] else words
 
 
 def _create(arguments: Namespace) -> Command:
-    """Send the files and the settings.
+    """Create a command with the program and the settings of the arguments.
 
     Raises:
-        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        RefusedConfigError: the cluster refused the settings. The message has a line for each
+            problem.
+        DetcloudError: neither a program nor `--config-file` was given, or no cluster is available.
     """
     words = program_words(arguments.words)
     if not words and arguments.config_file is None:
-        raise DetcloudError("there is no program to run; name one, such as `nvidia-smi`")
+        raise DetcloudError("no program was given; name a program, such as `nvidia-smi`")
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
     return create_run(partial(create_command, client, words), COMMAND, overrides, arguments)
@@ -321,10 +347,13 @@ def _create(arguments: Namespace) -> Command:
 def create_run(
     create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
 ) -> Command:
-    """Call `create` with the options of `add_creation_options`, and show a progress bar.
+    """Call `create` with the options of `add_creation_options`, with a progress line for the
+    upload.
 
     Raises:
-        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        RefusedConfigError: the cluster refused the settings. The message has a line for each
+            problem.
+        KeyboardInterrupt: after a hint was printed, because the run may have been created.
     """
     with show_progress("files", bytes_text) as progress:
         try:
@@ -342,16 +371,18 @@ def create_run(
                 raise RefusedConfigError(str(shown), error) from None
             raise
         except KeyboardInterrupt:
-            text = f"`detcloud {kind} list` shows whether it was created nevertheless"
+            text = f"`detcloud {kind} list` shows whether the {kind} was created"
             print(text, file=sys.stderr)
             raise
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """The fields that options of their own set, then those of `--config`.
+    """Return the settings of `--workspace` and `--volume` as overrides, followed by the overrides
+    of `--config`.
 
     Raises:
-        DetcloudError: mounts, and a file that may have others.
+        DetcloudError: `--volume` and `--config-file` were combined, because the file may have
+            mounts too.
     """
     if arguments.mounts and arguments.config_file is not None:
         raise DetcloudError(f"write the mounts into {arguments.config_file}, as `bind_mounts`")
@@ -361,7 +392,10 @@ def overrides_of(arguments: Namespace) -> list[str]:
 
 
 def _follow(command: Command) -> int:
-    """Print the log until the end; return the program's exit code, 1 where it has none."""
+    """Print the log of a command until the command ends. Return the program's exit code.
+
+    Return FAILED if the command ended without an exit code, after printing the reason.
+    """
     trial = follow_log(command)
     if trial is not None and trial.state == "COMPLETED":
         return OK
@@ -377,6 +411,7 @@ def _follow(command: Command) -> int:
 
 
 def _details_of(command: Command) -> Item:
+    """Return the fields of a run, with the id and the exit code of the trial, or None for both."""
     trial = command.trial()
     return {
         **command.data,
@@ -386,7 +421,7 @@ def _details_of(command: Command) -> Item:
 
 
 def add_id_argument(parser: ArgumentParser) -> None:
-    """Add the id of a command or notebook, for `load_run`."""
+    """Add the argument ID of a run, stored as `command_id`."""
     parser.add_argument("command_id", type=parse_id, metavar="ID", help="the id, as listed")
 
 
@@ -401,7 +436,11 @@ def _add_ids_argument(parser: ArgumentParser) -> None:
 
 
 def load_run(kind: str, arguments: Namespace) -> Command:
-    """Fetch the command or notebook that `add_id_argument` names."""
+    """Fetch the run of `add_id_argument`.
+
+    Raises:
+        DetcloudError: the id belongs to an object of another kind.
+    """
     return read_command(connect(arguments), arguments.command_id, kind)
 
 
@@ -411,7 +450,7 @@ def _load_commands(arguments: Namespace) -> list[Command]:
 
 
 def run_handlers(kind: str) -> Handlers:
-    """The handlers that commands, notebooks and shells have alike."""
+    """Return the handlers of the verbs that commands, notebooks and shells share."""
     return {
         f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
         f"{kind} logs": Handler(add_logs_arguments, partial(print_run_log, kind)),

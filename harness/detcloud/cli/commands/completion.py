@@ -1,7 +1,6 @@
-"""`detcloud completion`: prints a script that completes commands, flags and choices in a shell.
+"""`detcloud completion`: prints a script that completes commands, flags and values in a shell.
 
-The script holds the whole table of words and asks nothing of this program, so that a tab costs no
-start of Python.
+The script contains the whole table of words, so that completion does not start Python.
 """
 
 from __future__ import annotations

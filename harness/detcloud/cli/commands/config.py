@@ -1,4 +1,4 @@
-"""`detcloud config check`: checks a configuration file here, then with the cluster."""
+"""`detcloud config check`: checks a configuration file on this machine, then with the cluster."""
 
 from __future__ import annotations
 
@@ -22,24 +22,29 @@ from detcloud.client.endpoint import is_configured
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable
 
-# What only a cluster knows of a configuration.
+# Facts of a configuration that only a cluster can check.
 ASKED_OF_CLUSTER = "resource pool, slots, mounts, checkpoint storage and template"
-ASKED_OF_FLEET = "its pools, and who may change them"
+ASKED_OF_FLEET = "the pools, and your permission to change them"
 
 
 class ClusterCheck(NamedTuple):
-    """A cluster's judgement of a configuration; with `unchecked`, why there is none."""
+    """The result of checking a configuration with a cluster."""
 
     unchecked: str = ""
+    """The reason why no cluster checked the configuration, or "" after a check."""
     problems: Sequence[dict[str, Any]] = ()
+    """Details of the API error if the cluster refused the configuration."""
     warnings: Sequence[str] = ()
+    """Warnings about an accepted configuration."""
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an experiment configuration")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--migrate", action="store_true", help="print it in the length form")
+    which.add_argument(
+        "--migrate", action="store_true", help="print FILE converted to the length form"
+    )
     which.add_argument(
         "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
     )
@@ -51,10 +56,11 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_config(arguments: Namespace) -> int:
-    """Print what is wrong with the file, or a summary; return 0 when it is accepted, else 1.
+    """Print the problems of a configuration file or a summary. Return 0 if it is accepted,
+    otherwise 1.
 
-    A cluster is asked after the checks that need none; where none answers, a notice names what was
-    not checked.
+    The file is checked on this machine, then by the cluster. If no cluster answers, a notice on
+    stderr lists the facts that were not checked.
     """
     _refuse_useless_options(arguments)
     if arguments.template is None:
@@ -78,6 +84,7 @@ def check_config(arguments: Namespace) -> int:
 
 
 def _refuse_useless_options(arguments: Namespace) -> None:
+    """Raise DetcloudError if options were combined that exclude each other."""
     if arguments.cluster and arguments.overrides:
         raise DetcloudError("--config sets fields of experiment configurations only")
     if arguments.template is not None and arguments.offline:
@@ -85,15 +92,16 @@ def _refuse_useless_options(arguments: Namespace) -> None:
 
 
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
-    """Ask the cluster that `detcloud create` would use.
+    """Check the file with the cluster that `detcloud create` would use, and return the result.
 
     Raises:
-        DetcloudError: a cluster that was named, or that has the template, gives no answer.
+        DetcloudError: the cluster does not answer or refuses the request, although `--url` or
+            `--template` was given.
     """
     if arguments.offline:
         return ClusterCheck("--offline was given")
     if arguments.cluster and not is_configured(arguments.url):
-        # The one on this machine is rarely the one that the file is for.
+        # A cluster configuration is rarely meant for the local cluster.
         return ClusterCheck("--url was not given")
     try:
         client = connect(arguments)
@@ -117,17 +125,24 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
 
 
 def _problems(error: ApiError) -> list[dict[str, Any]]:
+    """Return the problems of an API error with all fields of a problem."""
     empty = {"path": "", "line": None, "value": None, "hint": None}
     return [{**empty, **detail} for detail in error.details or [{"message": error.message}]]
 
 
 def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
+    """Return a check with the error as the reason why the file was not checked.
+
+    Raises:
+        DetcloudError: the error, if `--url` or `--template` was given.
+    """
     if arguments.url is not None or arguments.template is not None:
         raise error
     return ClusterCheck(str(error))
 
 
 def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str, Any]:
+    """Return the local report, extended by the cluster's problems, new warnings and `cluster`."""
     new = [warning for warning in check.warnings if warning not in report["warnings"]]
     return {
         **report,
@@ -139,6 +154,11 @@ def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str,
 
 
 def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
+    """Print the cluster's problems, or the local summary with the cluster's new warnings.
+
+    Args:
+        local: the text that the local checker printed.
+    """
     if check.problems:
         print(
             *(sanitize(detail_line(problem, str(arguments.file))) for problem in check.problems),

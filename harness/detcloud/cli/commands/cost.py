@@ -1,4 +1,4 @@
-"""`detcloud cost`: shows what was spent, and on what."""
+"""`detcloud cost`: shows costs by experiment, trial, user, pool or day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--by", choices=BY, default="experiment", help="what to group costs by")
+    parser.add_argument(
+        "--by", choices=BY, default="experiment", help="the grouping of costs (default: experiment)"
+    )
     parser.add_argument(
         "--since",
         type=parse_day,
@@ -30,6 +32,7 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def show_cost(arguments: Namespace) -> int:
+    """Print the costs of a period by group and, as text, a line with the total."""
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
     if arguments.form in ("json", "yaml"):
         print_value(report, arguments.form)
@@ -47,6 +50,7 @@ def show_cost(arguments: Namespace) -> int:
 
 
 def _columns(by: str) -> tuple[Column, ...]:
+    """Return the columns for a grouping of BY."""
     title = (field_column(TITLES[by], "title"),) if by in TITLES else ()
     cost = Column("Cost", lambda item: dollars_text(item["cost"]))
     if by not in ("pool", "day"):

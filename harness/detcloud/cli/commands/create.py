@@ -1,4 +1,4 @@
-"""`detcloud create`: submits an experiment."""
+"""`detcloud create` and `experiment fork`: submit an experiment."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from detcloud.shared.http import ApiError
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="a YAML file")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the experiment configuration")
     parser.add_argument(
         "model_dir",
         type=Path,
         nargs="?",
         metavar="MODEL_DIR",
-        help="the folder or the file with the training code; none if the entrypoint needs none",
+        help="the folder or file with the training code; omit if the entrypoint needs no code",
     )
     add_include_option(parser)
     add_follow_options(parser)
-    parser.add_argument("--paused", action="store_true", help="submit paused")
+    parser.add_argument("--paused", action="store_true", help="submit the experiment paused")
     parser.add_argument(
         "-t", "--test-mode", "--test", action="store_true", help="train one batch, then validate"
     )
@@ -59,11 +59,16 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         instead="use the project's name: `--config workspace=NAME --config project=NAME`",
     )
     add_replaced_option(parser, "-p", "--publish", instead="ports of trials are not forwarded")
-    add_replaced_option(parser, "-g", "--git", instead="the folder is always sent as it is")
+    add_replaced_option(parser, "-g", "--git", instead="the folder is always uploaded unchanged")
     add_output_options(parser, csv=False)
 
 
 def create_experiment(arguments: Namespace) -> int:
+    """Submit an experiment, print the id, and follow the experiment if requested.
+
+    Return 0, or the exit code of following. With `--local`, run a local test instead and return its
+    exit code.
+    """
     _check_arguments(arguments)
     if arguments.local:
         return run_local_test(
@@ -87,7 +92,12 @@ def add_fork_arguments(parser: ArgumentParser) -> None:
 
 
 def fork_experiment(arguments: Namespace) -> int:
-    """Create an experiment with the code and the changed configuration of another one."""
+    """Create an experiment with the code and the configuration of another experiment, and follow
+    the new experiment if requested.
+
+    Raises:
+        RefusedConfigError: the cluster refused the changed configuration.
+    """
     original = load_experiment(arguments)
     try:
         experiment = original.fork(arguments.overrides, paused=arguments.paused)
@@ -101,10 +111,11 @@ def fork_experiment(arguments: Namespace) -> int:
 
 
 def _submit(arguments: Namespace) -> Experiment:
-    """Send the code and the configuration.
+    """Upload the code and the configuration, and return the new experiment.
 
     Raises:
-        RefusedConfigError: the cluster refused the configuration; it has a line for each problem.
+        RefusedConfigError: the cluster refused the configuration. The message has a line for each
+            problem.
     """
     client = connect(arguments, start=True)
     with show_progress("model code", bytes_text) as progress:
@@ -124,12 +135,16 @@ def _submit(arguments: Namespace) -> Experiment:
                 raise RefusedConfigError(str(arguments.config), error) from None
             raise
         except KeyboardInterrupt:
-            print("`detcloud list` shows whether it was created nevertheless", file=sys.stderr)
+            print("`detcloud list` shows whether the experiment was created", file=sys.stderr)
             raise
 
 
 def _check_arguments(arguments: Namespace) -> None:
-    """Find mistakes before anything is started or sent; DetcloudError says which."""
+    """Check the arguments before the upload, so that a mistake starts no cluster.
+
+    Raises:
+        DetcloudError: options exclude each other, or a file does not exist.
+    """
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")
     if arguments.local and arguments.template is not None:

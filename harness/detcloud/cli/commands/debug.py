@@ -1,4 +1,4 @@
-"""`detcloud debug`: looks into the state table past the API, in a child process."""
+"""`detcloud debug`: reads the state table without the API, in a child process."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--with-secrets",
         action="store_true",
-        help="print the secrets of configurations, which are masked otherwise; do not post them",
+        help="print the secrets of configurations, which are masked by default; do not publish the "
+        "output",
     )
 
 
 def dump_partition(arguments: Namespace) -> int:
-    """Print the rows of an actor as JSON, with the secrets of configurations masked."""
+    """Print the rows of an actor as JSON. Secrets are masked unless `--with-secrets` is given.
+
+    Raises:
+        DetcloudError: the table could not be read.
+    """
     file = Home.from_environment().folder / "state.db"
     table = ["--table", arguments.table, "--cloud", arguments.cloud]
     source = table if arguments.table else ["--file", str(file)]

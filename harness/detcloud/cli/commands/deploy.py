@@ -1,4 +1,7 @@
-"""`detcloud deploy`: a team's cluster in a cloud, or as files for Terraform, in a child process."""
+"""`detcloud deploy`: deploys a team's cluster to a cloud or exports it for Terraform.
+
+A child process runs `infra.deploy`, which needs the packages of the extra `infra`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ CHANGES = {
 FINDING_COLUMNS = (
     field_column("Level", "level"),
     field_column("Subject", "subject"),
-    field_column("Found", "text"),
+    field_column("Finding", "text"),
     field_column("To do", "remedy"),
 )
 MOVE_COLUMNS = (
@@ -48,8 +51,8 @@ CHANGE_COLUMNS = (
     Column("Change", lambda item: CHANGES.get(item["change"], item["change"])),
     field_column("Type", "type"),
     field_column("Name", "name"),
-    Column("Of it", lambda item: ", ".join(item["properties"]) or None),
-    Column("Loses", lambda item: "its content" if item["loses_content"] else None),
+    Column("Properties", lambda item: ", ".join(item["properties"]) or None),
+    Column("Content", lambda item: "lost" if item["loses_content"] else None),
 )
 
 
@@ -62,6 +65,9 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Create or update a team's cluster, and print the cluster's address. With `--preview`, only
+    print counts.
+    """
     flags = [
         f"--{name}"
         for name in ("preview", "no-check")
@@ -69,11 +75,19 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     ]
     token, answer = _run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
-        changes = ", ".join(f"{n} to {what}" for what, n in sorted(answer["changes"].items()))
-        print(f"nothing was changed; the deployment would make: {changes or 'nothing to do'}")
+        print(f"nothing was changed; resources: {_preview_text(answer['changes'])}")
         return 0
     _print_cluster(token, answer)
     return 0
+
+
+def _preview_text(counts: dict[str, int]) -> str:
+    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation."""
+    texts = [
+        f"{count} unchanged" if operation == "same" else f"{count} to {operation}"
+        for operation, count in sorted(counts.items())
+    ]
+    return ", ".join(texts) or "none"
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
@@ -82,7 +96,7 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print a line for each finding; return 1 where one of them is an error."""
+    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0."""
     _, answer = _run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
@@ -106,7 +120,10 @@ def add_upgrade_arguments(parser: ArgumentParser) -> None:
 
 
 def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print what would change, ask, and change it; return 1 where the answer was no."""
+    """Print the pending changes, apply them after confirmation, and return 0.
+
+    Return 1 if the user declined.
+    """
     flags = ["--no-check"] if arguments.no_check else []
     _, answer = _run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
@@ -121,8 +138,8 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         for change in changes
         if change["loses_content"]
     )
-    loss = f", and lose the contents of {', '.join(lost)}" if lost else ""
-    if not confirm(f"make {len(changes)} changes{loss}?", arguments):
+    loss = f", and lose the content of {', '.join(lost)}" if lost else ""
+    if not confirm(f"Apply {count_text(len(changes), 'change')}{loss}?", arguments):
         return 1
     # The account has been checked.
     token, answer = _run_deployment("deploy", cloud, arguments, "--no-check")
@@ -137,16 +154,21 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--drain-only",
         action="store_true",
-        help="terminate its instances and stop it from launching more; Terraform removes the rest",
+        help="only terminate the cluster's instances and prevent new launches, so that Terraform "
+        "can delete the stack",
     )
 
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """End the instances, and then the stack with all that it stores."""
+    """Terminate the cluster's instances and delete the stack with all data, after confirmation.
+
+    With `--drain-only`, keep the stack. Return 1 if the user declined or resources with the
+    cluster's tag are left, otherwise 0.
+    """
     team = arguments.team
-    lost = "" if arguments.drain_only else ", and delete it with its experiments and checkpoints"
+    loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
     if not confirm(
-        f"terminate all instances of the cluster {team} on {cloud.title}{lost}?", arguments
+        f"Terminate all instances of the cluster {team} on {cloud.title}{loss}?", arguments
     ):
         return 1
     how = "drain" if arguments.drain_only else "destroy"
@@ -160,11 +182,11 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
     for name in answer["remote_leftovers"]:
-        print(f"still there: {name}")
+        print(f"not deleted in another cloud: {name}")
     if answer["remote_leftovers"]:
         command = f"detcloud deploy trust {cloud.name} --team {team} --remove"
         print(f"`{command}` prints the script that removes what is left in other clouds")
-    print(f"the cluster {team} is gone")
+    print(f"the cluster {team} was deleted")
     return 1 if answer["leftovers"] else 0
 
 
@@ -177,7 +199,7 @@ def add_rollback_arguments(parser: ArgumentParser) -> None:
 
 
 def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Move the functions to the deployment before, and print which went where."""
+    """Move the functions to the previous deployment, and print the versions of each function."""
     flags = ["--forward"] if arguments.forward else []
     _, answer = _run_deployment("rollback", cloud, arguments, *flags)
     print_items(MOVE_COLUMNS, answer["moves"], arguments)
@@ -185,8 +207,11 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Remove old function versions that no rollback needs, and print the number of removed
+    versions.
+    """
     _, answer = _run_deployment("prune", cloud, arguments)
-    print(f"{answer['versions']} old versions of functions were removed")
+    print(f"{count_text(answer['versions'], 'old function version')} removed")
     return 0
 
 
@@ -195,11 +220,14 @@ def add_policy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--key",
         action="store_true",
-        help="print the statement that the policy of kmsKey needs instead",
+        help="print the statement for the key policy of kmsKey instead",
     )
 
 
 def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print the permissions that a deployment needs, or with `--key` the statement for the key
+    policy.
+    """
     _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
     return 0
@@ -208,12 +236,20 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
 def add_trust_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--remove", action="store_true", help="what removes it, once no instance is left there"
+        "--remove",
+        action="store_true",
+        help="print the commands that remove the trust, for use when the other clouds have no "
+        "instances left",
     )
 
 
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the scripts for the administrators of the other clouds."""
+    """Print the script that the administrators of other clouds run, so that the other clouds trust
+    the cluster.
+
+    Raises:
+        DetcloudError: the settings list no other clouds.
+    """
     flags = ["--remove"] if arguments.remove else []
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
@@ -234,10 +270,14 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_to_terraform(arguments: Namespace) -> int:
+    """Write the team's cluster as files for Terraform, and print the next commands."""
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
-    print(f"{output} holds {' and '.join(answer['files'])}")
-    print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` creates it")
+    print(f"{output} has {' and '.join(answer['files'])}")
+    print(
+        f"to create the cluster, run `terraform -chdir={output} init`, then "
+        f"`terraform -chdir={output} apply`"
+    )
     if answer["admin_sha256"] == token.sha256:
         print(f"the first administrator's token is in {token.path}")
     return 0
@@ -268,10 +308,16 @@ def _add_no_check_option(parser: ArgumentParser) -> None:
 def _run_deployment(
     how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
 ) -> tuple[TeamToken, dict[str, Any]]:
-    """Run the child; return the administrator's token, whose digest it gets, and its answer.
+    """Run `infra.deploy` in a child process. Return the team's administrator token and the answer.
+
+    A missing token is created. The child gets only the digest of the token.
+
+    Args:
+        how: the child's command, such as `preview`.
+        flags: further options of the child.
 
     Raises:
-        DetcloudError: it failed.
+        DetcloudError: packages or the settings file are missing, or the child failed.
     """
     missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
@@ -281,7 +327,7 @@ def _run_deployment(
     settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
     if not settings.is_file():
         guide = f"docs/{cloud.name}.md"
-        raise DetcloudError(f"there is no settings file {settings}; {guide} describes its contents")
+        raise DetcloudError(f"settings file {settings} does not exist; {guide} describes its keys")
     token = load_team_token(arguments.team)
     stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
     words = [how, *stack, *flags]
@@ -296,22 +342,26 @@ def _run_deployment(
 
 
 def _echo_line(line: str) -> bool:
-    """Show what the child says while it works; it stays among the errors, for a failure."""
+    """Print a line of the child's stderr. Return False, so that a failure quotes the line too."""
     sys.stderr.write(line)
     return False
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print where a cluster is that was deployed, and what of it is left to people."""
+    """Print the address, the DNS target and the token's place of a deployed cluster."""
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:
-        print(f"the DNS record of that name must point to {outputs['domainTarget']}")
+        print(f"point the DNS record of the cluster's domain to {outputs['domainTarget']}")
     _print_token_hint(token, answer["admin_sha256"], outputs["url"])
 
 
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
-    """Print how to speak to the new cluster; `sha256` is of its first administrator's token."""
+    """Print how to connect to the new cluster. Store the token if no other cluster is configured.
+
+    Args:
+        sha256: the digest of the token of the cluster's first administrator.
+    """
     if sha256 != token.sha256:
         print(
             "the stack's settings name another first administrator: ask them to run "
@@ -321,7 +371,7 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
         path = store_credentials(url, token.token)
         print(f"commands now use this cluster; its token is stored in {path}")
     else:
-        print("commands still use another cluster; to use this one:")
+        print("commands still use another cluster; to use the new cluster, run:")
         print(f"detcloud --url {url} token login - < {token.path}")
 
 

@@ -1,4 +1,4 @@
-"""Downloads of an experiment and of a trial: checkpoints, and the model code."""
+"""Downloads of checkpoints and model code of an experiment or a trial."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ def add_experiment_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_best_checkpoints(arguments: Namespace) -> int:
+    """Download the best checkpoints of an experiment into DIR/UUID, and print each folder.
+
+    Raises:
+        DetcloudError: no stored checkpoint has a validation metric.
+    """
     experiment = load_experiment(arguments)
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
     best = best[: arguments.top_n]
@@ -67,6 +72,9 @@ def add_trial_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_trial_checkpoint(arguments: Namespace) -> int:
+    """Download the selected checkpoint of a trial, and print the folder unless `--quiet`
+    is given.
+    """
     trial = load_trial(arguments)
     fetch_checkpoint(
         _select_checkpoint(trial, arguments), arguments.output_dir, quiet=arguments.quiet
@@ -81,6 +89,7 @@ def add_model_def_arguments(parser: ArgumentParser) -> None:
 
 
 def download_model_def(arguments: Namespace) -> int:
+    """Download the model code of an experiment, and print the folder unless `--quiet` is given."""
     experiment = load_experiment(arguments)
     destination = arguments.output_dir or Path(f"experiment_{experiment.id}_model_def")
     with show_progress("model code", bytes_text) as progress:
@@ -92,21 +101,23 @@ def download_model_def(arguments: Namespace) -> int:
 
 def _add_order_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--sort-by", metavar="METRIC", help="the best by this (default: the searcher's metric)"
+        "--sort-by",
+        metavar="METRIC",
+        help="rank checkpoints by this metric (default: the searcher's metric)",
     )
     parser.add_argument(
         "--smaller-is-better",
         type=parse_boolean,
         metavar="TRUE|FALSE",
-        help="whether a smaller value is better (default: as for the searcher)",
+        help="whether smaller values are better (default: the searcher's setting)",
     )
 
 
 def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
-    """Fetch what the cluster knows of the checkpoint that the options ask for.
+    """Return the checkpoint of a trial that `--best`, `--latest` or `--uuid` selects.
 
     Raises:
-        DetcloudError: the trial has no such checkpoint.
+        DetcloudError: the trial does not have the checkpoint.
     """
     client: Client = arguments.client
     if arguments.uuid is not None:

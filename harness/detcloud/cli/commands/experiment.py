@@ -1,4 +1,4 @@
-"""`detcloud experiment`: lists and describes experiments, waits for one, reads what it recorded."""
+"""`detcloud experiment`: lists, describes and waits for experiments, and prints curves."""
 
 from __future__ import annotations
 
@@ -45,15 +45,19 @@ LIST_LIMIT = 100
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--state", metavar="STATES", help="only these states, such as ACTIVE,PAUSED"
+        "--state", metavar="STATES", help="list only these states, such as ACTIVE,PAUSED"
     )
-    parser.add_argument("--user", help="only this user's")
-    parser.add_argument("--label", help="only those with this label")
-    parser.add_argument("--name", metavar="PART", help="only those whose name contains this")
-    parser.add_argument("--workspace", "-w", metavar="NAME", help="only those of this workspace")
-    parser.add_argument("--project", metavar="NAME", help="only those of this project")
+    parser.add_argument("--user", help="list only experiments of this user")
+    parser.add_argument("--label", help="list only experiments with this label")
+    parser.add_argument(
+        "--name", metavar="PART", help="list only experiments whose name contains PART"
+    )
+    parser.add_argument(
+        "--workspace", "-w", metavar="NAME", help="list only experiments of this workspace"
+    )
+    parser.add_argument("--project", metavar="NAME", help="list only experiments of this project")
     add_metadata_option(parser)
-    parser.add_argument("--archived", action="store_true", help="only archived ones")
+    parser.add_argument("--archived", action="store_true", help="list only archived experiments")
     parser.add_argument(
         "--all", "-a", action="store_true", help="also list archived experiments, without a limit"
     )
@@ -79,6 +83,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_experiments(arguments: Namespace) -> int:
+    """Print the experiments that match the filters, newest first by default."""
     experiments = connect(arguments).experiments(
         sort_by=arguments.sort_by,
         order_by=arguments.order_by,
@@ -108,7 +113,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
         help="ids, separated by spaces or commas",
     )
     parser.add_argument(
-        "--metrics", action="store_true", help="also show every metric of its trials"
+        "--metrics", action="store_true", help="also show all metrics of the trials"
     )
     parser.add_argument(
         "--outdir",
@@ -120,6 +125,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_experiments(arguments: Namespace) -> int:
+    """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0."""
     client = connect(arguments)
     ids = [number for part in arguments.experiment_ids for number in part]
     experiments = [client.experiment(number) for number in ids]
@@ -145,7 +151,7 @@ def describe_experiments(arguments: Namespace) -> int:
 
 
 def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print the experiments with their hints, an empty line between two of them."""
+    """Print each experiment with hints, separated by empty lines."""
     for place, experiment in enumerate(experiments):
         if place:
             print()
@@ -155,13 +161,13 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
 
 
 def print_curves(arguments: Namespace) -> int:
-    """Print the document that `detcloud simulate --curves` reads."""
+    """Print the JSON document that `detcloud simulate --curves` reads."""
     print_value(read_curves(load_experiment(arguments)))
     return 0
 
 
 def read_curves(experiment: Experiment) -> RecordedCurves:
-    """Read every trial's validations, under a progress line."""
+    """Return the validations of all trials of an experiment, read with a progress line."""
     total = experiment.data["trials"]["requested"]
     trials = partial(count_text, noun="trial")
     with show_progress(f"reading experiment {experiment.id}", trials) as progress:
@@ -174,7 +180,7 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(arguments: Namespace) -> int:
-    """Print YAML unless JSON is asked for."""
+    """Print the configuration of an experiment as YAML, or as JSON with `--json`."""
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_experiment(arguments).config, form)
     return 0
@@ -200,7 +206,10 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
 
 
 def wait_for_experiment(arguments: Namespace) -> int:
-    """Wait until the experiment ends; return 0 if it completed, 5 after `--timeout`, else 1."""
+    """Wait until the experiment ends, and print the final state.
+
+    Return 0 if the experiment completed, TIMED_OUT after `--timeout`, otherwise 1.
+    """
     experiment = load_experiment(arguments)
     with show_progress(f"experiment {experiment.id}") as progress:
         try:
@@ -211,12 +220,12 @@ def wait_for_experiment(arguments: Namespace) -> int:
             )
         except TimeoutError as error:
             progress.close()
-            print(f"{error}; it continues", file=sys.stderr)
+            print(f"{error}; the experiment continues", file=sys.stderr)
             return TIMED_OUT
     if arguments.form != "text":
         print_value(experiment.data, arguments.form)
     else:
-        # The line's last word is the state, for scripts; the reason is for those who read.
+        # Scripts read the last word of the line, so that the reason is printed to stderr.
         print(f"experiment {experiment.id} ended: {state}", flush=True)
         if message := experiment.data.get("message"):
             print(f"reason: {shorten_message(message)}", file=sys.stderr)
@@ -225,6 +234,7 @@ def wait_for_experiment(arguments: Namespace) -> int:
 
 
 def _state_text(experiment: Experiment) -> str:
+    """Return the state and the progress of an experiment, such as `ACTIVE 25% [#####-----]`."""
     progress = experiment.data.get("progress") or 0.0
     return f"{experiment.state} {100 * progress:.0f}% {progress_bar(progress)}"
 

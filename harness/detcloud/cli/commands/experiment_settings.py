@@ -1,4 +1,4 @@
-"""`detcloud experiment label` and `set`: what an experiment is called, may use and keeps."""
+"""`detcloud experiment label` and `set`: change labels, names, limits and retention."""
 
 from __future__ import annotations
 
@@ -39,7 +39,12 @@ GC_OPTIONS = {
 
 def add_label_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument("labels", nargs="+", metavar="LABEL", help="a label to find it by")
+    parser.add_argument(
+        "labels",
+        nargs="+",
+        metavar="LABEL",
+        help="a label, by which `detcloud list` finds the experiment",
+    )
 
 
 def add_labels(arguments: Namespace) -> int:
@@ -49,6 +54,11 @@ def add_labels(arguments: Namespace) -> int:
 
 
 def remove_labels(arguments: Namespace) -> int:
+    """Remove labels from an experiment, and print the remaining labels.
+
+    Raises:
+        DetcloudError: the experiment does not have one of the labels.
+    """
     experiment = load_experiment(arguments)
     missing = [label for label in arguments.labels if label not in experiment.labels]
     if missing:
@@ -90,11 +100,12 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
         "max_slots",
         type=parse_slot_limit,
         metavar="SLOTS",
-        help="the most slots it may use at once, or `none` for no limit",
+        help="the maximum number of slots at the same time, or `none` for no limit",
     )
 
 
 def set_max_slots(arguments: Namespace) -> int:
+    """Set or remove the limit of slots of an experiment, and print the new limit."""
     experiment = load_experiment(arguments)
     experiment.set(max_slots=arguments.max_slots)
     limit = experiment.max_slots
@@ -114,6 +125,7 @@ def add_max_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_cost(arguments: Namespace) -> int:
+    """Set or remove the cost limit of an experiment, and print the new limit."""
     experiment = load_experiment(arguments)
     experiment.set(max_cost=arguments.max_cost)
     limit = experiment.max_cost
@@ -157,7 +169,7 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
             f"--{option.replace('_', '-')}",
             type=parse_count,
             metavar="N",
-            help=f"keep this many checkpoints, the {which} (default: as it is)",
+            help=f"keep this many checkpoints, the {which} (default: no change)",
         )
     add_yes_option(parser)
     parser.add_argument(
@@ -171,7 +183,13 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
 
 
 def set_gc_policy(arguments: Namespace) -> int:
-    """Change what is kept, after a preview; return 1 when the user said no."""
+    """Change how many checkpoints the experiment keeps, after a preview and confirmation.
+
+    Return 1 if the user declined, otherwise 0. With `--preview`, change nothing.
+
+    Raises:
+        DetcloudError: neither `--preview` nor a number was given.
+    """
     counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
     if not arguments.preview and all(number is None for number in counts.values()):
         raise DetcloudError(
@@ -197,6 +215,7 @@ def set_gc_policy(arguments: Namespace) -> int:
 
 
 def _set_labels(experiment: Experiment, labels: list[str]) -> int:
+    """Replace the labels of an experiment, print the labels, and return 0."""
     experiment.set(labels=labels)
     print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")
     return 0
@@ -207,14 +226,17 @@ def _labels_text(labels: list[str]) -> str:
 
 
 def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
+    """Print at most PREVIEW_LIMIT checkpoints that would be deleted, and the totals."""
     checkpoints = preview["delete"][:PREVIEW_LIMIT]
     if checkpoints:
         print_items(CHECKPOINT_COLUMNS, checkpoints, arguments)
     if preview["delete_count"] > len(checkpoints):
-        print(f" ... and {preview['delete_count'] - len(checkpoints)} more")
+        more = count_text(preview["delete_count"] - len(checkpoints), "more checkpoint")
+        print(f" ... and {more}")
     print(
         f"to delete: {collection_text(preview)}; "
-        f"to keep: {preview['keep_count']}, {bytes_text(preview['keep_bytes'])}"
+        f"to keep: {count_text(preview['keep_count'], 'checkpoint')}, "
+        f"{bytes_text(preview['keep_bytes'])}"
     )
 
 

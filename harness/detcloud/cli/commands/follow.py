@@ -1,4 +1,4 @@
-"""`detcloud follow`: watches an experiment until it ends, as a table or a line for each change."""
+"""`detcloud follow`: watches an experiment until the end, by a table or a line for each change."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ from detcloud.shared.plurals import count_text
 
 POLLING_SECONDS_FIRST = 0.2
 POLLING_SECONDS_MAX = 2.0
-# Of an experiment so large that its trials take long to list, this share of the time is spent so.
+# The maximum share of time for fetching the trials of a large experiment.
 POLLING_SHARE_MAX = 0.2
 BAR_CELLS = 10
 _STATE_ORDER = {"RUNNING": 0, "STARTING": 1, "PULLING": 2, "ASSIGNED": 3, "TERMINATING": 4}
 
 
 class Snapshot(NamedTuple):
-    """An experiment and its trials at one moment."""
+    """The fields of an experiment and its trials at a moment."""
 
     experiment: Item
+    """The experiment's fields in the API."""
     trials: list[Item]
+    """The fields of all trials in the API."""
 
 
 def add_follow_arguments(parser: ArgumentParser) -> None:
@@ -58,9 +60,12 @@ def run_follow(arguments: Namespace) -> int:
 
 
 def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
-    """Show an experiment until it ends; return 0 when it completed, else 1, and 130 on Ctrl-C.
+    """Show an experiment until the experiment ends. Return 0 if it completed, otherwise 1.
 
-    With `json` or `yaml` as its form nothing but the ended experiment is printed.
+    Ctrl-C leaves the experiment running and returns INTERRUPTED.
+
+    Args:
+        form: `text`, or `json` or `yaml`, which print only the ended experiment.
     """
     view = _select_view(form)
     try:
@@ -82,7 +87,11 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
 
 
 def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """A line for each trial whose state or metric differs, and one for the experiment's state."""
+    """Return a line for each trial with a new state, metric or restart, and for the experiment's
+    state.
+
+    Without `before`, return lines for all trials and the experiment.
+    """
     metric = after.experiment.get("metric") or "metric"
     known = {trial["id"]: trial for trial in before.trials} if before else {}
     lines = []
@@ -96,7 +105,12 @@ def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
 
 
 def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: bool) -> str:
-    """Render what a screen of `height` lines shows: the experiment and the most active trials."""
+    """Return a screen of at most `height` lines with the experiment and the most active trials.
+
+    Args:
+        width: the maximum width in cells; None for no limit.
+        colour: whether to colour the names of states.
+    """
     trials_max = max(1, height - 5)
     trials = sorted(snapshot.trials, key=_activity_rank)[:trials_max]
     hidden = len(snapshot.trials) - len(trials)
@@ -107,7 +121,10 @@ def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: boo
 
 
 def summary_lines(snapshot: Snapshot) -> list[str]:
-    """The best validation with its trial, and why the experiment ended when it says so."""
+    """Return a line with the best metric and trial, and a line with the end of the experiment.
+
+    The first line is omitted without a metric.
+    """
     experiment = snapshot.experiment
     lines = []
     best = experiment.get("best_metric")
@@ -124,7 +141,7 @@ def summary_lines(snapshot: Snapshot) -> list[str]:
 
 
 class _SilentView:
-    """Shows progress only, and prints the ended experiment as JSON or YAML."""
+    """A view that shows a progress line, and finally prints the experiment as JSON or YAML."""
 
     def __init__(self, form: str) -> None:
         self._form = form
@@ -141,7 +158,7 @@ class _SilentView:
 
 
 class _LineView:
-    """Prints a line for each change."""
+    """A view that prints a line for each change."""
 
     def __init__(self) -> None:
         self._before: Snapshot | None = None
@@ -159,7 +176,7 @@ class _LineView:
 
 
 class _ScreenView:
-    """Redraws a table in place on a terminal."""
+    """A view that redraws a table in place on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -179,20 +196,27 @@ class _ScreenView:
         _print_end(snapshot)
 
     def _redraw(self, text: str) -> None:
+        """Move the cursor to the top of the last frame, erase the frame, and write the text."""
         up = f"\x1b[{self._lines}A" if self._lines else ""
-        # One write, so that the terminal never shows half a frame.
+        # A single write, so that the terminal never shows a part of a frame.
         self._stream.write(f"{up}\r\x1b[J{text}")
         self._stream.flush()
         self._lines = text.count("\n")
 
 
 def _select_view(form: str) -> _SilentView | _LineView | _ScreenView:
+    """Return the view for a form and the abilities of stdout."""
     if form != "text":
         return _SilentView(form)
     return _ScreenView(sys.stdout) if is_live(sys.stdout) else _LineView()
 
 
 def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) -> Snapshot:
+    """Poll the experiment and show each snapshot. Return the last snapshot, after the experiment's
+    end.
+
+    The pause between polls grows to POLLING_SECONDS_MAX. It is longer if fetching takes long.
+    """
     pause_seconds = POLLING_SECONDS_FIRST
     while True:
         started = time.monotonic()
@@ -203,17 +227,19 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
         fetched_seconds = time.monotonic() - started
         time.sleep(max(pause_seconds, fetched_seconds / POLLING_SHARE_MAX))
         pause_seconds = min(POLLING_SECONDS_MAX, pause_seconds * 1.3)
-        # The experiment first: once it has ended, the trials fetched after it are final too.
+        # The experiment is fetched before the trials: if the experiment has ended, they are final.
         experiment.refresh()
 
 
 def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
+    """Return the values whose changes are printed, or None without a trial."""
     if trial is None:
         return None
     return trial_display_state(trial), trial.get("metric"), trial.get("restarts")
 
 
 def _trial_line(trial: Item, metric: str) -> str:
+    """Return a line with the trial's state, steps, metric and number of failures."""
     value = trial.get("metric")
     measured = f", {metric} {cell_text(value)}" if value is not None else ""
     failures = trial.get("restarts")
@@ -223,6 +249,7 @@ def _trial_line(trial: Item, metric: str) -> str:
 
 
 def _headline(experiment: Item) -> str:
+    """Return a line with the experiment's name, state and progress."""
     progress = experiment.get("progress") or 0.0
     name = cell_text(experiment.get("name"))
     return (
@@ -244,9 +271,10 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
 
 
 def _progress_text(trial: Item) -> str:
+    """Return the progress of a trial, with a bar if the length is known."""
     target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
     if target is None:
-        # Its code decides how far it trains, or it alone knows how many steps that is.
+        # The training code decides the length, or the length is in epochs.
         epochs = trial.get("target_epochs")
         if epochs is None:
             return count_text(done, "step")
@@ -261,13 +289,16 @@ def _bar(done: float, target: int) -> str:
 
 
 def _activity_rank(trial: Item) -> tuple[int, int]:
-    """Sort key: running trials, then waiting ones in their order, then ended ones, newest first."""
+    """Return a sort key: running trials first, then waiting trials by id, then ended trials, newest
+    first.
+    """
     if trial.get("ended_ms") is not None:
         return 9, -trial["id"]
     return _STATE_ORDER.get(trial_display_state(trial), 5), trial["id"]
 
 
 def _print_end(snapshot: Snapshot) -> None:
+    """Print the table of all trials by id, and the summary."""
     trials = sorted(snapshot.trials, key=lambda trial: int(trial["id"]))
     columns = _columns(snapshot.experiment)
     print(render_table(columns, trials, terminal_width(sys.stdout), has_colour(sys.stdout)))

@@ -1,4 +1,4 @@
-"""`detcloud history` and `detcloud replay`: what happened to an experiment, and why."""
+"""`detcloud history` and `detcloud replay`: show and verify the events of an experiment."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ COLUMNS = (
 
 
 def _difference_column(name: str, title: str) -> Column:
+    """Return a column with a field of an actor's first difference."""
     return Column(title, lambda item: (item["difference"] or {}).get(name))
 
 
@@ -47,6 +48,7 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
+    """Print the events of an experiment with reasons, of one actor with `--actor`."""
     entries: list[Item] = [
         {**entry} for entry in load_experiment(arguments).history(arguments.actor)
     ]
@@ -60,9 +62,13 @@ def add_replay_arguments(parser: ArgumentParser) -> None:
 
 
 def replay_experiment(arguments: Namespace) -> int:
-    """Compare every actor with its journal; return 0 when all came out as recorded, else 1."""
+    """Replay the journals of an experiment's actors, and print the differences from the recorded
+    state.
+
+    Return 1 if an actor differs, otherwise 0.
+    """
     experiment = load_experiment(arguments)
-    # The experiment itself and each of its trials.
+    # The actors are the experiment and its trials.
     expected = 1 + (experiment.data.get("trials") or {}).get("requested", 0)
     actors: list[ReplayedActor] = []
     with show_progress(f"experiment {experiment.id}", lambda n: count_text(n, "actor")) as progress:
@@ -82,12 +88,15 @@ def replay_experiment(arguments: Namespace) -> int:
 
 
 def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
+    """Return a sentence with the number of replayed actors and journal entries, and the result."""
     entries = sum(actor["entries"] for actor in actors)
-    amount = f"{count_text(len(actors), 'actor')}, {entries} journal entries"
+    journal = count_text(entries, "journal entry", "journal entries")
+    amount = f"{count_text(len(actors), 'actor')}, {journal}"
     if not different:
         return f"{amount}: all match the recorded state"
     names = ", ".join(cell_text(actor["actor"]) for actor in different)
-    return f"{amount}: {len(different)} differ from the recorded state ({names})"
+    differ = count_text(len(different), "actor differs", "actors differ")
+    return f"{amount}: {differ} from the recorded state ({names})"
 
 
 HANDLERS: Handlers = {

@@ -1,4 +1,4 @@
-"""`detcloud job`: shows the queue of a resource pool and changes its order."""
+"""`detcloud job`: shows the queue of a resource pool, and changes jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         "-p",
         "--resource-pool",
         metavar="POOL",
-        help="the queue of this pool (default: the default compute pool's)",
+        help="the pool of the queue (default: the default compute pool)",
     )
     add_paging_options(parser, LIST_LIMIT)
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
@@ -40,11 +40,12 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_jobs(arguments: Namespace) -> int:
+    """Print the queue of a resource pool, and return 0."""
     jobs = connect(arguments).jobs(
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
     )
     items = [job.data for job in skip_offset(jobs, arguments)]
-    # Scripts read CSV, so CSV keeps the names that it has always had.
+    # Scripts read CSV, whose names must therefore never change.
     in_original_form = arguments.det or arguments.form == "csv"
     print_items(_columns(items, in_original_form), items, arguments)
     return 0
@@ -52,7 +53,9 @@ def list_jobs(arguments: Namespace) -> int:
 
 def add_update_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", metavar="JOB", help="the job's id, a unique prefix of it, or its experiment's id"
+        "job_id",
+        metavar="JOB",
+        help="the job's id, a unique prefix of the id, or the experiment's id",
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -61,13 +64,14 @@ def add_update_arguments(parser: ArgumentParser) -> None:
     which.add_argument(
         "-w", "--weight", type=parse_weight, metavar="X", help="the weight under fair share"
     )
-    which.add_argument("--resource-pool", metavar="POOL", help="move it to this pool")
-    which.add_argument("--ahead-of", metavar="JOB", help="move it directly ahead of this job")
-    which.add_argument("--behind-of", metavar="JOB", help="move it directly behind this job")
+    which.add_argument("--resource-pool", metavar="POOL", help="move the job to this pool")
+    which.add_argument("--ahead-of", metavar="JOB", help="move the job directly ahead of this job")
+    which.add_argument("--behind-of", metavar="JOB", help="move the job directly behind this job")
     add_output_options(parser, csv=False)
 
 
 def update_job(arguments: Namespace) -> int:
+    """Apply the change of the options to a job, and print a sentence about the job."""
     job = connect(arguments).job(arguments.job_id)
     values = {name: getattr(arguments, name.replace("-", "_")) for name in OPERATIONS}
     name, value = next((name, value) for name, value in values.items() if value is not None)
@@ -91,7 +95,11 @@ def add_update_batch_arguments(parser: ArgumentParser) -> None:
 
 
 def update_jobs(arguments: Namespace) -> int:
-    """Carry out all operations in order; one that fails does not keep the others from it."""
+    """Apply all operations in order. A failed operation does not prevent later operations.
+
+    Raises:
+        ApiError: an operation failed, after all operations were tried.
+    """
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
     if arguments.form != "text":
@@ -104,7 +112,11 @@ def update_jobs(arguments: Namespace) -> int:
 
 
 def parse_operation(text: str) -> JobChange:
-    """Parse one operation of a batch, such as `73853c5c.priority=1`."""
+    """Parse an operation of a batch, such as `73853c5c.priority=1`.
+
+    Raises:
+        ArgumentTypeError: the text has another form, an unknown operation or an invalid value.
+    """
     match = _OPERATION.fullmatch(text)
     if match is None:
         raise ArgumentTypeError(
@@ -120,15 +132,16 @@ def parse_operation(text: str) -> JobChange:
 
 
 def _job_change(name: str, value: Any) -> JobChange:
-    """Make the change of an operation, whose name has hyphens on the command line."""
+    """Return the request field for an operation of OPERATIONS."""
     change: Any = {name.replace("-", "_"): value}
     return cast(JobChange, change)
 
 
 def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
-    """Return the columns of a queue, with weights in a fair-share pool and priorities in others.
+    """Return the columns of a queue: with weights for a fair-share pool, otherwise with priorities.
 
-    In their original form types and states have Determined's names, such as TYPE_EXPERIMENT.
+    Args:
+        in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT.
     """
 
     def word_column(title: str, name: str, prefix: str, drop_rank: int = 0) -> Column:
@@ -165,6 +178,9 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
 
 
 def _wait_text(job: Item) -> str | None:
+    """Return why a job waits, with the start of the wait if the job has preferred pools. None if it
+    runs.
+    """
     why = str(job["waits"]).removeprefix("waits: ")
     since = job.get("waits_since_ms")
     if not why or since is None or not job.get("preferred_pools"):
@@ -173,26 +189,30 @@ def _wait_text(job: Item) -> str | None:
 
 
 def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
-    """Columns of a queue in which a job may go on to another pool."""
+    """Return columns for preferred pools and moves. Empty if no job has preferred pools."""
     if not any(job.get("preferred_pools") for job in items):
         return ()
     return (
         Column(
             "Pools", lambda job: ", ".join(job.get("preferred_pools") or []) or None, drop_rank=6
         ),
-        Column("Reason of move", lambda job: job.get("pool_move_reason") or None, 7),
+        Column("Move reason", lambda job: job.get("pool_move_reason") or None, 7),
     )
 
 
 def _queue_time_text(time_ms: int | None) -> str | None:
-    """A time in UTC without its zone, as the queue has always been shown."""
+    """Return a UTC time without the zone, as in earlier versions. None for None."""
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _change_text(job: Item, operation: str, value: object) -> str:
-    """Say in a line how the job stands after an operation with this value."""
+    """Return a sentence about a job after an operation.
+
+    Args:
+        value: the value of the operation, such as the other job of `ahead-of`.
+    """
     name = f"job {job['job_id'][:8]} ({cell_text(job['name'])})"
     if operation in ("ahead-of", "behind-of"):
         place = "" if job["jobs_ahead"] is None else f" at place {job['jobs_ahead']}"
@@ -207,7 +227,7 @@ def _change_text(job: Item, operation: str, value: object) -> str:
 
 
 def _is_named(job: Item, text: str) -> bool:
-    """Whether a text is the experiment's id, or a prefix of the job's id."""
+    """Return whether a text is the id of the job's experiment or a prefix of the job's id."""
     return text == str(job.get("experiment_id")) or job["job_id"].startswith(text)
 
 

@@ -1,4 +1,4 @@
-"""`detcloud pause` to `detcloud delete`: commands that steer an experiment."""
+"""Commands that change the state of an experiment, such as `detcloud pause` and `delete`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,9 @@ def add_continue_arguments(parser: ArgumentParser) -> None:
 
 
 def continue_experiment(arguments: Namespace) -> int:
+    """Continue an ended experiment with changed settings, and follow the experiment if
+    requested.
+    """
     experiment = load_experiment(arguments)
     experiment.continue_(arguments.overrides)
     sentence = state_sentence(f"experiment {experiment.id}", experiment.state)
@@ -69,7 +72,14 @@ def continue_experiment(arguments: Namespace) -> int:
 
 
 def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
-    """Print `text`, or the experiment, and stay as long as `add_follow_options` asks."""
+    """Print `text` or the experiment, then follow the experiment or the first trial if requested.
+
+    Return 0, or the exit code of following.
+
+    Args:
+        arguments: the options of `add_follow_options` and `add_output_options`.
+        text: the sentence to print as text.
+    """
     stays = arguments.follow or arguments.follow_first_trial
     if arguments.form == "text":
         print(text, flush=True)
@@ -100,7 +110,12 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_experiment(arguments: Namespace) -> int:
-    """Delete an experiment; return 0 when it is gone, 1 when its deletion failed."""
+    """Delete an experiment after confirmation, and wait until the cluster has removed the
+    experiment.
+
+    Return 0 after the deletion, or at once with `--no-wait`. Return 1 if the user declined or the
+    deletion failed. With `--dry-run`, return the code of `_preview_deletion`.
+    """
     experiment = load_experiment(arguments)
     if arguments.dry_run:
         return _preview_deletion(experiment)
@@ -122,7 +137,9 @@ def delete_experiment(arguments: Namespace) -> int:
 
 
 def _preview_deletion(experiment: Experiment) -> int:
-    """Print what deleting the experiment would delete; return 1 where it would be refused."""
+    """Print the amount of data that a deletion of the experiment would delete. Return 1 if the
+    cluster would refuse the deletion.
+    """
     preview = experiment.preview_deletion()
     print(f"to delete: {collection_text(preview)}, and the logs and metrics")
     if not experiment.has_ended:
@@ -130,19 +147,20 @@ def _preview_deletion(experiment: Experiment) -> int:
         print(f"{sentence}; only ended experiments can be deleted")
     if preview["keep_count"]:
         kept = count_text(preview["keep_count"], "checkpoint")
-        print(f"{kept} must be kept for others, so the experiment cannot be deleted")
+        print(f"{kept} must be kept for other objects; the experiment cannot be deleted")
     return int(bool(preview["keep_count"]) or not experiment.has_ended)
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:
+    """Delete the TensorBoard files of all trials of an experiment."""
     experiment = load_experiment(arguments)
     experiment.delete_tensorboard_files()
-    print(f"the files for TensorBoard of experiment {experiment.id} were deleted")
+    print(f"the TensorBoard files of experiment {experiment.id} were deleted")
     return 0
 
 
 def _wait_until_gone(experiment: Experiment) -> bool:
-    """Wait until the cluster knows the experiment no more; False where the deletion failed."""
+    """Wait until the cluster has removed the experiment. Return False if the deletion failed."""
     with show_progress(f"experiment {experiment.id}") as progress:
         while experiment.state != "DELETE_FAILED":
             progress.show_wait(experiment.state)
@@ -164,11 +182,11 @@ def add_state_arguments(parser: ArgumentParser) -> None:
 def request_state_change(
     arguments: Namespace, noun: str, path: str, outcome: str | None = None
 ) -> int:
-    """Post to `path`, and print a sentence about the new state of the experiment or trial.
+    """Post to `path`, print the new state of the experiment or trial, and return 0.
 
     Args:
         noun: `experiment` or `trial`.
-        outcome: what the sentence says instead of the state, such as `archived`.
+        outcome: a word for the sentence in place of the state, such as `archived`.
     """
     answer = connect(arguments).post(path)
     subject = f"{noun} {answer['id']}"
@@ -180,6 +198,7 @@ def request_state_change(
 
 
 def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
+    """Post a command such as `pause` to the experiment, and print the new state."""
     path = f"/experiments/{arguments.experiment_id}/{verb}"
     return request_state_change(arguments, "experiment", path, outcome)
 

@@ -1,11 +1,11 @@
-"""Log lines that the cluster filters by time, rank, level or text, and their options."""
+"""Printing of log lines that the cluster filters by time, rank, level or text."""
 
 from __future__ import annotations
 
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -15,7 +15,7 @@ from detcloud.cli.rendering.log_screen import LogScreen
 from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.terminal import sanitize, sanitize_output
 from detcloud.client import Experiment, LogFilter, Trial
-from detcloud.client.log import LEVELS, LogCursor
+from detcloud.client.log import LEVELS
 from detcloud.client.records import LogLine
 from detcloud.shared.errors import DetcloudError
 
@@ -23,20 +23,22 @@ POLLING_SECONDS = 1.0
 
 
 def add_line_filter_options(parser: ArgumentParser) -> None:
-    """Add the filters, their original spellings, and what a printed line shows."""
+    """Add the line filters, also in Determined's spellings, and the options for the form
+    of lines.
+    """
     parser.add_argument(
         "--since",
         "--timestamp-after",
         type=parse_moment_ms,
         metavar="WHEN",
-        help="only lines since then: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
+        help="only lines from this time on: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
     )
     parser.add_argument(
         "--until",
         "--timestamp-before",
         type=parse_moment_ms,
         metavar="WHEN",
-        help="only lines before then",
+        help="only lines before this time, in the same forms",
     )
     parser.add_argument(
         "--rank",
@@ -61,7 +63,7 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
 
 
 def needs_line_filter(arguments: Namespace) -> bool:
-    """Whether an option needs more than the text of the log as it is."""
+    """Return whether an option requires single lines rather than the text of the log."""
     options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
     return (
         any(option is not None for option in options)
@@ -72,10 +74,11 @@ def needs_line_filter(arguments: Namespace) -> bool:
 
 
 def print_lines(trials: list[Trial], arguments: Namespace) -> None:
-    """Print the lines that fit, trial by trial, as many of each as `--head` and `--tail` say.
+    """Print the matching lines of trial after trial, limited by `--head` and `--tail` for each
+    trial.
 
     Raises:
-        DetcloudError: none fits, and no trial has a process with the rank that was asked for.
+        DetcloudError: no line matches, and `--rank` is not a rank of the first trial.
     """
     is_empty = True
     with LogScreen() as screen:
@@ -91,32 +94,37 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
 
 
 def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
-    """Print the lines that fit of all trials, as they come, until the experiment has ended.
+    """Print new matching lines of all trials until the experiment has ended.
 
-    `--head` and `--tail` limit the lines that a trial has when it is first seen.
+    `--head` limits all lines of a trial. `--tail` limits the lines that exist when the trial is
+    read for the first time.
     """
     with LogScreen() as screen:
         _follow_lines(experiment, screen, arguments)
 
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    cursors: dict[int, LogCursor] = {}
+    """Poll the logs of all trials until the experiment has ended and all lines are printed."""
+    readers: dict[int, _LineReader] = {}
     while True:
         has_ended = experiment.has_ended
         for trial in experiment.trials():
-            is_new = trial.id not in cursors
-            cursor = cursors.setdefault(trial.id, trial.log_cursor(_line_filter(arguments)))
-            for line in _limit_lines(cursor, arguments) if is_new else cursor.read():
+            if trial.id not in readers:
+                readers[trial.id] = _LineReader(trial, arguments)
+            for line in readers[trial.id].read():
                 text = _format_line(line, trial, f"[trial {trial.id}] ", arguments)
                 screen.print_line(text, flush=True)
-        if has_ended and all(cursor.complete for cursor in cursors.values()):
+        if has_ended and all(reader.is_complete for reader in readers.values()):
             return
         time.sleep(POLLING_SECONDS)
         experiment.refresh()
 
 
 def _check_rank(trial: Trial, rank: int) -> None:
-    """Refuse a rank that no slot of a trial has; a launcher of the user's may start more."""
+    """Raise DetcloudError if the rank is not below the trial's number of slots.
+
+    Only called without matching lines, because a launcher of the user may start more processes.
+    """
     slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
     if rank >= slots:
         ranks = "rank 0 alone" if slots == 1 else f"the ranks 0 to {slots - 1}"
@@ -132,26 +140,54 @@ def _line_filter(arguments: Namespace) -> LogFilter:
 
 
 def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
-    """Yield as many lines as `--head` and `--tail` say, with `--follow` those to come too."""
-    cursor = trial.log_cursor(_line_filter(arguments))
-    yield from _limit_lines(cursor, arguments)
-    while arguments.follow and not cursor.complete and arguments.head is None:
+    """Yield the matching lines of a trial, limited by `--head` and `--tail`.
+
+    With `--follow`, poll for later lines until the log or the lines of `--head` are complete.
+    """
+    reader = _LineReader(trial, arguments)
+    yield from reader.read()
+    while arguments.follow and not reader.is_complete:
         time.sleep(POLLING_SECONDS)
-        yield from cursor.read()
+        yield from reader.read()
 
 
-def _limit_lines(cursor: LogCursor, arguments: Namespace) -> Iterable[LogLine]:
-    if arguments.tail is not None:
-        return cursor.read_last(arguments.tail)
-    return islice(cursor.read(), arguments.head)
+class _LineReader:
+    """A reader of one trial's log that applies the line filters, `--head` and `--tail`."""
+
+    def __init__(self, trial: Trial, arguments: Namespace) -> None:
+        self._cursor = trial.log_cursor(_line_filter(arguments))
+        self._tail = arguments.tail
+        self._lines_left = arguments.head
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reader will yield no more lines: the log or `--head` is exhausted."""
+        return self._lines_left == 0 or self._cursor.complete
+
+    def read(self) -> Iterator[LogLine]:
+        """Yield the new lines up to the present end of the log.
+
+        `--tail` limits the first call, and `--head` limits the lines of all calls together.
+        """
+        if self._tail is not None:
+            count, self._tail = self._tail, None
+            yield from self._cursor.read_last(count)
+            return
+        for line in islice(self._cursor.read(), self._lines_left):
+            if self._lines_left is not None:
+                self._lines_left -= 1
+            yield line
 
 
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
+    """Return the output for a line: JSON, or the text with an optional prefix, time, rank and
+    level.
+    """
     if arguments.json:
         return render_json({"trial_id": trial.id, **line}, indent=None)
     text = sanitize_output(line["text"], sys.stdout)
     if sys.stdout.isatty():
-        # A terminal would show what follows the last carriage return, over time and trial.
+        # On a terminal, a carriage return would overwrite the time and the trial at the beginning.
         text = next((part for part in reversed(text.split("\r")) if part), "")
     if not arguments.timestamps:
         return f"{prefix}{text}"
@@ -161,7 +197,8 @@ def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace)
 
 
 def _line_time_text(time_ms: int | None) -> str:
+    """Return a time in UTC with milliseconds, or `unknown time` for None."""
     if time_ms is None:
-        return "when?"
+        return "unknown time"
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z"

@@ -1,4 +1,4 @@
-"""`detcloud logs`: prints logs of trials, once or for as long as they grow."""
+"""`detcloud logs`: prints logs of trials once, or continuously with `--follow`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from detcloud.cli.rendering.log_screen import LogScreen, LogSource
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
-# A trial that waits for a slot or is paused prints nothing, but for last lines that come late.
+# A waiting or paused trial is polled less often, because only late lines can arrive.
 IDLE_POLLS = 10
-# Blocks that are read backwards to find the last lines: most logs need the first one only.
+# Sizes of the blocks that are read backwards to find the last lines. Most logs need one block.
 TAIL_FIRST_BYTES = 64 * 1024
 TAIL_BYTES = 1 << 20
 
@@ -41,7 +41,7 @@ def print_trial_logs(arguments: Namespace) -> int:
 
 
 def print_log(trial: Trial, arguments: Namespace) -> int:
-    """Print the log of one trial, as the options of `add_log_options` ask for."""
+    """Print the log of a trial according to the options of `add_log_options`, and return 0."""
     if needs_line_filter(arguments):
         print_lines([trial], arguments)
         return 0
@@ -59,7 +59,10 @@ def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_experiment_logs(arguments: Namespace) -> int:
-    """Print one trial's log after the other; followed, they alternate and lines name the trial."""
+    """Print the logs of an experiment's trials one after the other, and return 0.
+
+    With `--follow`, print new text of all trials alternately. Each line names its trial.
+    """
     experiment = load_experiment(arguments)
     if needs_line_filter(arguments):
         if arguments.follow:
@@ -73,7 +76,7 @@ def print_experiment_logs(arguments: Namespace) -> int:
 
 
 def follow_first_trial(experiment: Experiment) -> int:
-    """Print the log of the first trial until its end; return 0 when it completed, else 1.
+    """Print the log of the first trial until the trial ends. Return 0 if it completed, otherwise 1.
 
     Ctrl-C leaves the experiment running.
     """
@@ -82,8 +85,9 @@ def follow_first_trial(experiment: Experiment) -> int:
 
 
 def follow_log(experiment: Experiment) -> Trial | None:
-    """Print the log of the first trial until its end, and return the trial as it has ended; None
-    for an experiment that ended without any.
+    """Wait for the first trial and print its log until the trial ends. Return the ended trial.
+
+    Return None if the experiment ended without a trial.
     """
     while (first := next(experiment.trials(1), None)) is None:
         if experiment.has_ended:
@@ -99,6 +103,10 @@ def follow_log(experiment: Experiment) -> Trial | None:
 
 
 def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
+    """Print the logs of all trials, and with `--follow` poll until all logs are complete.
+
+    Waiting trials are polled only every IDLE_POLLS polls.
+    """
     printers: dict[int, LogPrinter] = {}
     for poll in itertools.count():
         fresh = _add_new_printers(experiment, screen, printers)
@@ -115,8 +123,9 @@ def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments:
 
 
 class LogPrinter:
-    """Prints a trial's log as it grows, until the log is complete. Unfinished lines are printed,
-    too: a progress bar has no other.
+    """A printer of a trial's log while the log grows.
+
+    Incomplete lines are printed too, because a progress bar has no complete lines.
     """
 
     def __init__(self, trial: Trial, screen: LogScreen, prefix: str = "") -> None:
@@ -128,16 +137,19 @@ class LogPrinter:
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
-        """Replace the trial by what the cluster says of it now."""
+        """Replace the trial by newer data."""
         self._trial = trial
 
     @property
     def is_active(self) -> bool:
-        """Whether the trial runs, or ended and its last lines may still be on their way."""
+        """Whether the trial has an allocation or has ended, so that the log may have new text."""
         return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
 
     def print_new(self) -> bool:
-        """Print what is new; return whether there was anything."""
+        """Print the new text of the log, and return whether the log has grown.
+
+        Set `is_complete` if the log cannot grow further.
+        """
         has_grown = False
         while True:
             chunk = self._trial.log_chunk(self._offset)
@@ -152,16 +164,18 @@ class LogPrinter:
             has_grown = True
 
     def print_tail(self, lines: int) -> None:
-        """Print the last `lines` lines, and what comes meanwhile."""
+        """Print the last `lines` lines and text that arrived in the meantime."""
         self._offset, self._lines_skipped = find_tail(self._trial, lines)
         self.print_new()
 
     def finish(self) -> None:
-        """End an unfinished last line."""
+        """End an incomplete last line."""
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
-        """The text without the lines that are still to be skipped."""
+        """Return the text without lines that `print_tail` skips, and count the skipped
+        lines down.
+        """
         while text and self._lines_skipped:
             _, newline, text = text.partition("\n")
             self._lines_skipped -= bool(newline)
@@ -169,20 +183,21 @@ class LogPrinter:
 
 
 def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
-    """Return the offset of a block of the log, and how many lines of it precede the last `lines`.
+    """Return the offset of a block that contains the last `lines` lines, and the number of lines to
+    skip in the block.
 
-    Blocks are read backwards, one at a time, until one contains the beginning of these lines.
+    Blocks are read backwards from the end of the log.
     """
     last = trial.log_chunk(tail_bytes=1)
     start: int = last["next"]
     if lines == 0:
         return start, 0
-    # A newline at the end ends the last line, and begins none.
+    # A newline at the end of the log does not begin another line.
     newlines_needed = lines + (last["text"] == "\n")
     newlines = 0
     size = TAIL_FIRST_BYTES
     while start > 0 and newlines < newlines_needed:
-        # A block has at least four bytes, the most of one character.
+        # A block has at least four bytes, the maximum of a character.
         end, start = start, start - size if start >= size + 4 else 0
         newlines += trial.log_chunk(start, limit_bytes=max(4, end - start))["text"].count("\n")
         size = TAIL_BYTES - 4
@@ -190,17 +205,32 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
 
 
 def add_log_options(parser: ArgumentParser) -> None:
-    """Add what of a log is printed, and for how long, for `print_log`."""
-    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until it ends")
+    """Add `--follow`, `--head`, `--tail` and the line filters, for `print_log`."""
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="keep printing until the trials end"
+    )
     ends = parser.add_mutually_exclusive_group()
-    ends.add_argument("--head", type=parse_count, metavar="LINES", help="only the first lines")
-    ends.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+    ends.add_argument(
+        "--head",
+        type=parse_count,
+        metavar="LINES",
+        help="print only the first LINES lines of a trial",
+    )
+    ends.add_argument(
+        "--tail",
+        type=parse_count,
+        metavar="LINES",
+        help="print only the last LINES lines of a trial",
+    )
     add_line_filter_options(parser)
 
 
 def _add_new_printers(
     experiment: Experiment, screen: LogScreen, printers: dict[int, LogPrinter]
 ) -> list[LogPrinter]:
+    """Add a printer for each new trial and return the new printers. Update the trials of known
+    printers.
+    """
     fresh = []
     for trial in experiment.trials():
         if trial.id not in printers:
@@ -211,6 +241,10 @@ def _add_new_printers(
 
 
 def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None:
+    """Print the present text of each printer's log, or the last lines with `--tail`.
+
+    Without `--follow`, also end incomplete last lines.
+    """
     for printer in printers:
         if arguments.tail is None:
             printer.print_new()
@@ -221,7 +255,7 @@ def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None
 
 
 def _wait_unless(has_grown: bool) -> None:
-    """Wait for the next look, unless there was something new at this one."""
+    """Sleep for POLLING_SECONDS, unless the last poll found new text."""
     if not has_grown:
         time.sleep(POLLING_SECONDS)
 

@@ -1,4 +1,4 @@
-"""`detcloud master`: shows a cluster's server, and prints the log of this machine's."""
+"""`detcloud master`: shows the cluster's server, and prints the log of the local server."""
 
 from __future__ import annotations
 
@@ -36,10 +36,17 @@ def show_info(arguments: Namespace) -> int:
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
-    parser.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
+    parser.add_argument(
+        "--tail", type=parse_count, metavar="LINES", help="print only the last LINES lines"
+    )
 
 
 def print_server_log(arguments: Namespace) -> int:
+    """Print the log of the local server, and return 0. With `--follow`, print until Ctrl-C.
+
+    Raises:
+        DetcloudError: the log does not exist.
+    """
     path = Home.from_environment().log
     try:
         with path.open("rb") as file:
@@ -51,14 +58,16 @@ def print_server_log(arguments: Namespace) -> int:
                 _follow_log(file, path)
     except FileNotFoundError:
         raise DetcloudError(
-            f"there is no {path}; `detcloud up` starts a cluster here, and the logs of other "
-            "clusters are on their own servers"
+            f"{path} does not exist; `detcloud up` starts a local cluster, and the logs of other "
+            "clusters are on their servers"
         ) from None
     return 0
 
 
 def _follow_log(file: BinaryIO, path: Path) -> None:
-    """Print what is written to the log, for ever; it may be emptied meanwhile."""
+    """Print new content of the log forever. Start again at the beginning if the log was
+    truncated.
+    """
     while True:
         time.sleep(POLLING_SECONDS)
         if path.stat().st_size < file.tell():

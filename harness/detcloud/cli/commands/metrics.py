@@ -61,6 +61,9 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_trial_metrics(arguments: Namespace) -> int:
+    """Print summaries of a trial's metrics. Print or draw points for `--rank`, charts and other
+    forms.
+    """
     trial = load_trial(arguments)
     if arguments.rank is None and not _needs_points(arguments):
         items = [
@@ -99,7 +102,7 @@ def add_ranks_arguments(parser: ArgumentParser) -> None:
 
 
 def list_metric_ranks(arguments: Namespace) -> int:
-    """Print the ranks that `--rank` of `trial metrics` takes."""
+    """Print the ranks that `trial metrics --rank` accepts."""
     trial = load_trial(arguments)
     items = [{"trial_id": trial.id, "rank": rank} for rank in trial.metric_ranks()]
     print_items(RANK_COLUMNS, items, arguments)
@@ -117,6 +120,7 @@ def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_experiment_metrics(arguments: Namespace) -> int:
+    """Print summaries or charts of a metric for the best trials of an experiment."""
     experiment = load_experiment(arguments)
     metrics = experiment.metrics(
         arguments.name,
@@ -139,6 +143,9 @@ def show_experiment_metrics(arguments: Namespace) -> int:
 
 
 def _add_chart_options(parser: ArgumentParser, points: int) -> None:
+    """Add the options for charts and output. The help shows `points` as the default of
+    `--points`.
+    """
     parser.add_argument(
         "--points",
         type=parse_count,
@@ -152,11 +159,12 @@ def _add_chart_options(parser: ArgumentParser, points: int) -> None:
 
 
 def _needs_points(arguments: Namespace) -> bool:
+    """Return whether the options need points of curves rather than summaries."""
     return bool(arguments.plot or arguments.png or arguments.form != "text")
 
 
 def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
-    """Fetch the curves asked for, of every group that has them unless one is named."""
+    """Fetch the requested curves of a trial, in all groups unless `--group` is given."""
     groups = [arguments.group]
     if arguments.group is None:
         groups = list(dict.fromkeys(summary["group"] for summary in trial.metric_summaries()))
@@ -168,7 +176,11 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
 
 
 def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
-    """Fetch all numbers that a rank reported beside the trial's own, as curves."""
+    """Fetch the numbers that a rank reported separately, as curves with all points.
+
+    Raises:
+        DetcloudError: `--points` was given, which only applies to the trial's own curves.
+    """
     if arguments.points is not None:
         raise DetcloudError(
             "--points downsamples the trial's own curves: it cannot be used with --rank"
@@ -192,6 +204,7 @@ def _print_metrics(
     document: object,
     arguments: Namespace,
 ) -> None:
+    """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot`."""
     if arguments.png is not None:
         write_png(arguments.png, plots, log_y=arguments.log)
         print(arguments.png, file=sys.stderr)

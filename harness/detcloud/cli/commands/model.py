@@ -1,4 +1,4 @@
-"""`detcloud model`: keeps checkpoints as versions of named models."""
+"""`detcloud model`: manages named models with checkpoints as versions."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="only of these workspaces, separated by commas; may be repeated",
+        help="only models of these workspaces, separated by commas; may be repeated",
     )
-    parser.add_argument("--name", metavar="PART", help="only those with this in their names")
-    parser.add_argument("--label", help="only those with this label")
-    parser.add_argument("--owner", metavar="USER", help="only this user's")
+    parser.add_argument("--name", metavar="PART", help="only models whose name contains PART")
+    parser.add_argument("--label", help="only models with this label")
+    parser.add_argument("--owner", metavar="USER", help="only models of this user")
     parser.add_argument("-a", "--all", action="store_true", help="also list archived models")
     parser.add_argument(
         "--sort-by", choices=SORT_FIELDS, default="last_updated_time", help="default: %(default)s"
@@ -109,7 +109,7 @@ def list_models(arguments: Namespace) -> int:
 def add_describe_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
     parser.add_argument(
-        "--version", type=parse_id, metavar="NUMBER", help="this version instead of the model"
+        "--version", type=parse_id, metavar="NUMBER", help="show this version instead of the model"
     )
     add_output_options(parser)
 
@@ -125,10 +125,8 @@ def describe_model(arguments: Namespace) -> int:
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
-    parser.add_argument(
-        "-w", "--workspace-name", metavar="NAME", help="the workspace to list it under"
-    )
-    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace of the model")
+    parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
     add_output_options(parser)
 
@@ -143,12 +141,17 @@ def create_model(arguments: Namespace) -> int:
 
 def add_set_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
-    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    parser.add_argument("--description", metavar="TEXT", help="a description of the model")
     add_text_options(parser)
     add_output_options(parser)
 
 
 def set_model(arguments: Namespace) -> int:
+    """Change the given fields of a model.
+
+    Raises:
+        DetcloudError: no field was given.
+    """
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
     model.set(**fields)
@@ -158,7 +161,7 @@ def set_model(arguments: Namespace) -> int:
 def add_move_arguments(parser: ArgumentParser) -> None:
     add_name_argument(parser)
     parser.add_argument(
-        "-w", "--workspace-name", required=True, metavar="NAME", help="the other workspace"
+        "-w", "--workspace-name", required=True, metavar="NAME", help="the new workspace"
     )
 
 
@@ -189,6 +192,9 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_model(arguments: Namespace) -> int:
+    """Delete a model with all versions after confirmation. Return 1 if the user declined, otherwise
+    0.
+    """
     model = load_model(arguments)
     versions = count_text(model.data["versions"], "version")
     if not confirm(f"Delete model {model.name} with {versions}?", arguments):
@@ -216,13 +222,14 @@ def add_register_arguments(parser: ArgumentParser) -> None:
         "uuid",
         type=parse_uuid_prefix,
         metavar="UUID",
-        help="the checkpoint's, or any unique beginning of it",
+        help="the checkpoint's UUID, or a unique prefix of the UUID",
     )
     add_version_options(parser)
     add_output_options(parser)
 
 
 def register_version(arguments: Namespace) -> int:
+    """Register a checkpoint as the next version of a model, and print the number of the version."""
     model = load_model(arguments)
     fields = given_version_fields(arguments)
     version = model.register_version(arguments.uuid, **fields)
@@ -238,6 +245,11 @@ def add_set_version_arguments(parser: ArgumentParser) -> None:
 
 
 def set_version(arguments: Namespace) -> int:
+    """Change the given fields of a version.
+
+    Raises:
+        DetcloudError: no field was given.
+    """
     fields = given_version_fields(arguments)
     if not fields:
         raise DetcloudError("nothing to change; see `detcloud model set-version --help`")
@@ -254,6 +266,7 @@ def add_delete_version_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_version(arguments: Namespace) -> int:
+    """Delete a version after confirmation. Return 1 if the user declined, otherwise 0."""
     version = load_model(arguments).version(arguments.number)
     question = f"Delete version {version.number} of {version.model}?"
     if not confirm(question, arguments):
@@ -274,6 +287,7 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_version(arguments: Namespace) -> int:
+    """Export a version to a folder, and print the code that loads the checkpoint."""
     version = load_model(arguments).version(arguments.number)
     with show_progress(f"{version.model}/{version.number}", bytes_text) as progress:
         manifest = version.export(arguments.folder, progress.update)
@@ -284,7 +298,7 @@ def export_version(arguments: Namespace) -> int:
     if manifest["load"] is None:
         print("only the code that stored the checkpoint can load it")
     else:
-        print("load it there with:")
+        print("to load the checkpoint from that folder:")
         print(indent(manifest["load"], "  "))
     return 0
 
@@ -298,8 +312,8 @@ def add_number_argument(parser: ArgumentParser) -> None:
 
 
 def add_text_options(parser: ArgumentParser) -> None:
-    """Add the options for what is said of models and versions alike."""
-    parser.add_argument("--notes", metavar="TEXT", help="a long text about it")
+    """Add the options that models and versions share: `--notes`, `--label` and `--metadata`."""
+    parser.add_argument("--notes", metavar="TEXT", help="notes of any length")
     parser.add_argument(
         "--label",
         dest="labels",
@@ -313,14 +327,20 @@ def add_text_options(parser: ArgumentParser) -> None:
 
 
 def add_version_options(parser: ArgumentParser) -> None:
-    """Add the options for what is said of a version."""
-    parser.add_argument("--name", dest="version_name", metavar="TEXT", help="what it is called")
-    parser.add_argument("--comment", metavar="TEXT", help="a short text about it")
+    """Add the options for the fields of a version."""
+    parser.add_argument(
+        "--name", dest="version_name", metavar="TEXT", help="the name of the version"
+    )
+    parser.add_argument("--comment", metavar="TEXT", help="a short comment")
     add_text_options(parser)
 
 
 def parse_metadata(text: str) -> dict[str, Any]:
-    """Parse a JSON object; ArgumentTypeError for anything else."""
+    """Parse a JSON object.
+
+    Raises:
+        ArgumentTypeError: the text is not a JSON object.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -331,7 +351,7 @@ def parse_metadata(text: str) -> dict[str, Any]:
 
 
 def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields among `names` that options were given for."""
+    """Return the fields among `names` for which options were given. Empty labels are removed."""
     values = {name: getattr(arguments, name) for name in names}
     if values["labels"] is not None:
         values["labels"] = [label for label in values["labels"] if label]
@@ -339,7 +359,7 @@ def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def given_version_fields(arguments: Namespace) -> dict[str, Any]:
-    """The fields of a version that options were given for."""
+    """Return the fields of a version for which options were given."""
     model, arguments.name = arguments.name, arguments.version_name
     fields = given_fields(arguments, VERSION_FIELDS)
     arguments.name = model
@@ -347,7 +367,11 @@ def given_version_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields that options were given for; DetcloudError if there are none."""
+    """Return the fields among `names` for which options were given.
+
+    Raises:
+        DetcloudError: no option was given.
+    """
     fields = given_fields(arguments, names)
     if not fields:
         raise DetcloudError(f"nothing to change: set --{', --'.join(names)}")
@@ -357,7 +381,9 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
 def print_outcome(
     text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
 ) -> int:
-    """Print `text`, or with `--json` and the like the new state; returns the exit code."""
+    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit
+    code 0.
+    """
     if arguments.form == "text":
         print(text)
     else:
@@ -366,7 +392,7 @@ def print_outcome(
 
 
 def load_model(arguments: Namespace) -> Model:
-    """Fetch the model that `add_name_argument` names."""
+    """Fetch the model of `add_name_argument`."""
     return connect(arguments).model(arguments.name)
 
 

@@ -1,4 +1,4 @@
-"""`detcloud notebook`: runs JupyterLab on a cluster on this machine, and lists and ends it."""
+"""`detcloud notebook`: starts and opens JupyterLab on a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_notebook(arguments: Namespace) -> int:
-    """Start JupyterLab, print its address and open it. Ctrl-C leaves it running."""
+    """Start JupyterLab, print the address, and open the address in a browser. Ctrl-C leaves
+    JupyterLab running.
+    """
     notebook = create_local_run(NOTEBOOK, arguments)
     return show_new_run(
         notebook,
@@ -56,15 +58,19 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_notebook(arguments: Namespace) -> int:
-    """Print the address of a notebook, and open it in a browser where there is one."""
+    """Print the address of a notebook, and open the address in a browser unless `--no-browser` is
+    given.
+    """
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """The address of a notebook with its token, from the file that the notebook has reported.
+    """Return the address of a notebook with the token, from the file that the notebook has
+    reported.
 
     Raises:
-        DetcloudError: it is not on this machine, or not of this user.
+        DetcloudError: the file cannot be read on this machine by this user, or has no local
+            address.
     """
     url = read_location(place, NOTEBOOK).get("url")
     if not isinstance(url, str) or not url.startswith("http://127.0.0.1:"):
@@ -77,6 +83,10 @@ def _add_browser_option(parser: ArgumentParser) -> None:
 
 
 def _open(notebook: Command, arguments: Namespace) -> int:
+    """Wait for the notebook, print the address, and open the address in a browser.
+
+    Return FAILED if the notebook has ended, otherwise OK.
+    """
     place = wait_for_place(notebook, NOTEBOOK)
     if place is None:
         return FAILED

@@ -1,5 +1,5 @@
-"""`detcloud open`: the web page in a browser, signed in by a code that is good once; and
-`detcloud page export`: its files for another server.
+"""`detcloud open` opens the web page with a sign-in link. `detcloud page export` copies the page's
+files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_page(arguments: Namespace) -> int:
-    """Print the page's link, and open it in a browser where there is one."""
+    """Print a sign-in link for the web page, and open the link in a browser unless `--no-browser`
+    is given.
+    """
     link = connect(arguments).sign_in_link(arguments.page)
     print(link)
     if not arguments.no_browser:
@@ -41,7 +43,11 @@ def open_page(arguments: Namespace) -> int:
 
 
 def parse_page_url(text: str) -> str:
-    """The address of a page, for argparse. Raises ArgumentTypeError."""
+    """Return the address of a web page unchanged.
+
+    Raises:
+        ArgumentTypeError: the text is not an http or https address.
+    """
     from argparse import ArgumentTypeError
     from urllib.parse import urlsplit
 
@@ -53,7 +59,10 @@ def parse_page_url(text: str) -> str:
 
 def add_export_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="a new or empty folder, or one with such a copy"
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="a new or empty folder, or a folder with an earlier copy",
     )
     parser.add_argument(
         "--api",
@@ -63,14 +72,14 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def write_page_copy(arguments: Namespace) -> int:
-    """Write the page's files, and print the folder."""
+    """Write the files of the web page to a folder, and print the folder."""
     # Imported here, since no other command needs it.
     from detcloud.client.page_export import export_page
 
     export_page(connect(arguments), arguments.folder, arguments.api)
     print(arguments.folder)
     print(
-        "page_origins in the cluster configuration names the origins that may serve it",
+        "page_origins in the cluster configuration must list the origin that serves the page",
         file=sys.stderr,
     )
     return 0

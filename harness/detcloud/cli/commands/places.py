@@ -1,4 +1,8 @@
-"""Notebooks and shells of a cluster on this machine: their creation, and where each listens."""
+"""Notebooks and shells on a cluster on this machine: creation and addresses.
+
+A place is the part of a trial's `environment` that a notebook or shell reports: its host and a file
+with its address.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,8 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
     """Create a notebook or shell with the options of `add_creation_options`.
 
     Raises:
-        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        RefusedConfigError: the cluster refused the settings. The message has a line for each
+            problem.
         DetcloudError: the cluster is not on this machine.
     """
     overrides = overrides_of(arguments)
@@ -43,7 +48,7 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
     """Wait until a notebook or shell has reported its place, and return the place.
 
-    Returns None if it has ended, after printing why on stderr.
+    Return None if the run has ended, after printing the reason to stderr.
     """
     while not _has_ended(run, kind):
         place = _find_place(run.trial(), kind)
@@ -54,10 +59,10 @@ def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
 
 
 def check_start(run: Command, kind: str) -> int:
-    """Wait until a new notebook or shell runs, waits for a slot or has ended; return an exit code.
+    """Wait until a new notebook or shell runs, waits for a slot, or has ended. Return an exit code.
 
-    A program that is not installed ends the run within seconds, and then the code is `FAILED`.
-    A run that is neither ready nor ended after a minute is still starting, and the code is `OK`.
+    The code is FAILED if the run has ended, for example because a program is not installed.
+    Otherwise, and after a minute without a result, the code is OK.
     """
     queued_polls = 0
     for _ in range(STARTING_POLLS):
@@ -78,7 +83,9 @@ def check_start(run: Command, kind: str) -> int:
 
 
 def _has_ended(run: Command, kind: str) -> bool:
-    """Read the run's state and return whether the run has ended; print the reason of an end."""
+    """Fetch the state of a run, and return whether the run has ended. Print the reason of
+    an end.
+    """
     run.refresh()
     if not run.has_ended:
         return False
@@ -92,7 +99,7 @@ def _has_ended(run: Command, kind: str) -> bool:
 
 
 def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
-    """Return the place that the trial of a notebook or shell reported, or None before that."""
+    """Return the place that the trial of a notebook or shell has reported, or None."""
     if trial is None:
         return None
     trial.refresh()
@@ -101,10 +108,10 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
 
 
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The secret fields of a notebook or shell, from the file that it has reported.
+    """Return the secret fields of a notebook or shell from the file that the place names.
 
     Raises:
-        DetcloudError: it is not on this machine, or not of this user.
+        DetcloudError: the file cannot be read on this machine by this user.
     """
     path = Path(str(place.get("file")))
     try:
@@ -114,22 +121,18 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise DetcloudError(
-            f"{path} on {place.get('host')} has the {kind}'s address and cannot be read here: "
-            "open it there, as the user who runs the agent"
+            f"the {kind}'s address is in {path} on {place.get('host')}, which cannot be read here: "
+            f"open the {kind} on that machine, as the user who runs the agent"
         )
     return fields
 
 
 def _check_local(client: Client, kind: str) -> None:
-    """Check that the cluster is one of this machine, which can be connected to.
-
-    Raises:
-        DetcloudError: it is not.
-    """
+    """Raise DetcloudError if the cluster is not the local cluster of this machine."""
     record = Home.from_environment().running_server()
     if record is None or record.url.rstrip("/") != client.url:
         raise DetcloudError(
             f"{client.url} is not a cluster on this machine, and machines of other clusters accept "
-            f"no connections: start the {kind} on one of your own (`detcloud up`), or run a "
-            "program there with `detcloud command run`"
+            f"no connections: start the {kind} on a local cluster (`detcloud up`), or run a "
+            "program on that cluster with `detcloud command run`"
         )

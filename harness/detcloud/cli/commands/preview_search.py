@@ -1,4 +1,7 @@
-"""`detcloud preview-search`: what a search would train, by the server's searcher in a child."""
+"""`detcloud preview-search`: previews the trials and lengths of a search.
+
+The server's searcher runs in a child process.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ def add_preview_arguments(parser: ArgumentParser) -> None:
 
 
 def preview_search(arguments: Namespace) -> int:
+    """Print the rungs of a search and a summary. Return USAGE if the configuration was refused."""
     try:
         preview = _run_preview(arguments)
     except InvalidConfigError as error:
@@ -42,6 +46,11 @@ def preview_search(arguments: Namespace) -> int:
 
 
 def _run_preview(arguments: Namespace) -> dict[str, Any]:
+    """Return the preview of the server's checker, made with a progress line.
+
+    Raises:
+        InvalidConfigError: the configuration has problems.
+    """
     report = check_file_with_progress(
         "previewing", arguments.file, arguments.overrides, "--preview"
     )
@@ -50,6 +59,7 @@ def _run_preview(arguments: Namespace) -> dict[str, Any]:
 
 
 def _rung_items(preview: dict[str, Any]) -> list[Item]:
+    """Return an item for each rung of each bracket."""
     return [
         {"bracket": number, "unit": preview["unit"], **rung}
         for number, bracket in enumerate(preview["brackets"], 1)
@@ -58,7 +68,7 @@ def _rung_items(preview: dict[str, Any]) -> list[Item]:
 
 
 def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Column]:
-    """Columns that say something of this search; without bars where the answer is no text."""
+    """Return the columns that apply to this search. Bars are only part of text output."""
     columns = [field_column("Bracket", "bracket")] if len(preview["brackets"]) > 1 else []
     columns += [
         field_column("Trials", "stopped"),
@@ -66,7 +76,7 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
     ]
     if _has_expectation(preview, rungs):
         columns.append(field_column("Expected", "expected", drop_rank=1))
-    amount = Column("In all", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
+    amount = Column("Total", lambda rung: f"{rung['stopped'] * rung['length']} {rung['unit']}", 2)
     columns.append(amount)
     if len(rungs) > 1 and form == "text":
         columns.append(_bar_column(max(rung["reached"] for rung in rungs)))
@@ -74,7 +84,12 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
 
 
 def _bar_column(longest: int) -> Column:
-    """A bar for the trials that reach a rung; its filled part stands for those that stop there."""
+    """Return a column of bars: a bar shows the trials that reach a rung; the filled part shows the
+    trials that stop.
+
+    Args:
+        longest: the number of trials of the longest bar.
+    """
     has_blocks = "utf" in (sys.stdout.encoding or "").lower()
     full, light = "█░" if has_blocks else "#-"
 
@@ -87,10 +102,11 @@ def _bar_column(longest: int) -> Column:
         # A blank, since an empty text would be shown as missing.
         return full * stopped + light * (cells - stopped) or " "
 
-    return Column(f"{full} end there, {light} go on", bar)
+    return Column(f"{full} stop, {light} continue", bar)
 
 
 def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
+    """Return the totals of the search, and notes on how to read an example."""
     unit = preview["unit"]
     worth = (
         ""
@@ -118,7 +134,7 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
 
 
 def _has_expectation(preview: dict[str, Any], rungs: list[Item]) -> bool:
-    """Whether the search is shown by an example that has an expectation beside it."""
+    """Return whether the preview is an example that also has expected counts."""
     return preview["is_example"] and all(rung["expected"] is not None for rung in rungs)
 
 

@@ -1,4 +1,4 @@
-"""`detcloud workspace` and `project`: the names that experiments are grouped by."""
+"""`detcloud workspace` and `project`: list the groups of experiments, and move experiments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROJECT_COLUMNS = (
 
 def add_list_projects_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "workspace", nargs="?", metavar="WORKSPACE", help="only those of this workspace"
+        "workspace", nargs="?", metavar="WORKSPACE", help="list only projects of this workspace"
     )
     add_list_arguments(parser)
 
@@ -50,6 +50,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
+    """Print all projects, or the projects of the named workspace, and return 0.
+
+    Raises:
+        NotFoundError: the workspace has no experiments.
+    """
     found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
     if arguments.workspace is not None and not found:
         raise NotFoundError(
@@ -61,12 +66,16 @@ def list_projects(arguments: Namespace) -> int:
 
 
 def list_workspaces(arguments: Namespace) -> int:
+    """Print the workspaces in the order of their names, and return 0."""
     found = connect(arguments).workspaces(on_left_out=print_note)
     _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
     return 0
 
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
+    """Print the items after `--order-by`, `--limit` and `--offset`. With `desc`, `items` is
+    reversed in place.
+    """
     if arguments.order_by == "desc":
         items.reverse()
     shown = skip_offset(items[: fetch_limit(arguments)], arguments)
@@ -84,7 +93,10 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 
 def move_experiments(arguments: Namespace) -> int:
-    """Move the experiments one by one; what was moved before one that fails stays moved."""
+    """Move experiments one by one, and print the new project of each.
+
+    If a move fails, earlier moves remain.
+    """
     ids, workspace, project = parse_move(arguments.words)
     client = connect(arguments)
     for experiment_id in ids:
@@ -96,10 +108,12 @@ def move_experiments(arguments: Namespace) -> int:
 
 
 def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
-    """Parse ids and what follows them: `WORKSPACE/PROJECT`, or both as words of their own.
+    """Parse ids followed by `WORKSPACE/PROJECT` or `WORKSPACE PROJECT`.
+
+    Return the ids without duplicates, the workspace and the project.
 
     Raises:
-        DetcloudError: they are neither.
+        DetcloudError: the words have another form.
     """
     *numbers, last = words
     workspace, slash, project = last.partition("/")

@@ -1,4 +1,4 @@
-"""`detcloud resource-pool`, and `detcloud cluster apply` of a file that describes all pools."""
+"""`detcloud resource-pool`, and `detcloud cluster apply` for a file that describes all pools."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import add_overrides_option, add_yes_option, confirm
 from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.hints import print_warnings
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record, print_value
 from detcloud.cli.rendering.quantities import dollars_text
 from detcloud.cli.rendering.table import Column, Item, cell_text, field_column, time_column
@@ -19,7 +20,7 @@ from detcloud.shared.http import ApiError
 from detcloud.shared.plurals import count_text
 
 BOOT_LINES_MAX = 15
-# Offerings of a pool in a line of the list; `--json` has more of them.
+# The number of offerings that the list shows for a pool; `--json` shows more.
 PRICES_MAX = 3
 ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
 
@@ -30,13 +31,17 @@ def _scheduler_text(pool: Item) -> str:
 
 
 def _offering_text(offering: Item) -> str:
+    """Return a sentence about failed launches of an offering."""
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
     given_up = ", one launch attempt an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
 
 
 def _prices_text(pool: Item) -> str | None:
-    """The cheapest offerings with the price of an hour: `g5.xlarge a spot $0.30`."""
+    """Return the cheapest offerings with hourly prices, such as `g5.xlarge a spot $0.30`.
+
+    Return None for a pool without offerings.
+    """
     offerings = pool.get("offerings") or []
     texts = [
         f"{offering['instance_type']} {offering['zone']} {offering['market']} "
@@ -52,6 +57,7 @@ def _prices_text(pool: Item) -> str | None:
 
 
 def _cost_text(pool: Item) -> str | None:
+    """Return the pool's cost of this month, with the budget and the idle part. None if unknown."""
     costs = pool.get("costs")
     if costs is None:
         return None
@@ -98,6 +104,7 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
+    """Print the resource pools, with a column of prices if a pool has offerings."""
     pools = [pool.data for pool in connect(arguments).resource_pools()]
     has_prices = any(pool.get("offerings") for pool in pools)
     print_items((*COLUMNS, PRICES) if has_prices else COLUMNS, pools, arguments)
@@ -110,12 +117,13 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_pool(arguments: Namespace) -> int:
+    """Print a pool, the instances, and the last output of instances that did not boot."""
     pool = connect(arguments).resource_pool(arguments.name)
     print_record(DETAILS, pool.data, arguments)
     if arguments.form == "text" and pool.data["instance_list"]:
         print()
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
-    # A cluster of an older version has none.
+    # Clusters of older versions do not send `failed_boots`.
     for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
         print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; its last output:")
         print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
@@ -123,6 +131,12 @@ def describe_pool(arguments: Namespace) -> int:
 
 
 def create_pool(arguments: Namespace) -> int:
+    """Create a pool, and print that.
+
+    Raises:
+        DetcloudError: a pool with this name exists.
+        RefusedConfigError: the cluster refused the file.
+    """
     client = connect(arguments)
     if any(pool.name == arguments.name for pool in client.resource_pools()):
         raise DetcloudError(
@@ -134,9 +148,15 @@ def create_pool(arguments: Namespace) -> int:
 
 
 def set_pool(arguments: Namespace) -> int:
+    """Change a pool, and print that.
+
+    Raises:
+        DetcloudError: neither FILE nor `--config` was given.
+        RefusedConfigError: the cluster refused the file.
+    """
     if arguments.file is None and not arguments.overrides:
         raise DetcloudError(
-            "nothing to set: give FILE, or --config such as scheduler.type=priority"
+            "nothing to change: give FILE, or --config, such as --config scheduler.type=priority"
         )
     client = connect(arguments)
     client.resource_pool(arguments.name)
@@ -146,6 +166,7 @@ def set_pool(arguments: Namespace) -> int:
 
 
 def drain_pool(arguments: Namespace) -> int:
+    """Stop a pool from starting trials, and print the number of running trials."""
     pool = connect(arguments).resource_pool(arguments.name)
     pool.drain()
     print(f"pool {pool.name} starts no more trials; {count_text(pool.running, 'trial')} can finish")
@@ -165,7 +186,7 @@ def add_remove_arguments(parser: ArgumentParser) -> None:
 
 
 def remove_pool(arguments: Namespace) -> int:
-    """Remove a pool; return 1 when the user said no."""
+    """Remove a pool after confirmation. Return 1 if the user declined, otherwise 0."""
     pool = connect(arguments).resource_pool(arguments.name)
     if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):
         print("nothing was removed")
@@ -182,6 +203,9 @@ def add_apply_arguments(parser: ArgumentParser) -> None:
 
 
 def apply_configuration(arguments: Namespace) -> int:
+    """Apply a cluster configuration file and print the changes. With `--dry-run`, change
+    nothing.
+    """
     applied = apply_configuration_file(
         connect(arguments), arguments.file, dry_run=arguments.dry_run
     )
@@ -195,7 +219,14 @@ def apply_configuration(arguments: Namespace) -> int:
 def apply_configuration_file(
     client: Client, file: Path, *, dry_run: bool = False
 ) -> AppliedConfiguration:
-    """Make the pools what a file says; RefusedConfigError has a line for each problem of it."""
+    """Apply a cluster configuration to the cluster's pools, and return the changes.
+
+    Args:
+        dry_run: whether to only compute the changes.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+    """
     try:
         return client.configure(file, dry_run=dry_run)
     except ApiError as error:
@@ -205,7 +236,7 @@ def apply_configuration_file(
 
 
 def print_applied_changes(applied: AppliedConfiguration) -> None:
-    """Print a line for each pool."""
+    """Print a line for the cluster's settings and each pool, and the warnings to stderr."""
     would = "would be " if applied["dry_run"] else ""
     if applied["shared"]:
         print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
@@ -215,6 +246,7 @@ def print_applied_changes(applied: AppliedConfiguration) -> None:
             outcome = f"{would}{outcome}"
         fields = f": {', '.join(change['fields'])}" if change["fields"] else ""
         print(f"pool {change['resource_pool']} {outcome}{fields}")
+    print_warnings(applied.get("warnings", []))
 
 
 def add_name_argument(parser: ArgumentParser) -> None:
@@ -228,13 +260,17 @@ def add_set_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="a YAML file with its fields, as in an entry of resource_pools",
+        help="a YAML file with fields of the pool, as in an entry of resource_pools",
     )
     add_overrides_option(parser, example="scheduler.type=priority")
 
 
 def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
-    """Create or change the pool; RefusedConfigError has a line for each problem."""
+    """Create or change the pool of the arguments.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+    """
     try:
         return client.set_resource_pool(
             arguments.name, arguments.file, overrides=arguments.overrides

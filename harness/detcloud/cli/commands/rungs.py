@@ -1,4 +1,4 @@
-"""`detcloud experiment rungs`: the progress of trials through a halving or a population."""
+"""`detcloud experiment rungs`: the progress of trials through rungs or rounds of a search."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_rungs_arguments(parser: ArgumentParser) -> None:
 
 
 def show_rungs(arguments: Namespace) -> int:
-    """Print a row for each rung, bracket by bracket."""
+    """Print a row for each rung, bracket by bracket, and return 0."""
     experiment = load_experiment(arguments)
     is_document = arguments.form in ("json", "yaml")
     shown = arguments.trials
@@ -59,12 +59,14 @@ def show_rungs(arguments: Namespace) -> int:
 
 
 def _rung_items(rungs: Rungs) -> Iterator[dict[str, Any]]:
+    """Yield an item for each rung of each bracket."""
     for number, bracket in enumerate(rungs["brackets"], 1):
         for rung in bracket["rungs"]:
             yield {"bracket": number, "unit": rungs["unit"], **rung}
 
 
 def _outcomes_text(outcomes: dict[str, int]) -> str:
+    """Return the number of trials of each outcome, such as `3 promoted, 1 stopped`."""
     return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
 
 

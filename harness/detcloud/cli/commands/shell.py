@@ -1,4 +1,4 @@
-"""`detcloud shell`: starts shells on a cluster on this machine, and lists and ends them."""
+"""`detcloud shell`: starts and opens shells on a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_shell(arguments: Namespace) -> int:
-    """Start a shell on the cluster. Then open the shell or run a program in the shell.
+    """Start a shell on the cluster, and open the shell or run a program in the shell. Return the
+    exit code.
 
-    A shell that was started for a program is ended when the program ends. Ctrl-C while the shell
-    starts leaves it running.
+    A shell that was started for a program is killed when the program ends. Ctrl-C during the start
+    leaves the shell running.
+
+    Raises:
+        DetcloudError: a program was combined with `--detach`.
     """
     words = _program(arguments)
     if words and arguments.detach:
@@ -66,15 +70,15 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_shell(arguments: Namespace) -> int:
-    """Open a shell, or run a program in a terminal there, and return its exit code."""
+    """Open a shell, or run a program in the shell, and return the exit code."""
     return _open(load_run(SHELL, arguments), _program(arguments))
 
 
 def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
-    """The port of this machine where a shell listens, and its token.
+    """Return the local port at which a shell listens, and the shell's token.
 
     Raises:
-        DetcloudError: it is not on this machine, or not of this user.
+        DetcloudError: the file of the place cannot be read by this user, or has no port and token.
     """
     fields = read_location(place, SHELL)
     port, token = fields.get("port"), fields.get("token")
@@ -93,10 +97,10 @@ def _add_program_argument(parser: ArgumentParser) -> None:
 
 
 def _program(arguments: Namespace) -> list[str]:
-    """The program to run.
+    """Return the words of the program to run; empty for a shell.
 
     Raises:
-        DetcloudError: it is an option, as of the original's `ssh_opts`.
+        DetcloudError: the first word is an option, for example an option of ssh.
     """
     words = program_words(arguments.words)
     if words and words[0].startswith("-"):
@@ -105,9 +109,9 @@ def _program(arguments: Namespace) -> list[str]:
 
 
 def _run_program(shell: Command, words: list[str]) -> int:
-    """Run the program for which the shell was started, end the shell, and return the exit code.
+    """Run the program for which the shell was started, kill the shell, and return the exit code.
 
-    After a lost connection the shell stays, because the program may still run.
+    If the connection breaks, keep the shell, because the program may still run, and return FAILED.
     """
     code = _connect(shell, words)
     if code is None:
@@ -117,7 +121,11 @@ def _run_program(shell: Command, words: list[str]) -> int:
 
 
 def _open(shell: Command, words: list[str]) -> int:
-    """Open the shell, or run a program in it, and return the exit code; the shell stays."""
+    """Open the shell, or run a program in the shell, and return the exit code. The shell keeps
+    running.
+
+    Return FAILED if the shell has ended or the connection broke.
+    """
     code = _connect(shell, words)
     if code is None:
         return FAILED
@@ -130,14 +138,14 @@ def _open(shell: Command, words: list[str]) -> int:
 
 
 def _connect(shell: Command, words: list[str]) -> int | None:
-    """Connect this terminal to the shell, and return the exit code of the program there.
+    """Connect this terminal to the shell, and return the exit code of the remote program.
 
-    Returns None if the shell has ended or the connection was lost, after printing which.
+    Return None if the shell has ended or the connection broke, after printing the reason.
     """
     place = wait_for_place(shell, SHELL)
     if place is None:
         return None
-    # Imported here, since only this needs a terminal's settings.
+    # Imported here, because other commands do not change the settings of the terminal.
     from detcloud.cli.local.terminal_session import run_session
 
     code = run_session(*read_endpoint(place), words)

@@ -1,4 +1,7 @@
-"""`detcloud simulate`: runs a search in virtual time, with the server's actors in a child."""
+"""`detcloud simulate`: runs a search in virtual time.
+
+The server's actors run in a child process.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         "--curves",
         type=Path,
         metavar="FILE",
-        help="use these curves, as `detcloud experiment curves` prints them",
+        help="use recorded curves, as printed by `detcloud experiment curves`",
     )
     curves.add_argument(
         "--experiment",
@@ -56,14 +59,14 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         type=parse_count,
         default=0,
         metavar="N",
-        help="the seed of generated curves, and of searches that have none (default: 0)",
+        help="the seed of generated curves, and of searches without a seed (default: 0)",
     )
     parser.add_argument(
         "--seconds-per-unit",
         type=parse_seconds,
         metavar="SECONDS",
-        help="training time of a step, batch, record or epoch (the configuration's unit) where none"
-        " was recorded (default: 1 for generated curves)",
+        help="training time of a step, batch, record or epoch (the unit of the configuration) for"
+        " curves without recorded times (default: 1 for generated curves)",
     )
     _add_deadline_options(parser)
     add_overrides_option(parser)
@@ -74,6 +77,10 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_search(arguments: Namespace) -> int:
+    """Simulate a search, and print the result with a chart and the spot report.
+
+    Return USAGE if the configuration was refused, otherwise 0.
+    """
     try:
         with _curves_file(arguments) as curves:
             result = _run_simulation(arguments, curves)
@@ -96,6 +103,7 @@ def simulate_search(arguments: Namespace) -> int:
 
 
 def _add_deadline_options(parser: ArgumentParser) -> None:
+    """Add the options of a simulation with a deadline and spot machines."""
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
@@ -110,7 +118,10 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
         help="generate a zone that has spot machines for this share of the time, 0 to 1",
     )
     market.add_argument(
-        "--spot-trace", type=Path, metavar="FILE", help="when spot machines were available, as JSON"
+        "--spot-trace",
+        type=Path,
+        metavar="FILE",
+        help="a JSON file with the times of available spot machines",
     )
     parser.add_argument(
         "--changeover-seconds",
@@ -122,7 +133,10 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
 
 @contextmanager
 def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
-    """Provide the file of the curves to follow; an experiment's are read from its cluster first."""
+    """Provide the file with recorded curves during the block, or None for generated curves.
+
+    With `--experiment`, the curves are fetched into a temporary file.
+    """
     if arguments.experiment is None:
         yield arguments.curves
         return
@@ -135,6 +149,7 @@ def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
 
 
 def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
+    """Run the simulation in a child process with a progress line, and return the result."""
     flags = [f"--slots={arguments.slots}", f"--seed={arguments.seed}"]
     if curves is not None:
         flags.append(f"--curves={curves}")
@@ -151,7 +166,9 @@ def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]
 
 
 def _time_unit(result: Item) -> tuple[float, str]:
-    """The unit in which the makespan is a handy number: its seconds and its name."""
+    """Return the seconds and the name of the largest unit of which the makespan has at
+    least three.
+    """
     for size, name in ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")):
         if result["makespan_seconds"] >= 3 * size:
             return size, name
@@ -159,12 +176,13 @@ def _time_unit(result: Item) -> tuple[float, str]:
 
 
 def _time_text(result: Item, at_seconds: float) -> str:
+    """Return a time in the unit of the makespan, such as `27.05 seconds`."""
     size, name = _time_unit(result)
     return f"{at_seconds / size:.4g} {name}"
 
 
 def _best_points(result: Item) -> list[Point]:
-    """Points of the best metric over time, which changes in steps."""
+    """Return the curve of the best metric over time, as steps, in the unit of the makespan."""
     size, _ = _time_unit(result)
     points: list[Point] = []
     for at_seconds, metric in result["best"]:
@@ -177,18 +195,21 @@ def _best_points(result: Item) -> list[Point]:
 
 
 def _cluster_text(result: Item) -> str:
+    """Return the slots of the simulated cluster, the slots of a trial, and the used share."""
     each = result["slots_per_trial"]
     slots = count_text(result["slots"], "slot")
     return f"{slots}, {each} per trial; {100 * result['slot_use']:.1f} % used"
 
 
 def _trained_text(result: Item) -> str:
+    """Return the training of all trials in the unit of the search and in batches."""
     amount = f"{round(result['units'], 2):.10g} {result['unit']}"
     batches = count_text(result["batches"], "batch", "batches")
     return amount if result["unit"] == "batches" else f"{amount} ({batches})"
 
 
 def _best_text(result: Item) -> str | None:
+    """Return the best metric with trial and time. None without a metric."""
     if not result["best"]:
         return None
     at_seconds, metric = result["best"][-1]
@@ -197,14 +218,15 @@ def _best_text(result: Item) -> str | None:
 
 
 def _curves_text(result: Item) -> str:
+    """Return the source of the learning curves, and how well records match the simulated trials."""
     curves = result["curves"]
     if curves["kind"] == "synthetic":
-        return "made up"
+        return "generated"
     return (
-        f"of {curves['followed']} among {count_text(curves['trials'], 'recorded trial')},"
-        f" {curves['exact']} of {result['trials']} with identical hyperparameters;"
-        f" {100 * curves['share_beyond']:.3g} % of the batches beyond the records, where the last"
-        " metric was held"
+        f"from {curves['followed']} of {count_text(curves['trials'], 'recorded trial')};"
+        f" {curves['exact']} of {count_text(result['trials'], 'simulated trial')} with identical"
+        f" hyperparameters; {100 * curves['share_beyond']:.3g} % of the batches after the end of"
+        " a recorded curve, with its last metric"
     )
 
 

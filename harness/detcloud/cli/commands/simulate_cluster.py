@@ -1,4 +1,4 @@
-"""`detcloud simulate cluster`: runs simulated clusters under faults, in a child process."""
+"""`detcloud simulate cluster`: runs simulated clusters with injected faults, in a child process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.framework.argument_types import parse_count, parse_seconds
+from detcloud.cli.framework.argument_types import parse_count, parse_hours
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, OK, USAGE
 from detcloud.cli.framework.failures import report_failure
@@ -35,24 +35,34 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
         metavar="none|all|LIST",
         help="which faults to inject, separated by commas (default: all)",
     )
-    parser.add_argument("--agents", type=parse_count, metavar="N", help="the most agents in a pool")
-    parser.add_argument("--pools", type=parse_count, metavar="N", help="resource pools")
     parser.add_argument(
-        "--experiments", type=parse_count, metavar="N", help="experiments submitted"
+        "--agents", type=parse_count, metavar="N", help="the maximum number of agents in a pool"
+    )
+    parser.add_argument(
+        "--pools", type=parse_count, metavar="N", help="the number of resource pools"
+    )
+    parser.add_argument(
+        "--experiments", type=parse_count, metavar="N", help="the number of submitted experiments"
     )
     parser.add_argument(
         "--hours",
-        type=parse_seconds,
+        type=parse_hours,
         metavar="HOURS",
         help="virtual time during which faults are injected",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="store the outcome of each seed, and resume from there"
+        "--output",
+        metavar="FILE",
+        help="store the outcome of each seed in FILE, and skip the seeds that FILE has",
     )
     add_output_options(parser, csv=False)
 
 
 def simulate_cluster(arguments: Namespace) -> int:
+    """Run simulated clusters, and print the totals.
+
+    Return OK, FAILED if an invariant was violated, or USAGE if an option was refused.
+    """
     names = (
         "seed",
         "seeds",
@@ -78,7 +88,11 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 
 def _run_simulation(flags: list[str]) -> dict[str, Any]:
-    """Run the child and return its answer; DetcloudError when it failed."""
+    """Run the child process with a progress line, and return the result.
+
+    Raises:
+        DetcloudError: the child printed no result.
+    """
     with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
     try:
@@ -90,7 +104,7 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Whether a line is no error: progress, which is shown, or the violation of one seed."""
+    """Show a line of progress. Return whether the line is progress or the violation of a seed."""
     return update_progress(progress, line) or line.startswith("violation: ")
 
 
@@ -107,13 +121,14 @@ def _counts_text(counts: dict[str, int]) -> str | None:
 def _notices_text(result: Item) -> str | None:
     if not result["notices"]:
         return None
-    return f"{result['notices']} that left time for a checkpoint, {result['saved']} of them saved"
+    return f"{result['notices']} with time for a checkpoint, {result['saved']} checkpoints saved"
 
 
 def _violations_text(result: Item) -> str:
+    """Return the number of violations, with the first line and the reproducing command of each."""
     lines = [str(result["violations"])]
     lines += [f"{failure['violation'].splitlines()[0][:160]}" for failure in result["failed"]]
-    lines += [f"again: {failure['again']}" for failure in result["failed"]]
+    lines += [f"reproduce with: {failure['again']}" for failure in result["failed"]]
     return "; ".join(lines)
 
 

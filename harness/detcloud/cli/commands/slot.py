@@ -1,4 +1,4 @@
-"""`detcloud slot`: lists the agents' slots and takes them out of use."""
+"""`detcloud slot`: lists, enables and disables slots of agents."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from detcloud.shared.errors import DetcloudError
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--agent", metavar="AGENT", help="only this agent's")
+    parser.add_argument("--agent", metavar="AGENT", help="list only slots of this agent")
     add_output_options(parser)
 
 
 def list_slots(arguments: Namespace) -> int:
+    """Print the slots of all agents, or of the agent of `--agent`."""
     client = connect(arguments)
     agents = client.agents() if arguments.agent is None else [client.agent(arguments.agent)]
     items = [slot_item(slot) for agent in agents for slot in agent.slots]
@@ -52,14 +53,14 @@ def _load_slot(arguments: Namespace) -> Slot:
     """Fetch the slot that the arguments name.
 
     Raises:
-        DetcloudError: the agent has no such slot.
+        DetcloudError: the agent does not have the slot.
     """
     agent = connect(arguments).agent(arguments.agent_id)
     for slot in agent.slots:
         if slot.id == arguments.slot_id:
             return slot
     known = ", ".join(str(slot.id) for slot in agent.slots) or "none"
-    raise DetcloudError(f"agent {agent.id} has no slot {arguments.slot_id}; it has {known}")
+    raise DetcloudError(f"agent {agent.id} has no slot {arguments.slot_id}; its slots: {known}")
 
 
 HANDLERS: Handlers = {

@@ -1,4 +1,4 @@
-"""`detcloud trial support-bundle`: all that a cluster knows of a trial, in one archive."""
+"""`detcloud trial support-bundle`: packs the cluster's data on a trial into an archive."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def add_bundle_arguments(parser: ArgumentParser) -> None:
 
 
 def write_support_bundle(arguments: Namespace) -> int:
+    """Write an archive with a trial's data, and print the path.
+
+    Raises:
+        DetcloudError: the archive exists.
+    """
     trial = load_trial(arguments)
     path = arguments.output_dir / f"trial-{trial.id}-support.tar.gz"
     if path.exists():
@@ -51,7 +56,10 @@ def write_support_bundle(arguments: Namespace) -> int:
 
 
 def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield names and texts of the files; the cluster has masked what is secret in them."""
+    """Yield the names and the texts of the archive's files. The cluster has masked secrets.
+
+    If the history cannot be read, its file has the error.
+    """
     experiment = client.experiment(trial.experiment_id)
     yield "trial.json", [render_json(trial.data)]
     yield "experiment.json", [render_json(experiment.data)]
@@ -63,7 +71,7 @@ def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str
     try:
         yield "history.json", [render_json(list(experiment.history(f"trial#{trial.id}")))]
     except ApiError as error:
-        # What went wrong with the history may be what the bundle is for.
+        # The error may be the reason why the user sends the bundle.
         yield "history.json", [render_json({"error": str(error)})]
 
 

@@ -1,4 +1,4 @@
-"""`detcloud template`: keeps parts of configurations on the cluster."""
+"""`detcloud template`: stores parts of configurations on the cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_template(arguments: Namespace) -> int:
-    """Print the YAML as it was set unless a form is asked for."""
+    """Print the unchanged YAML of a template, or all fields in the requested form."""
     template = connect(arguments).template(arguments.name)
     if arguments.form != "text":
         print_record(CONFIG_COLUMNS, template.data, arguments)
@@ -55,6 +55,12 @@ def describe_template(arguments: Namespace) -> int:
 
 
 def create_template(arguments: Namespace) -> int:
+    """Create a template.
+
+    Raises:
+        DetcloudError: a template with this name exists.
+        RefusedConfigError: the cluster refused the file.
+    """
     client = connect(arguments)
     if any(template.name == arguments.name for template in client.templates()):
         raise DetcloudError(
@@ -80,13 +86,17 @@ def add_name_argument(parser: ArgumentParser) -> None:
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="1 to 64 of A-Za-z0-9._-")
-    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file")
+    parser.add_argument("name", metavar="NAME", help="1 to 64 letters, digits and `._-`")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file with settings")
     add_replaced_option(parser, "-w", "--workspace-name", instead="templates belong to the cluster")
 
 
 def _send_template(client: Client, arguments: Namespace) -> None:
-    """Create or replace the template; RefusedConfigError has a line for each problem."""
+    """Create or replace a template, and print that.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+    """
     try:
         template = client.set_template(arguments.name, read_config_text(arguments.file))
     except ApiError as error:

@@ -1,7 +1,7 @@
-"""`detcloud tensorboard`: shows what trials wrote for TensorBoard, which runs on this machine.
+"""`detcloud tensorboard`: downloads event files of trials, and runs TensorBoard on this machine.
 
-The cluster has no machine that could run it between experiments. So the files are downloaded, and
-what is new again and again while TensorBoard runs.
+The cluster has no machine that could run TensorBoard between experiments. So event files are
+downloaded, and while TensorBoard runs, new events are downloaded repeatedly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from detcloud.shared.http import Unreachable
 from detcloud.shared.plurals import count_text
 
 TRIALS_MAX = 1000
-# Those that TensorBoard itself tries.
+# The ports that TensorBoard tries by default.
 PORTS = range(6006, 6016)
 HOST = "127.0.0.1"
 UPDATE_SECONDS = 30.0
@@ -49,6 +49,9 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_event_files(arguments: Namespace) -> int:
+    """Download the event files of the selected trials, and print the folder unless `--quiet` is
+    given.
+    """
     folders = _event_folders(connect(arguments), arguments, arguments.output_dir)
     _update(folders)
     if not arguments.quiet:
@@ -66,7 +69,7 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-browser", action="store_true", help="print the address without opening a browser"
     )
-    terminal = "TensorBoard ends with this command; `&` behind it gives the terminal back"
+    terminal = "TensorBoard ends with this command; append `&` to run both in the background"
     add_replaced_option(parser, "-d", "--detach", instead=terminal)
     here = "TensorBoard runs on this machine, in no container and no workspace"
     for flags in (("-w", "--workspace-name"), ("-c", "--context"), ("-i", "--include")):
@@ -75,11 +78,17 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_tensorboard(arguments: Namespace) -> int:
-    """Run TensorBoard until it ends or Ctrl-C, and return its exit code."""
+    """Run TensorBoard until the process exits or Ctrl-C, and return the exit code.
+
+    The event files are in a temporary folder, which is removed at the end.
+
+    Raises:
+        DetcloudError: TensorBoard is not installed, no trial was named, or no port is free.
+    """
     if find_spec("tensorboard") is None:
         raise DetcloudError(
             "TensorBoard is not installed here: `pip install tensorboard`. `detcloud tensorboard "
-            "download` fetches the files for one elsewhere"
+            "download` downloads the files for TensorBoard on another machine"
         )
     # SIGTERM ends TensorBoard and removes the files, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -94,7 +103,7 @@ def start_tensorboard(arguments: Namespace) -> int:
         command += ["--host", HOST, "--port", str(port), "--reload_interval", "15"]
         process = subprocess.Popen(command)
         try:
-            print(f"{address} (Ctrl-C ends it)", flush=True)
+            print(f"{address} (Ctrl-C ends TensorBoard)", flush=True)
             if not arguments.no_browser:
                 # Imported here, since no other command needs it.
                 import webbrowser
@@ -106,13 +115,18 @@ def start_tensorboard(arguments: Namespace) -> int:
 
 
 def _find_free_port() -> int:
+    """Return the first free port of PORTS.
+
+    Raises:
+        DetcloudError: all ports are in use.
+    """
     for port in PORTS:
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             return port
     raise DetcloudError(
-        f"ports {PORTS[0]} to {PORTS[-1]} of this machine are taken: choose another with --port"
+        f"ports {PORTS[0]} to {PORTS[-1]} of this machine are in use: choose a port with --port"
     )
 
 
@@ -122,7 +136,7 @@ def _add_selection(parser: ArgumentParser) -> None:
         type=parse_id,
         nargs="*",
         metavar="EXPERIMENT",
-        help="experiments, all of whose trials are included",
+        help="experiments whose trials are all included",
     )
     parser.add_argument(
         "-t",
@@ -136,7 +150,11 @@ def _add_selection(parser: ArgumentParser) -> None:
 
 
 def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[EventFolder]:
-    """The folder of each trial that the arguments choose."""
+    """Return the local folder of each trial that the arguments select.
+
+    Raises:
+        DetcloudError: no trial was named, or more than TRIALS_MAX were selected.
+    """
     chosen: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
     for experiment_id in arguments.experiment_ids:
         chosen += client.experiment(experiment_id).trials()
@@ -145,8 +163,8 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
         raise DetcloudError("name experiments, or trials with --trial-ids")
     if len(trials) > TRIALS_MAX:
         raise DetcloudError(
-            f"these are {count_text(len(trials), 'trial')}, and at most {TRIALS_MAX} are shown "
-            "together: choose some with --trial-ids"
+            f"{count_text(len(trials), 'trial')} were selected, but TensorBoard shows at most "
+            f"{TRIALS_MAX}: select trials with --trial-ids"
         )
     return [
         EventFolder(client, trial, root / f"experiment-{trial.experiment_id}" / f"trial-{trial.id}")
@@ -155,7 +173,7 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
 
 
 def _update(folders: list[EventFolder]) -> int:
-    """Fetch what is new of all trials, with a bar that counts them; return the bytes."""
+    """Download the new events of all trials with a progress line. Return the number of bytes."""
     total = 0
     with show_progress("files for TensorBoard") as progress:
         for done, folder in enumerate(folders):
@@ -165,13 +183,16 @@ def _update(folders: list[EventFolder]) -> int:
 
 
 def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
-    """Fetch what trials write until TensorBoard ends; return its exit code."""
+    """Download new events every UPDATE_SECONDS until TensorBoard exits, and return the exit code.
+
+    If the cluster is unreachable, print that and continue.
+    """
     running = folders
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(UPDATE_SECONDS)
         try:
-            # A trial is asked for before its files, so that the last of them are not missed.
+            # The trial is fetched before its files, so that the last events are not missed.
             for folder in running:
                 folder.trial.refresh()
                 folder.update()
@@ -181,6 +202,7 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to TensorBoard, then SIGKILL after END_SECONDS_MAX."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

@@ -1,4 +1,6 @@
-"""`detcloud token`: makes, shows and revokes access tokens, and stores one for later commands."""
+"""`detcloud token`: creates, lists and revokes access tokens, and stores a token for later
+commands.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,13 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         "--expiration-days",
         type=parse_count,
         metavar="DAYS",
-        help="days until it expires, 1 to 365",
+        help="days until the token expires, 1 to 365",
     )
     add_output_options(parser, csv=False)
 
 
 def create_token(arguments: Namespace) -> int:
-    """Print the token alone on stdout, so that a script can read it."""
+    """Create a token, and print only the token to stdout, for scripts."""
     token = connect(arguments).create_token(
         arguments.user,
         role="join" if arguments.join else arguments.role,
@@ -62,19 +64,22 @@ def create_token(arguments: Namespace) -> int:
         return 0
     print(token.token, flush=True)
     print(
-        f"token {token.id} of {cell_text(token.user)}; store it safely, it is shown only once",
+        f"token {token.id} of {cell_text(token.user)}; store it safely: it is shown only once",
         file=sys.stderr,
     )
     return 0
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("user", nargs="?", metavar="USER", help="only this user's")
+    parser.add_argument("user", nargs="?", metavar="USER", help="list only tokens of this user")
     parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
     add_output_options(parser)
 
 
 def list_tokens(arguments: Namespace) -> int:
+    """Print the tokens that match the filters. Revoked tokens are omitted unless `--show-inactive`
+    is given.
+    """
     items: list[Item] = [
         token.data
         for token in connect(arguments).tokens()
@@ -86,22 +91,34 @@ def list_tokens(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids, as in the list"
+        "ids", type=parse_id, nargs="+", metavar="TOKEN", help="ids of `detcloud token list`"
     )
     add_output_options(parser)
 
 
 def describe_tokens(arguments: Namespace) -> int:
+    """Print the tokens with the given ids.
+
+    Raises:
+        DetcloudError: a token does not exist or belongs to another user.
+    """
     tokens = _find_tokens(connect(arguments), arguments.ids)
     print_items(COLUMNS, (token.data for token in tokens), arguments)
     return 0
 
 
 def add_revoke_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", type=parse_id, metavar="TOKEN", help="the id, as listed")
+    parser.add_argument(
+        "id", type=parse_id, metavar="TOKEN", help="the id of `detcloud token list`"
+    )
 
 
 def revoke_token(arguments: Namespace) -> int:
+    """Revoke the token with the given id.
+
+    Raises:
+        DetcloudError: the token does not exist or belongs to another user.
+    """
     [token] = _find_tokens(connect(arguments), [arguments.id])
     token.revoke()
     print(f"token {arguments.id} was revoked")
@@ -119,7 +136,12 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 
 def log_in(arguments: Namespace) -> int:
-    """Store a token that works, with the address it works for."""
+    """Store a token and the cluster's address, after checking that the cluster accepts the token.
+
+    Raises:
+        DetcloudError: no cluster or no token was given.
+        ApiError: the cluster refused the token.
+    """
     url = configured_url(arguments.url)
     if url is None:
         raise DetcloudError(
@@ -130,11 +152,16 @@ def log_in(arguments: Namespace) -> int:
     identity = arguments.client.whoami()
     path = store_credentials(url, token)
     user = cell_text(identity["user"])
-    print(f"{user} ({identity['role']}) at {url}, kept in {path}")
+    print(f"{user} ({identity['role']}) at {url}, stored in {path}")
     return 0
 
 
 def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
+    """Return the tokens with the given ids.
+
+    Raises:
+        DetcloudError: a token does not exist or belongs to another user.
+    """
     tokens = {token.id: token for token in client.tokens()}
     missing = ", ".join(str(number) for number in ids if number not in tokens)
     if missing:
@@ -143,7 +170,13 @@ def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
 
 
 def _read_token(word: str | None) -> str:
-    """Return the token of the command line, of stdin or the environment, or ask without an echo."""
+    """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN.
+
+    Without these, prompt for the token on a terminal, without echo.
+
+    Raises:
+        DetcloudError: no token was given, or the token has blanks or invisible characters.
+    """
     if word == "-":
         word = sys.stdin.readline()
     elif word is None:

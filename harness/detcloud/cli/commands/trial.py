@@ -73,6 +73,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_trials(arguments: Namespace) -> int:
+    """Print the trials of an experiment, by default the best first for a search, and return 0."""
     experiment = load_experiment(arguments)
     is_search = experiment.searcher != "single"
     sort_by = arguments.sort_by or ("best" if is_search else "number")
@@ -94,10 +95,12 @@ def list_trials(arguments: Namespace) -> int:
 def sort_trials(
     items: list[Item], sort_by: str, order_by: str | None, *, smaller_is_better: bool
 ) -> list[Item]:
-    """Sort trials by a field; equal values keep the order of the trials' numbers.
+    """Return trials sorted by a field of TRIAL_SORT_FIELDS. Equal values keep their order.
 
-    Trials without a value come last. Without `order_by` the better metric comes first, and numbers,
-    steps and restarts ascend.
+    Trials without a value come last.
+
+    Args:
+        order_by: `asc`, `desc`, or None for the better metric first and other fields ascending.
     """
     field = TRIAL_SORT_FIELDS[sort_by]
     is_metric = sort_by in ("best", "metric")
@@ -111,18 +114,19 @@ def sort_trials(
 def add_describe_arguments(parser: ArgumentParser) -> None:
     add_trial_argument(parser)
     parser.add_argument(
-        "--metrics", action="store_true", help="also show every metric that it reported"
+        "--metrics", action="store_true", help="also show all metrics that the trial reported"
     )
     parser.add_argument(
         "--metrics-summary",
         action="store_true",
-        help="show a summary of its metrics, one line each",
+        help="also show a summary of each metric",
     )
     add_paging_options(parser, None)
     add_output_options(parser)
 
 
 def describe_trial(arguments: Namespace) -> int:
+    """Print a trial, and with options also metrics and summaries. Return 0."""
     trial = load_trial(arguments)
     tables: dict[str, list[Item]] = {}
     if arguments.metrics_summary:

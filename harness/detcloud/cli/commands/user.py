@@ -1,4 +1,4 @@
-"""`detcloud user`: shows who you are to the cluster, and forgets the stored token."""
+"""`detcloud user`: shows your user and role on the cluster, and removes the stored token."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ IDENTITY_COLUMNS = (
 
 
 def show_identity(arguments: Namespace) -> int:
+    """Print the user and the role of this machine's token, and the cluster's address."""
     client = connect(arguments)
     print_record(IDENTITY_COLUMNS, {**client.whoami(), "url": client.url}, arguments)
     return 0

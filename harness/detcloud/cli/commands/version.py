@@ -1,4 +1,4 @@
-"""`detcloud version`: shows the version here, and the cluster's where one answers."""
+"""`detcloud version`: shows the versions of the command line and of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def show_versions(arguments: Namespace) -> int:
-    """Print both versions; without a cluster that answers this is no failure."""
+    """Print both versions, and return 0. The cluster's version is N/A if no cluster answers."""
     versions = {"client": __version__, "url": None, "cluster": None}
     try:
         client = connect(arguments)

@@ -1,4 +1,8 @@
-"""Types of arguments: each turns a word of the command line into a value, or refuses it."""
+"""Types of command-line arguments for argparse.
+
+Each function parses one word. All functions raise ArgumentTypeError for a word without a valid
+value.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 DIGITS_MAX = 12
 ID_MAX = 10**DIGITS_MAX - 1
 SLOTS_MAX = 1024
+DURATION_LIMIT = 1_000_000
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF-")
@@ -17,39 +22,40 @@ _TEAM = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 def parse_id(text: str) -> int:
-    """Parse the id of an experiment, a trial or a token."""
+    """Parse the id of an experiment, a trial or a token: a whole number from 1 to ID_MAX."""
     if not _is_whole_number(text) or not 0 < int(text) <= ID_MAX:
         raise ArgumentTypeError(f"{text!r} is not an id; expected a whole number such as 12")
     return int(text)
 
 
 def parse_ids(text: str) -> list[int]:
-    """Parse ids with commas between them."""
+    """Parse ids separated by commas, such as `1,2`."""
     return [parse_id(part) for part in text.split(",")]
 
 
 def parse_count(text: str) -> int:
-    """Parse a number of things: 0 or more."""
+    """Parse a whole number from 0 to ID_MAX."""
     if not _is_whole_number(text):
         raise ArgumentTypeError(f"{text!r} is not a count; expected a whole number such as 12")
     return int(text)
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a duration: a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise ArgumentTypeError(
-            f"{text!r} is not a duration; expected a number of seconds greater than 0"
-        )
-    return value
+    """Parse a number of seconds above 0 and below a million."""
+    return _parse_duration(text, "seconds")
+
+
+def parse_hours(text: str) -> float:
+    """Parse a number of hours above 0 and below a million."""
+    return _parse_duration(text, "hours")
 
 
 def parse_moment_ms(text: str) -> int:
-    """Parse a moment: ISO 8601, UTC where it names no zone, or how long ago, such as `90m`."""
+    """Parse a time, and return epoch milliseconds.
+
+    The word is a time of ISO 8601, in UTC if it has no zone, or an age such as `90m`. The units of
+    an age are s, m, h and d.
+    """
     if ago := _AGO.fullmatch(text):
         passed = timedelta(**{_AGO_UNITS[ago[2]]: int(ago[1])})
         return int((time.time() - passed.total_seconds()) * 1000)
@@ -65,7 +71,7 @@ def parse_moment_ms(text: str) -> int:
 
 
 def parse_day(text: str) -> str:
-    """Parse a day such as `2026-11-30`."""
+    """Parse a date of ISO 8601, and return the form `2026-11-30`."""
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -75,7 +81,7 @@ def parse_day(text: str) -> str:
 
 
 def parse_boolean(text: str) -> bool:
-    """Parse a yes or no."""
+    """Parse true, yes and 1 as True, and false, no and 0 as False, in upper or lower case."""
     values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if text.lower() not in values:
         raise ArgumentTypeError(f"{text!r} is neither true nor false")
@@ -83,19 +89,19 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_uuid_prefix(text: str) -> str:
-    """Parse a checkpoint's UUID or the beginning of one."""
+    """Return a checkpoint's UUID, or the beginning of a UUID, unchanged."""
     if not text or not _HEXADECIMAL.issuperset(text):
         raise ArgumentTypeError(f"{text!r} is not a UUID or the beginning of one")
     return text
 
 
 def parse_uuid_prefixes(text: str) -> list[str]:
-    """Parse UUIDs, or beginnings of some, with commas between them."""
+    """Parse UUIDs, or beginnings of UUIDs, separated by commas."""
     return [parse_uuid_prefix(part) for part in text.split(",")]
 
 
 def parse_dollars(text: str) -> float:
-    """Parse an amount of dollars, above 0."""
+    """Parse a finite amount of dollars above 0, with or without a leading `$`."""
     try:
         dollars = float(text.removeprefix("$"))
     except ValueError:
@@ -106,19 +112,19 @@ def parse_dollars(text: str) -> float:
 
 
 def parse_cost_limit(text: str) -> float | None:
-    """Parse an amount of dollars, or `none` for no limit."""
+    """Parse an amount of dollars. Return None for `none` and `null`: no limit."""
     return None if text.lower() in ("none", "null") else parse_dollars(text)
 
 
 def parse_priority(text: str) -> int:
-    """Parse a priority; the cluster says which are good."""
+    """Parse an integer of at most nine digits. The cluster checks the range of priorities."""
     if not re.fullmatch(r"-?[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a priority; expected 1 to 99, 1 being the first")
     return int(text)
 
 
 def parse_weight(text: str) -> float:
-    """Parse a weight for fair share; the cluster says which are good."""
+    """Parse a finite number as a fair-share weight. The cluster checks the range of weights."""
     try:
         weight = float(text)
     except ValueError:
@@ -131,14 +137,14 @@ def parse_weight(text: str) -> float:
 
 
 def parse_slots(text: str) -> int:
-    """Parse how many slots a machine has."""
+    """Parse the number of slots of a machine: 1 to SLOTS_MAX."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= SLOTS_MAX:
         raise ArgumentTypeError(f"{text!r} is not a number of slots; expected 1 to {SLOTS_MAX}")
     return int(text)
 
 
 def parse_slot_limit(text: str) -> int | None:
-    """Parse how many slots an experiment may have, or `none` for no limit."""
+    """Parse the most slots of an experiment. Return None for `none` and `null`: no limit."""
     if text.lower() in ("none", "null"):
         return None
     try:
@@ -150,26 +156,42 @@ def parse_slot_limit(text: str) -> int | None:
 
 
 def parse_port(text: str) -> int:
-    """Parse a TCP port."""
+    """Parse a TCP port: 1 to 65535."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
         raise ArgumentTypeError(f"{text!r} is not a port; expected 1 to 65535")
     return int(text)
 
 
 def parse_override(text: str) -> str:
-    """Check that a field of a configuration and its value are `KEY=VALUE`."""
+    """Return a configuration override of the form KEY=VALUE unchanged."""
     if "=" not in text or text.startswith("="):
         raise ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE, such as max_restarts=2")
     return text
 
 
 def parse_team(text: str) -> str:
-    """Check the name of a team whose cluster is deployed."""
+    """Return the name of a team unchanged: a lowercase letter, then at most 19 letters, digits and
+    hyphens.
+    """
     if not _TEAM.fullmatch(text):
         raise ArgumentTypeError(
             f"{text!r} is not a team name; expected 1 to 20 lowercase letters, digits and hyphens"
         )
     return text
+
+
+def _parse_duration(text: str, unit: str) -> float:
+    """Parse a number above 0 and below DURATION_LIMIT. The error names the unit."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < DURATION_LIMIT:
+        raise ArgumentTypeError(
+            f"{text!r} is not a duration; expected a number of {unit} greater than 0 and less than "
+            f"{DURATION_LIMIT}"
+        )
+    return value
 
 
 def _is_whole_number(text: str) -> bool:

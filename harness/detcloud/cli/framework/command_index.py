@@ -1,7 +1,7 @@
-"""Every command, once: its words, its summary and the module that has its code.
+"""The index of all commands: words, summary and module of each.
 
-Modules of commands are imported when a command of theirs runs, so that `detcloud --help` stays
-fast; each registers the functions themselves in `HANDLERS`, under the name of the command.
+A command's module is imported when the command runs, so that `detcloud --help` stays fast. The
+module registers the functions of its commands in `HANDLERS`, by `Command.name`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from detcloud.cli.framework.deployable_clouds import CLOUDS
 
 
 class Command(NamedTuple):
-    """`detcloud NOUN VERB`, with other verbs and the flat forms that mean the same."""
+    """A command, `detcloud NOUN VERB`, with all other spellings."""
 
     noun: str
-    """Empty for a command that has a flat form only."""
+    """The noun, or "" for a command that has flat forms only."""
     verb: str
-    """One word, or two as in `label add`."""
+    """One word, or two words as in `label add`."""
     summary: str
+    """The effect in lower case, without a full stop, such as `list trials`."""
     module: str
-    """The module of `detcloud.cli.commands` whose `HANDLERS` has it."""
+    """The module of `detcloud.cli.commands` whose `HANDLERS` has the command."""
     flat: tuple[str, ...] = ()
+    """Spellings without the noun. The first is shown by `detcloud --help`."""
     verb_aliases: tuple[str, ...] = ()
+    """Other spellings of the verb after the noun."""
     is_local: bool = False
-    """Speaks to no cluster but this machine's own, so that it takes no `--url`."""
+    """Whether the command uses only this machine, and therefore has no `--url`."""
 
     @property
     def name(self) -> str:
-        """How the command is written where one way is enough."""
+        """The noun and the verb, or the verb alone for a command without a noun."""
         return f"{self.noun} {self.verb}".strip()
 
 
@@ -122,13 +125,7 @@ _EXPERIMENT = (
         ("cancel",),
     ),
     Command("experiment", "kill", "end an experiment immediately", "lifecycle", ("kill",)),
-    Command(
-        "experiment",
-        "continue",
-        "continue an ended experiment",
-        "lifecycle",
-        ("continue",),
-    ),
+    Command("experiment", "continue", "continue an ended experiment", "lifecycle", ("continue",)),
     Command(
         "experiment", "archive", "hide an ended experiment from lists", "lifecycle", ("archive",)
     ),
@@ -140,11 +137,7 @@ _EXPERIMENT = (
         ("unarchive",),
     ),
     Command(
-        "experiment",
-        "delete",
-        "delete an ended experiment and its data",
-        "lifecycle",
-        ("delete",),
+        "experiment", "delete", "delete an ended experiment and its data", "lifecycle", ("delete",)
     ),
     Command(
         "experiment",
@@ -188,17 +181,9 @@ _EXPERIMENT = (
         "experiment_settings",
     ),
     Command(
-        "experiment",
-        "set priority",
-        "change the priority of an experiment",
-        "experiment_settings",
+        "experiment", "set priority", "change the priority of an experiment", "experiment_settings"
     ),
-    Command(
-        "experiment",
-        "set max-cost",
-        "limit the cost of an experiment",
-        "experiment_settings",
-    ),
+    Command("experiment", "set max-cost", "limit the cost of an experiment", "experiment_settings"),
     Command(
         "experiment",
         "set gc-policy",
@@ -251,7 +236,12 @@ _TRIAL = (
 def _run_commands(
     noun: str, first: tuple[str, str], second: tuple[str, str]
 ) -> tuple[Command, ...]:
-    """Return the commands for a kind of run: two of its own, and those that all kinds have."""
+    """Return the commands of a noun for runs: `command`, `notebook` or `shell`.
+
+    Args:
+        first: verb and summary of the command that starts a run.
+        second: verb and summary of the command that shows or opens a run.
+    """
     return (
         Command(noun, *first, noun),
         Command(noun, "list", f"list {noun}s", noun, (), ("ls",)),
@@ -279,12 +269,7 @@ _SHELL = _run_commands(
 
 _CHECKPOINT = (
     Command(
-        "checkpoint",
-        "list",
-        "list the checkpoints of an experiment",
-        "checkpoint",
-        (),
-        ("ls",),
+        "checkpoint", "list", "list the checkpoints of an experiment", "checkpoint", (), ("ls",)
     ),
     Command("checkpoint", "describe", "show a checkpoint", "checkpoint"),
     Command("checkpoint", "files", "list the files of a checkpoint", "checkpoint"),
@@ -372,12 +357,7 @@ _CLUSTER = (
     Command("cluster", "open", "open the web page and sign in", "page", ("open",)),
     Command("page", "export", "write the files of the web page, for another web server", "page"),
     Command("cluster", "status", "show the cluster's address and load", "cluster", ("status",)),
-    Command(
-        "cluster",
-        "apply",
-        "apply a cluster configuration file",
-        "resource_pool",
-    ),
+    Command("cluster", "apply", "apply a cluster configuration file", "resource_pool"),
     Command(
         "cluster",
         "backup",
@@ -420,13 +400,7 @@ _CLUSTER = (
             ("destroy", f"delete a team's cluster on {cloud.title}, with all its data"),
         )
     ),
-    Command(
-        "deploy",
-        "export",
-        "export a team's cluster for Terraform",
-        "deploy",
-        is_local=True,
-    ),
+    Command("deploy", "export", "export a team's cluster for Terraform", "deploy", is_local=True),
 )
 
 _FLAT = (
@@ -481,12 +455,12 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """The noun and its short form, if it has one."""
+    """Return the noun, followed by the short form if one exists."""
     return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
 
 
 def commands_by_verb(noun: str) -> dict[str, Command]:
-    """The commands of a noun by their verbs, aliases included."""
+    """Return the commands of a noun by verb. A command with aliases has an entry for each."""
     return {
         word: command
         for command in COMMANDS
@@ -496,5 +470,5 @@ def commands_by_verb(noun: str) -> dict[str, Command]:
 
 
 def flat_commands() -> dict[str, Command]:
-    """The commands that need no noun, by their flat forms."""
+    """Return the commands that can be typed without a noun, by their flat form."""
     return {word: command for command in COMMANDS for word in command.flat}

@@ -1,4 +1,4 @@
-"""The parser of a command and its handler, which the command's module registers in `HANDLERS`."""
+"""Handlers of commands, and the argument parser that prints errors as a line and a hint."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ from detcloud.cli.framework.usage_error import report_usage_error
 
 
 class Handler(NamedTuple):
-    """Two functions: one declares a command's arguments, one runs it and returns an exit code."""
+    """Two functions of a command."""
 
     add_arguments: Callable[[ArgumentParser], None]
+    """Adds the command's arguments to a parser."""
     run: Callable[[Namespace], int]
+    """Runs the command with parsed arguments, and returns the exit code."""
 
 
 Handlers = Mapping[str, Handler]
-"""Handlers by the name of the command, such as `experiment list`."""
+"""Handlers by `Command.name`, such as `experiment list`."""
 
 
 def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[[Namespace], int]]:
-    """Import a command's module, and return the command's parser, named as the command was typed,
-    and the function that runs it.
+    """Import a command's module. Return the command's argument parser and the function that runs
+    the command.
+
+    The function gets the parsed arguments and returns an exit code.
+
+    Args:
+        typed: the command's words as the user typed them. Help texts and errors show them.
     """
     handlers: Handlers = import_module(f"detcloud.cli.commands.{command.module}").HANDLERS
     handler = handlers[command.name]
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     parser = CommandParser(prog=f"detcloud {typed}", description=summary, allow_abbrev=False)
     if not command.is_local:
-        parser.add_argument("--url", metavar="URL", help="the cluster to speak to")
+        parser.add_argument("--url", metavar="URL", help="the address of the cluster")
     handler.add_arguments(parser)
     return parser, handler.run
 
@@ -40,7 +47,7 @@ def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[
 class CommandParser(ArgumentParser):
     """An argument parser that accepts options and arguments in any order.
 
-    It prints an error as a line and a hint, like all other errors.
+    An error is printed as a line and a hint, as for all other errors of the command line.
     """
 
     def parse_command(self, words: list[str]) -> Namespace:
@@ -52,7 +59,7 @@ class CommandParser(ArgumentParser):
         like options, nor an argument that excludes an option.
 
         Raises:
-            SystemExit: a word is wrong, or asks for help.
+            SystemExit: a word is wrong (code 2), or help was requested and printed (code 0).
         """
         excluded = [
             action for group in self._mutually_exclusive_groups for action in group._group_actions
@@ -63,15 +70,24 @@ class CommandParser(ArgumentParser):
         return self.parse_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit. The hint names the option that was probably meant."""
+        """Print the error and exit with code 2. The hint names the known option closest to a wrong
+        one.
+
+        Raises:
+            SystemExit: always.
+        """
         hint = self._option_hint(message) or f"see `{self.prog} --help`"
         raise SystemExit(report_usage_error(message, hint))
 
     def print_help(self, file: Any = None) -> None:
-        """Prints the help and flushes it here, where a full disk is an error like any other."""
+        """Print and flush the help. The flush raises OSError here if the disk is full."""
         print(self.format_help(), end="", file=file, flush=True)
 
     def _option_hint(self, message: str) -> str | None:
+        """Return a hint with the known option that is closest to an unknown option.
+
+        Return None if the message is not about an unknown option, or no known option is close.
+        """
         place, _, words = message.partition("unrecognized arguments: ")
         unknown = words.partition(" ")[0].partition("=")[0]
         if place or not unknown.startswith("--"):
@@ -79,7 +95,7 @@ class CommandParser(ArgumentParser):
         known = [
             flag
             for action in self._actions
-            if action.help != SUPPRESS  # accepted only to say what there is in its place
+            if action.help != SUPPRESS  # a hidden option, which only prints its replacement
             for flag in action.option_strings
         ]
         close = get_close_matches(unknown, known, 1)

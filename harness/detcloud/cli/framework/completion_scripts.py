@@ -1,12 +1,12 @@
-"""The completion table as a script of each shell.
+"""Completion scripts for shells, made from the completion table.
 
-Every script walks over the words before the cursor: a word with which what was typed so far has an
-entry belongs to the command; a flag with an entry of its own takes the next word as its value.
+A script walks over the words before the cursor. A word belongs to the command if the table has an
+entry for the words so far and that word. If a flag has an entry, the next word is the flag's value.
 """
 
 from __future__ import annotations
 
-# Stands in the table for the names of files; no word of ours begins so.
+# The word in the table that stands for names of files. No word of a command begins with @.
 FILES = "@files"
 
 _BASH = """\
@@ -100,17 +100,21 @@ complete -c detcloud -f -a "(__detcloud_complete)"
 
 
 def bash_script(table: dict[str, str]) -> str:
-    """The script for bash 3.2 and later."""
+    """Return the completion script for bash 3.2 and later.
+
+    Args:
+        table: the result of `completion_table`.
+    """
     lines = [f"    '{typed}') echo '{words}' ;;" for typed, words in table.items()]
     return _BASH.replace("@table@", "\n".join(lines))
 
 
 def zsh_script(table: dict[str, str]) -> str:
-    """The script for bash behind zsh's own bridge to it."""
+    """Return the completion script for zsh: the bash script, loaded through bashcompinit."""
     return _ZSH + bash_script(table)
 
 
 def fish_script(table: dict[str, str]) -> str:
-    """The script for fish 3 and later."""
+    """Return the completion script for fish 3 and later."""
     lines = [f"    case '{typed}'\n      echo '{words}'" for typed, words in table.items()]
     return _FISH.replace("@table@", "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Table of completions: for the words typed so far, those that may come next."""
+"""The completion table: possible next words by the words typed before."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from detcloud.cli.framework.grammar import CommandForm, command_forms, command_s
 
 
 def completion_table() -> dict[str, str]:
-    """The words that may follow, by the words before: `trial`, `trial logs`, `trial logs --level`.
+    """Return the possible next words, separated by spaces, by the words typed before.
 
-    A flag that takes a value has an entry of its own; `FILES` stands for the names of files.
+    Keys are for example "", `trial`, `trial logs` and `trial logs --level`. A flag has an entry
+    only if it takes a value. The word `FILES` stands for names of files.
     """
     first_words = [*flat_commands(), *NOUNS, "--help", "--version", "--url"]
     table = {"": " ".join(first_words), "--url": ""}
@@ -35,6 +36,7 @@ def completion_table() -> dict[str, str]:
 
 
 def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
+    """Yield the table entries of a command and of all flags that take a value."""
     words = [flag for option in form.options for flag in option.flags]
     for argument in form.arguments:
         words += argument.choices

@@ -1,22 +1,25 @@
-"""The clouds that a team's cluster can be deployed to: the registry of the command line.
+"""The registry of clouds to which the command line can deploy a team's cluster.
 
-A new cloud adds its line here, which `detcloud deploy NAME` and `--cloud NAME` come from.
+A new cloud needs an entry in CLOUDS. The commands `detcloud deploy NAME` and the choices of
+`--cloud NAME` are made from CLOUDS.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from detcloud.shared.errors import DetcloudError
+
 
 class DeployableCloud(NamedTuple):
-    """A cloud that has a stack; docs/NAME.md tells of it."""
+    """A cloud with a stack in `infra`. docs/NAME.md describes the cloud."""
 
     name: str
-    """How commands and `infra.clouds` call it."""
+    """The name in commands and in `infra.clouds`."""
     title: str
-    """How texts call it."""
+    """The name in messages and help texts."""
     packages: tuple[str, ...]
-    """What its deployment imports, of the extra `infra`."""
+    """The packages of the extra `infra` that a deployment to this cloud imports."""
 
 
 CLOUDS: Final = (
@@ -26,5 +29,13 @@ CLOUDS: Final = (
 
 
 def find_cloud(name: str) -> DeployableCloud:
-    """Return the cloud of a name."""
-    return next(cloud for cloud in CLOUDS if cloud.name == name)
+    """Return the cloud of CLOUDS with this name.
+
+    Raises:
+        DetcloudError: CLOUDS has no cloud with this name.
+    """
+    for cloud in CLOUDS:
+        if cloud.name == name:
+            return cloud
+    known = " or ".join(cloud.name for cloud in CLOUDS)
+    raise DetcloudError(f"{name!r} is not a known cloud; expected {known}")

@@ -1,4 +1,4 @@
-"""Failures as users see them: a line, a hint and an exit code; a refused file with its lines."""
+"""Reports of errors on stderr: a line, a hint and an exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HINTS = {
     "unavailable": "wait a moment and try again",
 }
 
-# Which list has what was not found, by how the message begins. The API's own words come first.
+# The command that lists existing objects, by the beginning of the API's "not found" message.
 LISTS_BY_BEGINNING = {
     "there is no experiment ": "`detcloud list`",
     "there is no trial ": "`detcloud trial list EXPERIMENT`",
@@ -42,16 +42,18 @@ LISTS_BY_BEGINNING = {
     "Pool ": "`detcloud resource-pool list`",
 }
 
-# Errors of a stream without a file name: its device has no room or is gone.
+# Errors of writing to stdout or stderr: the device is full or closed.
 LOST_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF})
 
 
 class NotFoundError(DetcloudError):
-    """A list shows that nothing of a name exists; the exit code is that of a refused request."""
+    """An empty result for a name that the user gave. The exit code is REFUSED, as for an
+    HTTP 404.
+    """
 
 
 class RefusedConfigError(DetcloudError):
-    """The cluster refused a configuration; the message holds one line for each problem."""
+    """A configuration that the cluster refused. The message has a line for each problem."""
 
     def __init__(self, file: str, error: ApiError) -> None:
         lines = [detail_line(detail, file) for detail in error.details]
@@ -62,11 +64,15 @@ class RefusedConfigError(DetcloudError):
 
 
 def report_failure(error: Exception) -> int:
-    """Write an error to stderr and return the exit code; a traceback with DETCLOUD_DEBUG=1."""
+    """Write an error and a hint to stderr, and return the exit code.
+
+    With DETCLOUD_DEBUG=1, also print the traceback. Nothing is written for a BrokenPipeError,
+    because the reader of stdout has stopped.
+    """
     if isinstance(error, OSError):
         _discard_unwritable_output()
     if isinstance(error, BrokenPipeError):
-        # The reader has enough.
+        # The reader of stdout, such as `head`, has stopped reading.
         return FAILED
     if os.environ.get("DETCLOUD_DEBUG") == "1":
         traceback.print_exception(error)
@@ -79,7 +85,10 @@ def report_failure(error: Exception) -> int:
 
 
 def _discard_unwritable_output() -> None:
-    """Drop output that cannot be written, so that Python does not fail on it again at exit."""
+    """Redirect stdout to /dev/null if the buffered output cannot be written.
+
+    Otherwise Python would fail on the same output again at exit.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -87,23 +96,24 @@ def _discard_unwritable_output() -> None:
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code of a failure (`exit_codes.EXIT_CODES`)."""
+    """Return the exit code of an error: one of `exit_codes.EXIT_CODES`."""
     if isinstance(error, RefusedConfigError | NotFoundError):
         return REFUSED
     if isinstance(error, ApiError):
-        # A failure that may pass says nothing about the request.
+        # A transient error, such as 503, does not mean that the cluster refused the request.
         return UNREACHABLE if error.is_transient else REFUSED
     return UNREACHABLE if isinstance(error, Unreachable | NoCluster) else FAILED
 
 
 def detail_line(detail: dict[str, Any], file: str) -> str:
-    """`FILE:LINE: path: message (hint)` without the parts that are not known."""
+    """Return `FILE:LINE: path: message (hint)` for a problem. Unknown parts are omitted."""
     line = detail.get("line")
     place = file if line is None else f"{file}:{line}"
     return f"{place}: {detail_text(detail)}"
 
 
 def _message_and_hint(error: Exception) -> tuple[str, str | None]:
+    """Return the text of an error, which may have several lines, and a hint or None."""
     if isinstance(error, ApiError):
         hints = [str(detail["hint"]) for detail in error.details if detail.get("hint")]
         lines = [
@@ -114,7 +124,7 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
         hint = "; ".join(hints) or _standard_hint(error)
         return "\n".join([error.message, *lines]), hint
     if isinstance(error, Unreachable):
-        return str(error), "is the cluster up? see `detcloud status`"
+        return str(error), "check that the cluster is up: `detcloud status`"
     if isinstance(error, DetcloudError):
         return str(error), None
     if isinstance(error, OSError):
@@ -127,6 +137,7 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
+    """Return the standard hint for an API error, or None."""
     if error.code == "not_found":
         for beginning, command in LISTS_BY_BEGINNING.items():
             if error.message.startswith(beginning):

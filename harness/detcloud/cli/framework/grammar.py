@@ -1,4 +1,6 @@
-"""Grammar of the command line, read off the index of commands and their parsers."""
+"""The grammar of the command line: options and arguments of all commands, from the argument
+parsers.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +21,35 @@ from detcloud.cli.framework.command_parser import load_command
 
 
 class Option(NamedTuple):
-    """A flag in all its spellings, and what follows it."""
+    """An option of a command."""
 
     flags: tuple[str, ...]
+    """All spellings, such as `-q` and `--quiet`."""
     help: str
+    """The help text, with defaults filled in."""
     takes_value: bool
+    """Whether a value follows the flag."""
     choices: tuple[str, ...]
+    """All accepted values, or empty if other values are accepted."""
     takes_path: bool
+    """Whether the value is a path on this machine."""
 
 
 class Argument(NamedTuple):
-    """A positional argument."""
+    """A positional argument of a command."""
 
     name: str
+    """The name in the help, such as `EXPERIMENT`."""
     help: str
+    """The help text, with defaults filled in."""
     choices: tuple[str, ...]
+    """All accepted values, or empty if other values are accepted."""
     takes_path: bool
+    """Whether the value is a path on this machine."""
 
 
 class CommandForm(NamedTuple):
-    """Options and arguments of one command."""
+    """The options and arguments of one command."""
 
     command: Command
     options: tuple[Option, ...]
@@ -46,12 +57,15 @@ class CommandForm(NamedTuple):
 
 
 def command_forms() -> dict[str, CommandForm]:
-    """Return the form of every command by the command's name."""
+    """Return the form of every command by `Command.name`. Hidden options are omitted.
+
+    This imports the modules of all commands.
+    """
     return {command.name: _read_form(command) for command in COMMANDS}
 
 
 def command_spellings() -> Iterator[tuple[str, Command]]:
-    """Yield every way to type every command: flat, by noun and by the noun's alias."""
+    """Yield every spelling, flat, by noun and by the noun's alias, with the command."""
     yield from flat_commands().items()
     for noun in NOUNS:
         for verb, command in commands_by_verb(noun).items():
@@ -60,6 +74,7 @@ def command_spellings() -> Iterator[tuple[str, Command]]:
 
 
 def _read_form(command: Command) -> CommandForm:
+    """Import a command's module and return the form of the command, without hidden options."""
     parser, _ = load_command(command, command.name)
     documented = [action for action in parser._actions if action.help != SUPPRESS]
     options = [_read_option(action) for action in documented if action.option_strings]
@@ -85,5 +100,5 @@ def _read_argument(action: Action) -> Argument:
 
 
 def _help_of(action: Action) -> str:
-    """The help of an option or argument, with its default filled in as argparse does it."""
+    """Return the help of an option or argument. References such as `%(default)s` are replaced."""
     return (action.help or "") % vars(action)

@@ -1,6 +1,6 @@
 """Metadata values on the command line: `KEY=VALUE`, where dots separate nested keys.
 
-The key has the form of detcloud.shared.dotted_paths.
+`detcloud.shared.dotted_paths` describes the form of a key.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from detcloud.shared.dotted_paths import (
 from detcloud.shared.errors import InvalidCall
 from detcloud.shared.http import ApiError
 
-# How often a change is tried while other users change the same metadata.
+# Attempts to store a change while other users change the same metadata.
 _TRIES_MAX = 5
 
 
 class MetadataOwner(Protocol):
-    """An experiment, a trial or a checkpoint."""
+    """An experiment, a trial or a checkpoint with metadata."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -42,7 +42,13 @@ class MetadataOwner(Protocol):
         """Fetch the fields again."""
 
     def set_metadata(self, metadata: dict[str, Any], *, expected_revision: str | None) -> None:
-        """Replace the metadata if the owner still has that revision."""
+        """Replace the metadata if the owner's revision still is `expected_revision`.
+
+        None as `expected_revision` replaces the metadata in any case.
+
+        Raises:
+            ApiError: the code is `conflict` if the revision has changed.
+        """
 
 
 def metadata_handler(
@@ -53,8 +59,14 @@ def metadata_handler(
     *,
     revision: str = "metadata_revision",
 ) -> Handler:
-    """The handler of `NOUN set metadata`, for owners that `load_owner` fetches by the argument that
-    `add_owner_argument` adds. `id_field` and `revision` are names of the owner's fields.
+    """Return the handler of `NOUN set metadata`.
+
+    Args:
+        noun: the noun that the confirmation message shows, such as `trial`.
+        id_field: the owner's field with the id for the confirmation message.
+        add_owner_argument: adds the argument that names the owner.
+        load_owner: fetches the owner.
+        revision: the owner's field with the revision of the metadata.
     """
 
     def add_arguments(parser: ArgumentParser) -> None:
@@ -73,10 +85,17 @@ def metadata_handler(
 def set_metadata_values(
     owner: MetadataOwner, values: Sequence[tuple[DottedPath, Any]], revision: str
 ) -> None:
-    """Merge values into the metadata, retrying while other users change it.
+    """Merge values into the owner's metadata, and store the result.
 
-    `revision` is the name of the field that detects their changes; on a cluster without that field
-    the last writer wins.
+    If another user changed the metadata in between, fetch the owner and try again, up to _TRIES_MAX
+    times. On a cluster without the field `revision`, the last writer wins.
+
+    Args:
+        revision: the name of the owner's field with the revision of the metadata.
+
+    Raises:
+        ApiError: the cluster refused the metadata, or other users changed them each time.
+        InvalidCall: a path fits several keys of the metadata.
     """
     for tries_left in reversed(range(_TRIES_MAX)):
         metadata = dict(owner.metadata)
@@ -93,7 +112,13 @@ def set_metadata_values(
 
 
 def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
-    """Parse `a.b=VALUE` into the path and the value, which is UNSET in `a.b=`."""
+    """Parse `a.b=VALUE` into the path and the value.
+
+    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET.
+
+    Raises:
+        ArgumentTypeError: the text is not of this form.
+    """
     try:
         path, value = split_assignment(text)
     except PathInvalid as error:
@@ -108,7 +133,9 @@ def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
 
 
 def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> dict[str, Any]:
-    """Return metadata with a value at the path; UNSET removes that value.
+    """Return a copy of the metadata with a value at the path.
+
+    UNSET removes the key at the end of the path. Metadata without the key is returned unchanged.
 
     Raises:
         InvalidCall: several keys of the metadata fit the path.
@@ -120,11 +147,17 @@ def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> di
 
 
 def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a copy of the metadata with `value` at nested keys; UNSET removes the last key.
+
+    Maps are created where keys are missing, except for UNSET, which changes nothing then.
+    """
     first, *rest = keys
     if not rest:
         others = {key: known for key, known in metadata.items() if key != first}
         return others if value is UNSET else {**others, first: value}
     below = metadata.get(first)
+    if value is UNSET and not isinstance(below, dict):
+        return metadata
     inner = _set_value(below if isinstance(below, dict) else {}, rest, value)
     return {**metadata, first: inner}
 
@@ -135,5 +168,5 @@ def _add_values_argument(parser: ArgumentParser) -> None:
         nargs="+",
         type=parse_metadata_value,
         metavar="KEY=VALUE",
-        help="a value, such as data.version=3: JSON, or else text; `KEY=` removes the key",
+        help="a value, such as data.version=3, which is JSON or plain text; `KEY=` removes the key",
     )

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what obeys them."""
+"""Options that several commands share, and functions that apply them."""
 
 from __future__ import annotations
 
@@ -17,41 +17,50 @@ T = TypeVar("T")
 
 
 def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "first") -> None:
-    """Add `--limit`, `--offset` and `--pages`, for `fetch_limit` and `skip_offset`."""
+    """Add `--limit`, `--offset` and `--pages`, which `fetch_limit` and `skip_offset` apply.
+
+    Args:
+        limit: the default of `--limit`; None for no limit.
+        order: the word for the listed items in the help, such as `newest`.
+    """
     standard = "all" if limit is None else limit
     parser.add_argument(
         "--limit",
         type=parse_count,
         default=limit,
         metavar="N",
-        help=f"show only the {order} (default: {standard})",
+        help=f"show only the {order} N (default: {standard})",
     )
     parser.add_argument(
         "--offset",
         type=parse_count,
         default=0,
         metavar="N",
-        help="skip this many (default: 0)",
+        help="skip the first N (default: 0)",
     )
-    parser.add_argument("--pages", choices=("1", "all"), help="all: no limit")
+    parser.add_argument(
+        "--pages", choices=("1", "all"), help="`all` removes the limit; 1 keeps the limit"
+    )
 
 
 def fetch_limit(arguments: Namespace) -> int | None:
-    """How many items the paging options need to be fetched; None for all."""
+    """Return the number of items to fetch: `--limit` plus `--offset`. None means all items."""
     if arguments.pages == "all" or arguments.limit is None:
         return None
     return int(arguments.limit + arguments.offset)
 
 
 def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
-    """Leave out the first `--offset` of the items that were fetched."""
+    """Yield the items after the first `--offset` items."""
     return islice(items, arguments.offset, None)
 
 
 def add_cloud_option(parser: ArgumentParser) -> None:
-    """Add `--cloud`, for what was deployed or will be; it is shown where there is a choice."""
+    """Add `--cloud` with the names of CLOUDS. The help shows the option only if CLOUDS has several
+    clouds.
+    """
     names = [cloud.name for cloud in CLOUDS]
-    summary = f"where the cluster is deployed (default: {names[0]})"
+    summary = f"the cloud of the cluster (default: {names[0]})"
     parser.add_argument(
         "--cloud",
         choices=names,
@@ -61,7 +70,11 @@ def add_cloud_option(parser: ArgumentParser) -> None:
 
 
 def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
-    """Add `-o`/`--output-dir`, which names a folder that does not exist yet."""
+    """Add `-o`/`--output-dir`, the path of a folder to create. The default value is None.
+
+    Args:
+        standard: the default folder that the help shows.
+    """
     parser.add_argument(
         "-o",
         "--output-dir",
@@ -72,34 +85,39 @@ def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
 
 
 def add_quiet_option(parser: ArgumentParser) -> None:
-    """Add `-q`/`--quiet`, for commands that print only where they put something."""
+    """Add `-q`/`--quiet` for commands that otherwise print the path of the output."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
 
 
 def add_yes_option(parser: ArgumentParser) -> None:
-    """Add `--yes`, for `confirm`."""
+    """Add `--yes`, which `confirm` reads."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def confirm(question: str, arguments: Namespace) -> bool:
-    """Ask on the terminal and return the user's answer; `--yes` agrees beforehand.
+    """Print a question on stderr, read a line from stdin, and return whether the line is y or yes.
+
+    With `--yes`, return True without a question.
 
     Raises:
-        DetcloudError: there is nobody to ask.
+        DetcloudError: stdin is not a terminal, and `--yes` was not given.
     """
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
         raise DetcloudError(
-            f"{question.removesuffix('?')}: confirm with --yes, since there is no terminal"
+            f"{question.removesuffix('?')}: confirm with --yes, since stdin is not a terminal"
         )
-    # On stderr: stdout may be a file that takes the answer.
+    # On stderr, because stdout may be a file for the output of the command.
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> None:
-    """Accept an option of the original command only to say what there is in its place."""
+    """Add a hidden option of Determined's command line that detcloud does not support.
+
+    The option ends the command with a usage error whose text is `instead`.
+    """
 
     class RejectOption(Action):
         def __call__(
@@ -115,19 +133,22 @@ def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> No
 
 
 def add_metadata_option(parser: ArgumentParser) -> None:
-    """Add `--metadata KEY=VALUE`, which finds what has a value in its metadata."""
+    """Add `--metadata KEY=VALUE`, a filter of lists by metadata."""
     parser.add_argument(
         "--metadata",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only those with this value in their metadata, such as data.version=3; may be "
-        "repeated",
+        help="list only items with this metadata value, such as data.version=3; may be repeated",
     )
 
 
 def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max_trials=8") -> None:
-    """Add `--config KEY=VALUE`, which sets fields of a configuration file."""
+    """Add `--config KEY=VALUE`, stored as `overrides`, which sets fields of a configuration.
+
+    Args:
+        example: the override that the help shows.
+    """
     parser.add_argument(
         "--config",
         dest="overrides",
@@ -135,12 +156,12 @@ def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"set a field, such as {example}; may be repeated",
+        help=f"set a field of the configuration, such as {example}; may be repeated",
     )
 
 
 def add_include_option(parser: ArgumentParser) -> None:
-    """Add `-i`/`--include`, for commands that send files to the cluster."""
+    """Add `-i`/`--include PATH`, stored as `includes`, for commands that upload files."""
     parser.add_argument(
         "-i",
         "--include",
@@ -154,7 +175,7 @@ def add_include_option(parser: ArgumentParser) -> None:
 
 
 def add_follow_options(parser: ArgumentParser) -> None:
-    """Add `--follow` and `--follow-first-trial`, for commands that start training."""
+    """Add `--follow` and `--follow-first-trial`, which exclude each other."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="watch the experiment until it ends")
     which.add_argument(

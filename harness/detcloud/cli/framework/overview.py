@@ -1,4 +1,4 @@
-"""Help for the whole program and for a noun, from the index of commands alone."""
+"""Help texts of the program and of each noun, made from the index of commands alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from detcloud.cli.framework.exit_codes import EXIT_CODES
 
 
 def render_overview() -> str:
-    """`detcloud --help`: the flat commands, the nouns and the exit codes."""
+    """Return the help of `detcloud --help`: the flat commands, the nouns and the exit codes."""
     flat = [(command.flat[0], command.summary) for command in COMMANDS if command.flat]
     nouns = [(_noun_title(noun), summary) for noun, summary in NOUNS.items()]
     return "\n".join(
@@ -16,10 +16,10 @@ def render_overview() -> str:
             "",
             "Submits machine-learning experiments to a cluster, in a cloud or on this machine.",
             "",
-            "commands (an experiment's may be written `detcloud experiment COMMAND` too):",
+            "commands (those on experiments can also be written `detcloud experiment COMMAND`):",
             *_align(flat),
             "",
-            "nouns, each with commands of its own, and their short forms:",
+            "nouns with further commands (short form in parentheses):",
             *_align(nouns),
             "",
             "exit codes:",
@@ -31,7 +31,7 @@ def render_overview() -> str:
 
 
 def render_noun_overview(noun: str) -> str:
-    """`detcloud NOUN --help`: the commands of a noun."""
+    """Return the help of `detcloud NOUN --help`: the commands of the noun."""
     verbs = [
         (", ".join((command.verb, *command.verb_aliases)), command.summary)
         for command in COMMANDS
@@ -41,11 +41,12 @@ def render_noun_overview(noun: str) -> str:
 
 
 def _noun_title(noun: str) -> str:
-    """`experiment (e)`, or the noun alone where it has no short form."""
+    """Return `experiment (e)`, or the noun alone if no short form exists."""
     name, *short = noun_spellings(noun)
     return f"{name} ({short[0]})" if short else name
 
 
 def _align(rows: list[tuple[str, str]]) -> list[str]:
+    """Return a line for each row, with the second texts below each other."""
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {summary}" for name, summary in rows]

@@ -1,4 +1,4 @@
-"""The cluster that a command speaks to, and the experiment or trial that its arguments name."""
+"""The cluster of a command, and the experiment or trial that the command's arguments name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from detcloud.client import Client, Experiment, Trial
 from detcloud.client.endpoint import URL_VARIABLE, find_endpoint, is_configured
 from detcloud.client.home import Home
 
-# A user who has it set for `det` expects that cluster.
+# The variable with the cluster's address for `det`, which detcloud does not read.
 ORIGINAL_VARIABLE = "DET_MASTER"
 
 
 def connect(arguments: Namespace, *, start: bool = False) -> Client:
-    """Return a client of the configured cluster, which is closed after the command.
+    """Return a client of the configured cluster, and store the client in `arguments.client`.
 
-    With `start`, a local cluster is started when none is configured.
+    `main` closes the client after the command. If DET_MASTER is set and no detcloud cluster is
+    configured, print that DET_MASTER is not used.
+
+    Args:
+        start: whether to start a local cluster if no cluster is configured or running.
 
     Raises:
-        DetcloudError: there is none, or it did not start.
+        DetcloudError: no cluster is configured or running, or the local cluster did not start.
     """
     endpoint = find_endpoint(arguments.url)
     is_named = is_configured(arguments.url)
@@ -31,7 +35,7 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
             file=sys.stderr,
         )
     if endpoint is None and start and not is_named:
-        # Imported here, since almost no command starts a cluster, and processes are slow to import.
+        # Imported here, because few commands start a cluster, and the import takes time.
         from detcloud.cli.local.server import start_server
 
         print("starting a local cluster ...", file=sys.stderr)
@@ -43,24 +47,27 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
 
 
 def _report_silence(address: str) -> None:
-    print(f"waiting for an answer of {address} ...", file=sys.stderr, flush=True)
+    """Print that the cluster at an address has not answered yet."""
+    print(f"waiting for {address} to answer ...", file=sys.stderr, flush=True)
 
 
 def add_experiment_argument(parser: ArgumentParser) -> None:
+    """Add the argument EXPERIMENT, an id, stored as `experiment_id`."""
     parser.add_argument(
         "experiment_id", type=parse_id, metavar="EXPERIMENT", help="the experiment's id"
     )
 
 
 def load_experiment(arguments: Namespace) -> Experiment:
-    """Fetch the experiment that `add_experiment_argument` names."""
+    """Fetch the experiment of `add_experiment_argument` from the configured cluster."""
     return connect(arguments).experiment(arguments.experiment_id)
 
 
 def add_trial_argument(parser: ArgumentParser) -> None:
+    """Add the argument TRIAL, an id, stored as `trial_id`."""
     parser.add_argument("trial_id", type=parse_id, metavar="TRIAL", help="the trial's id")
 
 
 def load_trial(arguments: Namespace) -> Trial:
-    """Fetch the trial that `add_trial_argument` names."""
+    """Fetch the trial of `add_trial_argument` from the configured cluster."""
     return connect(arguments).trial(arguments.trial_id)

@@ -1,4 +1,4 @@
-"""Words that make no command: two lines on stderr, and exit code 2."""
+"""Usage errors: two lines on stderr, and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detcloud.cli.framework.exit_codes import USAGE
 
 
 class UsageError(Exception):
-    """The words given are no command: the message and a hint."""
+    """Words of the command line that do not form a command."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class UsageError(Exception):
 
 
 def report_usage_error(message: str, hint: str) -> int:
-    """Prints both lines to stderr and returns the exit code."""
+    """Print the message and the hint to stderr, and return the exit code USAGE."""
     # Imported here, since `--version` and `--help` do not need it (bench/commands.py).
     from detcloud.cli.rendering.terminal import sanitize
 

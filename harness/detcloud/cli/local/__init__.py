@@ -1,1 +1,1 @@
-"""The cluster on this machine: its server, and modules of the server's run as children."""
+"""The cluster on this machine: the server, and server modules that run in child processes."""

@@ -1,4 +1,4 @@
-"""Checks of configuration files with the server's own code, in a child process."""
+"""Checks of configuration files by the server's code, in a child process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRESS = re.compile(r"[a-z]+ (\d+) of (\d+)\n")
 
 
 class InvalidConfigError(DetcloudError):
-    """The checker refused a configuration; the message holds a line for each problem."""
+    """A configuration that the checker refused. The message has a line for each problem."""
 
 
 def run_checker(
@@ -30,7 +30,13 @@ def run_checker(
     handle_line: LineHandler = lambda line: False,
     module: str = CHECKER,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a checking module of the server's on a file, whose fields `overrides` change."""
+    """Run a checking module of the server on a file, and return the finished process.
+
+    Args:
+        overrides: KEY=VALUE texts that change fields of the file.
+        flags: options of the module.
+        handle_line: gets each line of the child's stderr, and returns whether to remove the line.
+    """
     words = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
     return run_module(module, words, handle_line)
 
@@ -42,9 +48,11 @@ def check_file(
     module: str = CHECKER,
     handle_line: LineHandler = lambda line: False,
 ) -> dict[str, Any]:
-    """Return what the checker reports of a configuration that it accepts.
+    """Check a configuration file, and return the checker's report.
 
-    `flags` ask the checker for more than a check; `module` is the server's module to run.
+    Args:
+        flags: options of the checker that request more than a check.
+        module: the server's module to run.
 
     Raises:
         InvalidConfigError: the configuration has problems.
@@ -64,7 +72,7 @@ def check_file(
 def check_file_with_progress(
     label: str, file: Path, overrides: list[str], *flags: str, module: str = CHECKER
 ) -> dict[str, Any]:
-    """Run `check_file` under a progress line that counts trials."""
+    """Run `check_file` with a progress line that counts trials."""
     with show_progress(label, lambda trials: count_text(trials, "trial")) as progress:
         return check_file(
             file,
@@ -76,7 +84,10 @@ def check_file_with_progress(
 
 
 def update_progress(progress: Progress, line: str) -> bool:
-    """Whether a line of a child is progress, such as `previewed 3 of 12`, which is then shown."""
+    """Show a line such as `previewed 3 of 12` as progress.
+
+    Return whether the line reports progress.
+    """
     match = _PROGRESS.fullmatch(line)
     if match:
         progress.update(int(match[1]), int(match[2]))

@@ -1,4 +1,4 @@
-"""The embedded cluster's server: where its code is, how it is started and stopped."""
+"""The embedded cluster's server: code, start and stop."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 20.0
 KILL_SECONDS_MAX = 5.0
 LOG_TAIL_LINES = 20
-# Packages of the [server] extra; looked for, never imported here.
+# Packages of the [server] extra, which the command line never imports.
 SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 
 def server_path() -> Path:
-    """Find the folder to import the server from: data of the wheel, or the root of a checkout.
+    """Return the folder with the server's packages: a folder in the wheel, or the root of a
+    checkout.
 
     Raises:
-        DetcloudError: it is not there, or the [server] extra is missing.
+        DetcloudError: the server or a package of the extra [server] is not installed.
     """
     package = Path(detcloud.__file__).parent
     for folder in (package / "_server", package.parents[1]):
@@ -47,7 +48,11 @@ def server_path() -> Path:
 
 
 def server_environment() -> dict[str, str]:
-    """Environment of a child process that imports the server and `detcloud`."""
+    """Return the environment for a child process that imports the server and `detcloud`.
+
+    Raises:
+        DetcloudError: the server is not installed.
+    """
     package_parent = Path(detcloud.__file__).parents[1]
     folders = [str(server_path()), str(package_parent), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
@@ -56,7 +61,7 @@ def server_environment() -> dict[str, str]:
 def server_command(
     home: Home, slots: int | None, port: int | None, config: Path | None = None
 ) -> list[str]:
-    """The command that runs the server; None leaves a setting to the server."""
+    """Return the command that runs the server. A setting that is None is left to the server."""
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
@@ -72,19 +77,25 @@ def start_server(
     config: Path | None = None,
     on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> ServerRecord:
-    """Start the server unless it runs, and return when it answers. Starts take turns.
+    """Start the server unless already started, wait for an answer, and return the server's record.
 
-    `config` is a cluster configuration, in force before anything starts; `on_wait` gets the
-    seconds waited so far.
+    A lock in the home folder makes concurrent starts wait for each other. A new server that does
+    not answer is killed.
+
+    Args:
+        config: a cluster configuration that applies from the start.
+        on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
-        DetcloudError: it ended or did not answer in 30 s; the message ends with its log.
+        DetcloudError: the server is not installed, the new server ended or did not answer within
+            START_SECONDS_MAX, or a running server neither answers nor ends. If the new server
+            failed, the message quotes the end of its log.
     """
     environment = server_environment()
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()
-        if running is not None and not _has_ended(home, running):
+        if running is not None and _keeps_running(home, running):
             return running
         # The record of a killed server stays until the next server removes the record.
         former = home.last_record()
@@ -107,14 +118,17 @@ def start_server(
 
 
 def stop_server(home: Home) -> bool:
-    """Stop the server and what it started, gracefully and then by force; False if none ran."""
+    """Stop the server and all child processes. Return False if no server was running.
+
+    Processes that do not end after SIGTERM are killed.
+    """
     if not home.folder.is_dir():
         return False
     with home.hold_lock():
         record = home.running_server_under_lock()
         if record is None:
             return False
-        # The server itself too: it takes its record away a moment before it is gone.
+        # With the server itself, because a server removes its record shortly before it exits.
         server = read_process(record.pid)
         started = [*([server] if server else []), *list_descendants(record.pid)]
         _send_signal(record.pid, signal.SIGTERM)
@@ -133,12 +147,19 @@ def _wait_for_answer(
     former: ServerRecord | None,
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
-    """Wait for an answer of the server that wrote another record than `former`; return it."""
+    """Wait until a new server answers, and return the server's record.
+
+    Args:
+        former: the record of an earlier server, or None. A record equal to `former` is ignored.
+
+    Raises:
+        DetcloudError: the server ended or did not answer in time.
+    """
     started = time.monotonic()
     while (waited := time.monotonic() - started) < START_SECONDS_MAX:
         record = home.running_server_under_lock()
-        if record is not None and record != former and _is_healthy(record.url):
-            # It outlives this command; Popen would warn about a child left behind.
+        if record is not None and record != former and _answers(record.url, "/api/v1/health"):
+            # The server outlives this command. Without a return code, Popen would warn about that.
             process.returncode = 0
             return record
         if process.poll() is not None:
@@ -148,14 +169,37 @@ def _wait_for_answer(
     raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
 
 
-def _has_ended(home: Home, record: ServerRecord) -> bool:
-    """Whether a server that has the lock gives it up: one that was killed has it for a moment."""
-    return not _is_healthy(record.url) and _wait_until(
-        KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None
+def _keeps_running(home: Home, record: ServerRecord) -> bool:
+    """Wait until the server that holds the lock answers or ends; return whether the server answers.
+
+    A killed server holds the lock until the system has removed the process.
+
+    Raises:
+        DetcloudError: the server neither answered nor ended within START_SECONDS_MAX.
+    """
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if _answers(record.url, "/api/v1/whoami", _read_token(home)):
+            return True
+        if home.running_server_under_lock() is None:
+            return False
+        time.sleep(0.03)
+    raise DetcloudError(
+        f"the local cluster's server (pid {record.pid}) does not answer; "
+        "`detcloud down` stops the server, and `detcloud up` starts another one"
     )
 
 
+def _read_token(home: Home) -> str | None:
+    """Return the token of the cluster's user, which other clusters refuse. None without a token."""
+    try:
+        return home.token()
+    except DetcloudError:
+        return None
+
+
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
+    """Return an error with the end of the log, from the byte `log_start` on."""
     with home.log.open("rb") as log:
         log.seek(log_start)
         lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
@@ -163,10 +207,11 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
     return DetcloudError(f"the local cluster's server {what}; {home.log} ends with:\n{tail}")
 
 
-def _is_healthy(url: str) -> bool:
-    client = Transport(url, None, timeout_seconds=2.0, attempts_max=1)
+def _answers(url: str, path: str, token: str | None = None) -> bool:
+    """Return whether the server answers a GET request with success within two seconds."""
+    client = Transport(url, token, timeout_seconds=2.0, attempts_max=1)
     try:
-        client.request("GET", "/api/v1/health")
+        client.request("GET", path)
     except (ApiError, Unreachable):
         return False
     finally:
@@ -175,6 +220,7 @@ def _is_healthy(url: str) -> bool:
 
 
 def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
+    """Kill a started server that still runs, with all its descendants."""
     if process.poll() is None:
         started = list_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
@@ -184,7 +230,7 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for processes whose server is gone, then kill those that stay."""
+    """Wait for the processes of a stopped server to end, then kill remaining processes."""
 
     def have_ended() -> bool:
         return not any(map(is_alive, processes))
@@ -196,7 +242,7 @@ def _end_all(processes: list[Process]) -> None:
 
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, `seconds` at most; False where it did not come about."""
+    """Wait at most `seconds` for a condition, and return whether the condition became true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -206,5 +252,6 @@ def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def _send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process. Do nothing if the process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""Modules of the server's package, run as children: the command line imports none of them."""
+"""Child processes that run modules of the server, which the command line does not import."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from tempfile import TemporaryFile
 from detcloud.cli.local.server import server_environment
 
 LineHandler = Callable[[str], bool]
-"""Takes a line that a child wrote to stderr; True where the line was no error."""
+"""Gets a line that a child wrote to stderr, and returns False if the line belongs to an error."""
 
 
 def run_module(
     module: str, words: Sequence[str], handle_line: LineHandler = lambda line: False
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module`; lines that `handle_line` takes are not among its errors."""
+    """Run `python -m MODULE` with the given words, and return the finished process.
+
+    Its `stderr` has the lines for which `handle_line` returned False. On an exception, for example
+    Ctrl-C, the child is killed.
+    """
     command = [sys.executable, "-P", "-m", module, *words]
     # A file has room for an answer of any size while the other stream is read.
     with (

@@ -1,4 +1,4 @@
-"""A terminal of this machine as the window of a shell on the cluster."""
+"""The local terminal as the window of a shell on the cluster."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ WAITING_BYTES_MAX = 65_536
 
 
 def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
-    """Show a shell, or the program, in this terminal until it ends, and return its exit code; None
-    when the connection ended before.
+    """Connect this terminal to a shell on this machine until the shell ends, and return the exit
+    code.
 
-    Where the input is no terminal, the program has none either, and the input is passed on to its
-    end.
+    Return None if the connection broke. If stdin is not a terminal, the shell gets no terminal
+    either, and stdin is passed on up to its end.
+
+    Args:
+        port: the port on 127.0.0.1 at which the shell listens.
+        program: the program to run in place of a shell, or an empty sequence.
 
     Raises:
-        DetcloudError: nothing listens at the port.
+        DetcloudError: the port refuses connections.
     """
     terminal = os.environ.get("TERM") or "dumb" if sys.stdin.isatty() else ""
     greeting = Greeting(token, terminal, *_window_size(), tuple(program))
@@ -48,16 +52,20 @@ def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
         connection = socket.create_connection((ADDRESS, port))
     except OSError as error:
         raise DetcloudError(
-            f"nothing listens on port {port} of this machine any more: {error.strerror}; "
-            "`detcloud shell list` shows which shells run"
+            f"no shell listens on port {port} of this machine: {error.strerror}; "
+            "`detcloud shell list` shows the running shells"
         ) from None
     with connection, _raw_input(), _window_changes() as changes:
         return _exchange(connection, greeting.encode(), changes)
 
 
 def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | None:
-    """Pass on input and output; `waiting` is sent first, and `changes` becomes readable when the
-    window has another size.
+    """Pass on input and output until the shell ends. Return its exit code, or None if the
+    connection broke.
+
+    Args:
+        waiting: bytes to send first.
+        changes: a file descriptor that becomes readable when the size of the window changes.
     """
     connection.setblocking(False)
     reader, source = FrameReader(), connection.fileno()
@@ -88,7 +96,7 @@ def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | 
 
 
 def _window_size() -> tuple[int, int]:
-    """The rows and columns of this terminal; zeros for none."""
+    """Return the rows and columns of this terminal, or zeros without a terminal."""
     try:
         size = os.get_terminal_size(sys.stdin.fileno())
     except OSError:
@@ -103,7 +111,10 @@ def _write_all(descriptor: int, payload: bytes) -> None:
 
 @contextlib.contextmanager
 def _raw_input() -> Iterator[None]:
-    """Hand on every key, Ctrl-C too, while the shell is shown."""
+    """Put the terminal into raw mode during the block, so that every key, Ctrl-C included, is sent.
+
+    Do nothing if stdin is not a terminal.
+    """
     descriptor = sys.stdin.fileno()
     if not os.isatty(descriptor):
         yield
@@ -118,7 +129,10 @@ def _raw_input() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _window_changes() -> Iterator[int]:
-    """A descriptor that becomes readable when the window has another size."""
+    """Provide a file descriptor that becomes readable when the size of the window changes.
+
+    The handler of SIGWINCH is replaced during the block.
+    """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
 

@@ -1,4 +1,6 @@
-"""Local test mode: one batch, one validation and one checkpoint in this terminal, no cluster."""
+"""Local test mode: one batch, one validation and one checkpoint in this terminal, without a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ SEED_MAX = 2**31
 def run_local_test(
     config_file: Path, model_dir: Path | None, overrides: list[str], includes: list[Path]
 ) -> int:
-    """Test a model in this terminal; return 0 when its trial completed, else 1.
+    """Test a model in this terminal. Return 0 if its trial completed, otherwise 1.
 
-    The trial runs on a copy of what would be uploaded, so that a file that `.detignore` leaves out
-    is missing here as it would be on a cluster.
+    The trial runs on a copy of the files that `create` would upload. A file that `.detignore`
+    excludes is therefore missing here too.
 
     Raises:
         DetcloudError: the configuration or the folder was refused.
@@ -50,7 +52,9 @@ def run_local_test(
 
 
 def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
-    """Make `in/` and `out/` (docs/trial-directory.md) for a trial of one batch."""
+    """Create `in/`, `out/` and `checkpoints/` (docs/trial-directory.md) for a trial of one
+    batch.
+    """
     (folder / "in").mkdir()
     (folder / "out").mkdir()
     (folder / "checkpoints").mkdir()
@@ -67,14 +71,18 @@ def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
 
 
 def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
-    """Choose constants as they are, the middle of each range, the first of each category.
+    """Choose values of hyperparameters: constants, the middle of each range, the first of each
+    category.
 
-    A log range runs over exponents: base 10 from -4 to 0 gives 10^-2.
+    The middle of a log range is the middle of its exponents: base 10 from -4 to 0 gives 10^-2.
     """
     return choose_hparams(space, _middle_number)
 
 
 def _middle_number(value: Mapping[str, Any]) -> Any:
+    """Return the middle of a range; for a log range, the base to the power of the middle
+    exponent.
+    """
     ends = value["minval"] + value["maxval"]
     match value["type"]:
         case "int":
@@ -85,6 +93,7 @@ def _middle_number(value: Mapping[str, Any]) -> Any:
 
 
 def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of `in/spec.json` for the test trial."""
     searcher = config.get("searcher") or {}
     seed = (config.get("reproducibility") or {}).get("experiment_seed")
     return {
@@ -117,6 +126,7 @@ def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
+    """Run the trial in a child process, and return the exit code of the process."""
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
     spec = json.loads((folder / "in" / "spec.json").read_text("utf-8"))
@@ -132,7 +142,9 @@ def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
 
 
 def _print_summary(folder: Path, exit_code: int) -> int:
-    """Print what the trial reported and how it ended; return the exit code of the command."""
+    """Print the metrics, the checkpoint and the end of the trial. Return 0 if it completed,
+    otherwise 1.
+    """
     reason = None
     message = ""
     for line in _read_reports(folder / "out"):
@@ -146,12 +158,13 @@ def _print_summary(folder: Path, exit_code: int) -> int:
     if reason == "completed":
         print("the test passed")
         return 0
-    ended = f"it ended with {reason}" if reason else f"it stopped with code {exit_code}"
+    ended = f"the trial ended with {reason}" if reason else f"the process exited with {exit_code}"
     print(f"the test failed: {ended}{': ' if message else ''}{message}", file=sys.stderr)
     return 1
 
 
 def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
+    """Yield the report lines of the trial, oldest first."""
     for path in sorted(out.glob("report-*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
             yield json.loads(line)

@@ -1,6 +1,7 @@
-"""Charts of characters: curves in braille dots, axes with round numbers, and a legend.
+"""Charts of characters: curves of braille dots, axes with round numbers, and a legend.
 
-Several curves have a colour each or, where there are none, a letter.
+With colours, each of several curves has a colour. Without colours, each curve is drawn with a
+letter.
 """
 
 from __future__ import annotations
@@ -35,24 +36,30 @@ Point = tuple[float, float]
 
 
 class Curve(NamedTuple):
-    """Points (x, y), x ascending, and what the legend calls them."""
+    """A curve of a chart: points and a label."""
 
     label: str
+    """The text in the legend."""
     points: Sequence[Point]
+    """Points (x, y) with ascending x."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """Abilities of the terminal (columns, colours, characters beyond ASCII), and a log scale."""
+    """The properties of a terminal that a chart needs, and the scale of the y axis."""
 
     width: int = 80
+    """The number of columns."""
     colour: bool = False
+    """Whether to print colours."""
     unicode: bool = True
+    """Whether to print characters beyond ASCII."""
     log_y: bool = False
+    """Whether the y axis is logarithmic."""
 
 
 def terminal_style(*, log_y: bool = False) -> Style:
-    """The style of charts on stdout."""
+    """Return the style for charts on stdout. Piped output gets PIPED_COLUMNS columns."""
     return Style(
         width=terminal_width(sys.stdout) or PIPED_COLUMNS,
         colour=has_colour(sys.stdout),
@@ -62,21 +69,24 @@ def terminal_style(*, log_y: bool = False) -> Style:
 
 
 class Axis(NamedTuple):
-    """A range of numbers, `low` < `high`, and the round ones in it."""
+    """A range of numbers with ticks."""
 
     low: float
     high: float
+    """Greater than `low`."""
     ticks: list[float]
+    """Round numbers between `low` and `high`, ascending."""
 
     def fraction(self, value: float) -> float:
-        """The place of a value in the range, 0 to 1."""
+        """Return the position of a value in the range: 0 at `low`, 1 at `high`."""
         return (value - self.low) / (self.high - self.low)
 
 
 def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
-    """Draw a title, the curves over their axes and, for several, the legend.
+    """Return a chart: the title, the curves with axes, and a legend if there are several curves.
 
-    Points that are not finite, or not above 0 on a log scale, are left out.
+    Points are omitted if they are not finite, or if they are not above 0 on a log scale. Without
+    any point, return a sentence.
     """
     curves = [Curve(curve.label, list(_drawable_points(curve.points, style))) for curve in curves]
     curves = [curve for curve in curves if curve.points]
@@ -110,18 +120,23 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def _round_step(step: float) -> float:
+    """Return the smallest of 1, 2, 5 and 10 times a power of ten that is at least `step`."""
     power = 10.0 ** math.floor(math.log10(step))
     share = step / power
     return power * next(nice for nice in (1, 2, 5, 10) if share <= nice * (1 + 1e-9))
 
 
 def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
+    """Yield the finite points. On a log scale, yield points above 0 with the logarithm of y."""
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y) and (y > 0 or not style.log_y):
             yield x, math.log10(y) if style.log_y else y
 
 
 def _axis(values: Sequence[float], count: int) -> Axis:
+    """Return an axis over all values, with about `count` ticks. Equal values get a range around
+    them.
+    """
     low, high = min(values), max(values)
     if not high - low > 1e-9 * max(abs(low), abs(high)):
         # A single value lies in the middle of a range around it.
@@ -131,7 +146,10 @@ def _axis(values: Sequence[float], count: int) -> Axis:
 
 
 def _log_axis(values: Sequence[float]) -> Axis:
-    """Make an axis of logarithms: powers of ten where two of them are seen, else round numbers."""
+    """Return an axis over base-10 logarithms.
+
+    Ticks are powers of ten if the range has at least two of them, otherwise round numbers.
+    """
     axis = _axis(values, ROWS // ROWS_PER_TICK)
     powers = [float(power) for power in range(math.ceil(axis.low), math.floor(axis.high) + 1)]
     if len(powers) >= 2:
@@ -142,6 +160,7 @@ def _log_axis(values: Sequence[float]) -> Axis:
 
 
 def _tick_labels(axis: Axis, log: bool) -> list[str]:
+    """Return a label for each tick. An axis of logarithms without ticks has one label."""
     if log:
         return [f"{10**tick:.4g}" for tick in axis.ticks] or [f"{10**axis.low:.4g}"]
     step = axis.ticks[1] - axis.ticks[0] if len(axis.ticks) > 1 else axis.high - axis.low
@@ -156,7 +175,7 @@ def _tick_labels(axis: Axis, log: bool) -> list[str]:
 def _plot_rows(
     curves: Sequence[Curve], x_axis: Axis, y_axis: Axis, columns: int, style: Style
 ) -> list[str]:
-    """Draw the rows of the plot, the highest first."""
+    """Return the rows of the plot, top row first."""
     in_braille = style.unicode and (style.colour or len(curves) == 1)
     wide, high = (2 * columns, 4 * ROWS) if in_braille else (columns, ROWS)
     cells: list[list[int]] = [[0] * columns for _ in range(ROWS)]
@@ -179,6 +198,9 @@ def _plot_rows(
 
 
 def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
+    """Return the character of a cell: a blank, a letter, or a braille character in the curve's
+    colour.
+    """
     if not dots:
         return " "
     if not in_braille:
@@ -187,7 +209,7 @@ def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
 
 
 def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
-    """Yield every dot of the straight lines from one spot to the next."""
+    """Yield the dots of the straight lines between consecutive spots."""
     for (x0, y0), (x1, y1) in zip(spots, spots[1:] or spots, strict=False):
         steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
         for step in range(steps + 1):
@@ -196,6 +218,7 @@ def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
 
 
 def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
+    """Yield the rows of the plot with the y axis and labels on the left."""
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
     gutter = max(map(len, labels))
     labels_by_row = {
@@ -208,6 +231,7 @@ def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) ->
 
 
 def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[str]:
+    """Return the x axis and the line with labels. Labels that would overlap are omitted."""
     line, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
     rule = [line] * columns
     below = [" "] * (columns + 1)
@@ -224,7 +248,7 @@ def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[s
 
 
 def _legend_lines(curves: Sequence[Curve], style: Style) -> Iterator[str]:
-    """Yield lines such as `a trial 7   b trial 9`, as many curves to a line as fit."""
+    """Yield lines such as `a trial 7 b trial 9`, each with as many curves as fit."""
     line, used = "", 0
     for number, curve in enumerate(curves):
         mark = "──" if style.colour and style.unicode else LETTERS[number % len(LETTERS)]

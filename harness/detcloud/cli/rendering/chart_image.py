@@ -1,4 +1,4 @@
-"""Charts as PNG files, drawn by matplotlib, which the [plot] extra brings."""
+"""Charts as PNG files, drawn by matplotlib, which the extra [plot] installs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ def write_png(
     log_y: bool = False,
     x_label: str = "steps",
 ) -> None:
-    """Draw the plots (a title and its curves) below each other into a file.
+    """Draw plots below each other into a PNG file. An existing file is replaced.
+
+    Args:
+        plots: the title and the curves of each plot.
 
     Raises:
-        DetcloudError: matplotlib is missing, or there is nothing to draw.
+        DetcloudError: matplotlib is not installed, or `plots` is empty.
     """
     try:
         # The figure alone needs no display, unlike pyplot.
         figures = import_module("matplotlib.figure")
     except ImportError:
         raise DetcloudError(
-            "--png needs matplotlib; pip install 'detcloud[plot]', or use --plot"
+            "--png needs matplotlib: run pip install 'detcloud[plot]', or use --plot"
         ) from None
     if not plots:
-        raise DetcloudError("there are no numbers to draw")
+        raise DetcloudError("no numbers to draw: the metrics have no values yet")
     width, height = INCHES
     figure = figures.Figure(
         figsize=(width, height * len(plots)), dpi=DOTS_PER_INCH, layout="constrained"
@@ -50,5 +53,7 @@ def write_png(
 
 
 def _escape_formula(text: str) -> str:
-    """Escape the dollars of a name, which would begin a formula."""
+    """Return a text in which dollars are escaped, because matplotlib reads `$` as the start of a
+    formula.
+    """
     return sanitize(text).replace("$", r"\$")

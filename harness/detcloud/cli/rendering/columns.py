@@ -1,4 +1,4 @@
-"""Columns of experiments, trials and checkpoints, which several commands show."""
+"""Columns of experiments, trials and checkpoints that several commands print."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
-from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
+from detcloud.cli.rendering.table import (
+    Column,
+    Item,
+    cell_text,
+    field_column,
+    time_column,
+    time_text,
+)
 from detcloud.shared.dotted_paths import join_names, nested_leaves
 from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
+    """Return the progress of an experiment in percent. None if unknown."""
     progress = experiment.get("progress")
     if progress is None and experiment.get("state") == "COMPLETED":
-        # Completed experiments of the step era keep no progress.
+        # Completed experiments of the step era have no recorded progress.
         progress = 1.0
     return None if progress is None else f"{100 * progress:.0f}%"
 
@@ -30,19 +38,27 @@ def _retention_text(experiment: Item) -> str:
 
 
 def _experiment_cost_text(experiment: Item) -> str | None:
-    limit = experiment.get("max_cost")
-    most = "" if limit is None else f" of {dollars_text(limit)}"
-    return f"{dollars_text(experiment.get('cost', 0.0))}{most}"
+    """Return `$2.50 of $30.00`, or the cost alone without a limit.
+
+    An unknown cost is shown as N/A before a limit. Return None if both are unknown.
+    """
+    cost, limit = dollars_text(experiment.get("cost", 0.0)), experiment.get("max_cost")
+    return cost if limit is None else f"{cell_text(cost)} of {dollars_text(limit)}"
 
 
 def _notices_text(experiment: Item) -> str | None:
-    """How notices of machines that end went, such as `2 saved, 1 kept`; None without any."""
+    """Return the outcomes of termination notices, such as `2 saved, 1 kept`. None without
+    notices.
+    """
     counts = experiment.get("notices") or {}
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
 
 
 def _preferred_pools_text(experiment: Item) -> str | None:
-    """The pools that the job may move between, since when it waits in them, and its last move."""
+    """Return a job's preferred pools, the start of the wait, and the last move with the reason.
+
+    Return None for a job without all of these.
+    """
     texts = [", ".join(experiment.get("preferred_pools") or [])]
     if (since_ms := experiment.get("waits_since_ms")) is not None:
         texts.append(f"waits since {time_text(since_ms)}")
@@ -91,7 +107,10 @@ EXPERIMENT_DETAILS = (
 
 
 def trial_display_state(trial: Item) -> str:
-    """The state of a trial's allocation while the trial is active, QUEUED without one."""
+    """Return the state of a trial; for an active trial, the state of the allocation.
+
+    An active trial without an allocation is QUEUED.
+    """
     if trial["state"] != "ACTIVE":
         return str(trial["state"])
     allocation = trial.get("allocation")
@@ -99,7 +118,7 @@ def trial_display_state(trial: Item) -> str:
 
 
 def hparams_text(trial: Item) -> str:
-    """Render `lr=0.01 layers=3`; a nested name is a path, as in detcloud.shared.dotted_paths."""
+    """Return hyperparameters as `lr=0.01 layers=3`. Nested names are joined by dots."""
     leaves = nested_leaves(trial.get("hparams") or {})
     return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)
 
@@ -109,7 +128,10 @@ def _hparam_text(value: object) -> str:
 
 
 def _allocation_text(trial: Item) -> str | None:
-    """`12.3 RUNNING on agent local, slots 0, 1`; the agents of a gang one after the other."""
+    """Return `12.3 RUNNING on agent local, slots 0, 1`, or None without an allocation.
+
+    A gang lists all its agents.
+    """
     allocation = trial.get("allocation")
     if not allocation:
         return None
@@ -121,8 +143,10 @@ def _allocation_text(trial: Item) -> str | None:
 
 
 def _losses_text(trial: Item) -> str:
-    """How many losses there were, and a line for each of the last few: when, where and why."""
-    lines = [f"{trial['losses']}, which are no failures:"]
+    """Return the number of lost runs, and a line with time, agent and cause for each
+    recent loss.
+    """
+    lines = [f"{trial['losses']} (not counted as failures):"]
     for loss in trial["recent_losses"]:
         place = f" agent {loss['agent_id']}" if loss["agent_id"] else ""
         lines.append(f"{time_text(loss['time_ms'])}{place}: {loss['cause']}")
@@ -130,7 +154,10 @@ def _losses_text(trial: Item) -> str:
 
 
 def holders_text(holders: Mapping[str, Any]) -> str:
-    """`ada, model version m/1, experiment 3` for what keeps a checkpoint; "" for nothing."""
+    """Return the users, model versions and experiments that keep a checkpoint.
+
+    For example `ada, model version m/1, experiment 3`. Return "" if no holder keeps the checkpoint.
+    """
     texts = [
         *holders.get("users", ()),
         *(f"model version {name}" for name in holders.get("versions", ())),
@@ -140,11 +167,12 @@ def holders_text(holders: Mapping[str, Any]) -> str:
 
 
 def _damages_text(trial: Item) -> str:
-    """A line for each damaged checkpoint of the last few: which one, why, and what came instead."""
+    """Return a line for each recently damaged checkpoint: UUID, cause and replacement."""
     return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
 
 
 def _damage_text(damage: Item) -> str:
+    """Return a line on a damaged checkpoint: time, UUID, cause, and the checkpoint used instead."""
     lost = damage["steps_completed"] - damage["instead_steps"]
     place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
     instead = f"resumed from {place}" if damage["instead"] else "this trial had no other checkpoint"
@@ -155,7 +183,11 @@ def _damage_text(damage: Item) -> str:
 
 
 def target_text(trial: Item) -> Any:
-    """The length that a trial is to train: batches, or epochs that it alone can convert."""
+    """Return the length that the trial must train: a number of batches, or a text such as `3
+    epochs`.
+
+    Return None if the length is unknown.
+    """
     epochs = trial.get("target_epochs")
     return trial.get("target_steps") if epochs is None else count_text(epochs, "epoch")
 
@@ -183,7 +215,7 @@ TRIAL_DETAILS = (
     time_column("End time", "ended_ms"),
     field_column("Message", "message"),
 )
-# Few trials start from another's checkpoint, lose their machine or find a checkpoint damaged.
+# Columns that `trial describe` prints only for trials to which they apply.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
 TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
@@ -220,7 +252,7 @@ CHECKPOINT_DETAILS = (
     field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
-# Of a checkpoint that has them.
+# Columns that `checkpoint describe` prints only for checkpoints to which they apply.
 CHECKPOINT_LOSSES = (
     field_column("Damage", "damage"),
     field_column("Damaged metadata", "metadata_damage"),

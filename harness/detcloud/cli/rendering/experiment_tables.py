@@ -1,4 +1,4 @@
-"""Tables of whole experiments: the experiments, their trials, checkpoints and metrics."""
+"""Tables of complete experiments: the experiments, their trials, checkpoints and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ METRIC_COLUMNS = (
 
 
 def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: bool) -> None:
-    """Write a CSV file for each table into `folder`, which need not exist."""
+    """Write experiments.csv, trials.csv and checkpoints.csv into `folder`, creating it if needed.
+
+    Args:
+        with_metrics: whether to also write metrics.csv.
+    """
     trials = [trial.data for experiment in experiments for trial in experiment.trials()]
     checkpoints = [
         checkpoint.data for experiment in experiments for checkpoint in experiment.checkpoints()
@@ -45,14 +49,17 @@ def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: b
 
 
 def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print a table with a line for every number, below an empty line."""
+    """Print an empty line and a table with a row for each reported number."""
     print()
     sys.stdout.flush()
     print_items(METRIC_COLUMNS, metric_items(experiments), arguments)
 
 
 def metric_items(experiments: list[Experiment]) -> list[dict[str, Any]]:
-    """Fetch an item for each number that a trial reported."""
+    """Return an item for each number that the experiments' trials reported.
+
+    The metrics are fetched trial by trial, with a progress line.
+    """
     trials = [(experiment.id, trial) for experiment in experiments for trial in experiment.trials()]
     items: list[dict[str, Any]] = []
     with show_progress("metrics", lambda n: count_text(n, "trial")) as progress:

@@ -1,4 +1,4 @@
-"""Warnings of the cluster, and hints on the next command, printed on stderr."""
+"""Warnings of the cluster and hints about the next command, printed to stderr."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from detcloud.client import Experiment, Trial
 from detcloud.shared.plurals import count_text
 from detcloud.shared.process_exits import LOG_QUOTE
 
-# A search method that runs calls every half a minute at the latest, and is noted as often.
+# A running search method sends a request at least every 30 s, and the cluster records the time.
 METHOD_AWAY_SECONDS = 90.0
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Print each warning of the cluster on a line of its own."""
+    """Print each warning of the cluster on a separate line."""
     for warning in warnings:
         print(f"warning: {sanitize(warning)}", file=sys.stderr)
 
 
 def print_failure_hint(experiment: Experiment) -> None:
-    """Print which command shows why a trial failed, or why nothing was measured."""
+    """Print the command that shows why a trial failed or why no metric was recorded.
+
+    Print nothing if neither applies.
+    """
     if experiment.state == "ERROR" or (experiment.data.get("trials") or {}).get("errored"):
         failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
         if failed:
@@ -34,7 +37,7 @@ def print_failure_hint(experiment: Experiment) -> None:
     elif experiment.state == "COMPLETED" and experiment.best_metric is None:
         print(
             f"hint: no trial reported a finite {cell_text(experiment.metric)}; "
-            f"`detcloud history {experiment.id}` tells how each ended",
+            f"`detcloud history {experiment.id}` shows how each trial ended",
             file=sys.stderr,
         )
 
@@ -42,26 +45,30 @@ def print_failure_hint(experiment: Experiment) -> None:
 def is_cause_in_log(trial: Trial) -> bool:
     """Return whether the log of a failed trial shows the cause of the failure.
 
-    The message of a failed process quotes the end of the log. A trial that the cluster ended, for
-    example because no agent can hold it, has a message that is the cause itself.
+    The message of a failed process quotes the end of the log. A trial that the cluster ended has a
+    message that is the cause itself, for example because no agent has enough slots.
     """
     message = trial.data.get("message") or ""
     return (not message or LOG_QUOTE in message) and bool(trial.log_chunk(tail_bytes=1)["text"])
 
 
 def print_continuation_hint(experiment: Experiment) -> None:
-    """Print that a search cannot be continued, before any work of it can be lost."""
-    # A cluster of an earlier version does not say.
+    """Print a note if the experiment's search cannot be continued after the end."""
+    # Clusters of earlier versions do not send the field.
     if experiment.data.get("continuable", True) is False:
         hint = (
-            f"a search by {cell_text(experiment.searcher)} cannot be continued once it has ended; "
-            "pause it to go on later"
+            f"a search by {cell_text(experiment.searcher)} cannot be continued after its end; "
+            "pause the experiment to resume it later"
         )
         print(f"note: {hint}", file=sys.stderr)
 
 
 def print_search_method_hint(experiment: Experiment) -> None:
-    """Print how to drive a custom search, or when its method was last heard of."""
+    """Print how to start the search method of a custom search, or the time of the method's last
+    request.
+
+    Print nothing for other searches and for ended experiments.
+    """
     method = experiment.data.get("search_method")
     if method is None or experiment.has_ended:
         return
@@ -73,10 +80,7 @@ def print_search_method_hint(experiment: Experiment) -> None:
         )
     else:
         is_away = time.time() - heard_ms / 1000 > METHOD_AWAY_SECONDS
-        state = "waits for its search method, which was" if is_away else "has its search method,"
-        waiting = count_text(method["events_waiting"], "event")
-        hint = (
-            f"experiment {experiment.id} {state} last seen at {time_text(heard_ms)}; "
-            f"{waiting} unanswered"
-        )
+        state = "waits for its search method," if is_away else "has a search method,"
+        waiting = count_text(method["events_waiting"], "unanswered event")
+        hint = f"experiment {experiment.id} {state} last seen at {time_text(heard_ms)}; {waiting}"
     print(f"hint: {hint}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Printing of several growing logs on one screen.
 
-The text of a program is printed as soon as the cluster has it, and its colours end with it.
+The text of a program is printed as soon as the cluster has received the text. Colours of a log do
+not affect other logs.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ _ENDS_OF_EFFECTS = frozenset(
 
 
 def colour_after(text: str, colour: str = "") -> str:
-    """Return the escape sequences that are in effect after a text; "" if it ends without colours.
+    """Return the escape sequences of colours in effect after a text, or "" without colours.
 
-    `colour`: those in effect before the text.
+    Args:
+        colour: the escape sequences in effect before the text.
     """
     if "\x1b" not in text:
         return colour
@@ -51,7 +53,7 @@ def colour_after(text: str, colour: str = "") -> str:
 
 
 def _codes(parameters: str) -> list[str]:
-    """The codes of an escape sequence, without the arguments of extended colours."""
+    """Return the codes of an escape sequence without the arguments of extended colours."""
     parts = parameters.split(";")
     codes = []
     place = 0
@@ -64,10 +66,7 @@ def _codes(parameters: str) -> list[str]:
 
 
 class LogSource:
-    """The open line and the colours of a log while the log is printed in pieces.
-
-    Each line begins with `prefix`.
-    """
+    """The open line and the colours of a log that is printed in pieces."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -78,23 +77,28 @@ class LogSource:
 
     @property
     def colour(self) -> str:
-        """The escape sequences that are in effect at the end of the text so far."""
+        """The escape sequences in effect at the end of the text printed so far."""
         return self._colour
 
     def render_plain(self, text: str, *, is_continued: bool) -> str:
-        """Return what to write to a file or a pipe for the next piece of the text."""
+        """Return the output for the next piece of the text in a file or a pipe.
+
+        Args:
+            is_continued: whether the output ends with the previous piece of this log.
+        """
         self._colour = colour_after(text, self._colour)
         return "".join(self._add_prefixes(text, is_continued, is_terminal=False))
 
     def render_for_terminal(self, text: str, *, is_continued: bool, is_end: bool = False) -> str:
-        """Return what to print on a terminal for the next piece of the text.
+        """Return the output for the next piece of the text on a terminal.
 
         Each piece ends without colours; the next piece begins with the colours that were in effect.
-        A carriage return is followed by the prefix, which the text would overwrite. The beginning
-        of a colour waits for the next piece, unless the text `is_end`.
+        The prefix is repeated after a carriage return, because the text would overwrite it. An
+        incomplete colour sequence at the end waits for the next piece.
 
         Args:
-            is_continued: whether the screen still shows this log's last piece at its end.
+            is_continued: whether the screen ends with the previous piece of this log.
+            is_end: whether no more text follows, so that nothing waits.
         """
         text = self._held + text
         self._held = ""
@@ -108,7 +112,7 @@ class LogSource:
         return f"{start}{before}{shown}{COLOUR_END if self._colour else ''}"
 
     def _add_prefixes(self, text: str, is_continued: bool, *, is_terminal: bool) -> tuple[str, str]:
-        """Return the prefix for the beginning of the text, and the text with all later prefixes.
+        """Return the prefix at the beginning of the text, and the text with all later prefixes.
 
         The first prefix is empty if the text continues a line.
         """
@@ -128,10 +132,10 @@ class LogSource:
 
 
 class LogScreen:
-    """Output of one or several logs, by default to standard output.
+    """The output of one or several logs, by default to standard output.
 
-    A log's open line is ended before another log's text, and at the end. A file or a pipe gets the
-    texts as they are, with their colours.
+    An open line is ended before the text of another log, and when the screen is closed. A file or a
+    pipe gets the texts unchanged, with their colours.
     """
 
     def __init__(self, output: TextIO | None = None, errors: TextIO | None = None) -> None:
@@ -160,19 +164,19 @@ class LogScreen:
             self._errors.flush()
 
     def write(self, source: LogSource, text: str) -> None:
-        """Print the next piece of a log."""
+        """Print the next piece of a log, and flush the output."""
         self._write(source, text)
         self._output.flush()
 
     def finish(self, source: LogSource) -> None:
-        """End the log's last line, if it is open."""
+        """Print the rest of a log, and end the last line if the line is open."""
         self._write(source, "", is_end=True)
         if self._open is source:
             self._end_line()
         self._output.flush()
 
     def print_line(self, text: str, *, flush: bool = False) -> None:
-        """Print a line that belongs to no open log, without its colours for the next line."""
+        """Print a line outside the open logs. Colours of the line do not affect later lines."""
         self._end_line()
         if self._is_terminal:
             end = COLOUR_END if colour_after(text) else ""
@@ -184,6 +188,9 @@ class LogScreen:
             self._output.flush()
 
     def _write(self, source: LogSource, text: str, *, is_end: bool = False) -> None:
+        """Write the next piece of a log without a flush, after ending the open line of
+        another log.
+        """
         is_continued = self._open is source
         if self._is_terminal:
             shown = source.render_for_terminal(text, is_continued=is_continued, is_end=is_end)
@@ -200,6 +207,7 @@ class LogScreen:
         self._output.write(shown)
 
     def _end_line(self) -> None:
+        """Print a newline if the line of a log is open."""
         if self._open is not None:
             self._open = None
             self._output.write("\n")

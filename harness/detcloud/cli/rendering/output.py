@@ -1,4 +1,4 @@
-"""Printing of every answer: as text, as CSV, or with every field as JSON or YAML."""
+"""Printing of results as text, CSV, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from collections.abc import Iterable, Sequence
 from detcloud.cli.rendering.streams import write_data
 from detcloud.cli.rendering.table import Column, Item, cell_text, render_csv, render_table
 from detcloud.cli.rendering.terminal import has_colour, terminal_width
+from detcloud.shared.json_escapes import json_escape
 from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
-    """Add `--json`, `--yaml` and `--csv`, which exclude each other; `form` has the choice."""
+    """Add `--json`, `--yaml` and `--csv`, which exclude each other.
+
+    `form` has the choice: `json`, `yaml`, `csv` or, by default, `text`.
+    """
     group = parser.add_mutually_exclusive_group()
     forms = {"json": "print JSON, with every field", "yaml": "print YAML, with every field"}
     if csv:
@@ -26,7 +30,7 @@ def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
 
 
 def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
-    """Print a list in the form that the options of `add_output_options` ask for."""
+    """Print a list in the form of `add_output_options`: a table as text, else CSV, JSON or YAML."""
     rows = list(items)
     if arguments.form == "text":
         print(render_table(columns, rows, terminal_width(sys.stdout), has_colour(sys.stdout)))
@@ -37,12 +41,12 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
 
 
 def print_note(text: str) -> None:
-    """Print on stderr what is to be known of a list, which goes to stdout."""
+    """Print a note about the result to stderr."""
     print(f"note: {text}", file=sys.stderr)
 
 
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
-    """Print one item, in text as a line for each field."""
+    """Print one item in the form of `add_output_options`; as text, with a line for each field."""
     if arguments.form == "csv":
         write_data(render_csv(columns, [item]))
     elif arguments.form != "text":
@@ -51,7 +55,7 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
         width = max(len(column.title) for column in columns)
         for column in columns:
             value = column.value(item)
-            # A message may quote a traceback, whose lines are what makes it readable.
+            # A message may quote a traceback, which is readable only in lines.
             lines = value.strip().splitlines() if isinstance(value, str) else []
             texts = map(cell_text, lines if len(lines) > 1 else [value])
             print(f"{column.title:<{width}}  {next(texts)}")
@@ -60,7 +64,7 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
 
 
 def print_value(value: object, form: str = "json") -> None:
-    """Print anything that JSON can hold, as `json` or `yaml`."""
+    """Print a JSON-compatible value as `json` or `yaml`."""
     if form == "yaml":
         write_data(render_yaml(value))
     else:
@@ -68,7 +72,11 @@ def print_value(value: object, form: str = "json") -> None:
 
 
 def render_json(value: object, indent: int | None = 2) -> str:
-    """Write JSON in which invisible characters, which could steer a terminal, are escaped."""
+    """Return JSON with escapes for invisible characters, which could control a terminal.
+
+    Args:
+        indent: blanks for each level of nesting; None for a single line.
+    """
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -78,4 +86,4 @@ def render_json(value: object, indent: int | None = 2) -> str:
 def _escape_invisible(character: str) -> str:
     if unicodedata.category(character) not in ("Cc", "Cf", "Cs") or character == "\n":
         return character
-    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+    return json_escape(character)

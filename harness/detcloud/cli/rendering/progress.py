@@ -1,4 +1,6 @@
-"""Progress on a terminal's stderr, for work of over a second; nothing where stderr is a file."""
+"""Progress lines on a terminal's stderr. No line is drawn during the first second or into
+a file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ REDRAWN_AFTER_SECONDS = 0.1
 
 
 class Progress:
-    """A line that is drawn again in place and wiped at the end."""
+    """A progress line that is redrawn in place and erased at the end."""
 
     def __init__(self, label: str, unit: Callable[[int], str] = str) -> None:
         self._label = label
@@ -25,7 +27,10 @@ class Progress:
         self._drawn_seconds = 0.0
 
     def update(self, done: int, total: int = 0) -> None:
-        """Draw `label [###---] 3 of 12`, without a bar and a total where `total` is 0."""
+        """Draw `label [###---] 3 of 12`, or `label 3` if `total` is 0.
+
+        Most calls draw nothing: a line is drawn at most every REDRAWN_AFTER_SECONDS.
+        """
         if not self._is_due(done == total > 0):
             return
         if total:
@@ -34,17 +39,18 @@ class Progress:
             self._draw(self._unit(done))
 
     def show_wait(self, text: str) -> None:
-        """Draw `label text 12 s`: what a wait is for, and how long it has been."""
+        """Draw `label text 12 s`, with the seconds since the progress line was created."""
         if self._is_due(False):
             self._draw(f"{text} {time.monotonic() - self._started_seconds:.0f} s")
 
     def close(self) -> None:
-        """Wipe the line."""
+        """Erase the line."""
         if self._drawn_seconds:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._drawn_seconds = 0.0
 
     def _is_due(self, is_last: bool) -> bool:
+        """Return whether to draw now, and record the time of drawing."""
         now = time.monotonic()
         if not self._is_live or now - self._started_seconds < SHOWN_AFTER_SECONDS:
             return False
@@ -60,7 +66,11 @@ class Progress:
 
 @contextmanager
 def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
-    """Show a progress line for the time of the block; `unit` words an amount."""
+    """Provide a progress line during the block, and erase the line at the end.
+
+    Args:
+        unit: returns the text for an amount, such as `3 files`.
+    """
     progress = Progress(label, unit)
     try:
         yield progress

@@ -1,4 +1,4 @@
-"""Numbers with their units: things counted, bytes, dollars."""
+"""Texts of quantities with units: durations, bytes, deletions and dollars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def duration_text(seconds: float) -> str:
-    """90 -> '90 s', 150 -> '2.5 min': three digits, in the largest unit of which there are two."""
+    """Return a duration with three digits: `90 s` for 90, `2.5 min` for 150.
+
+    The unit is the largest of which the duration has at least two.
+    """
     for size, name in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {name}"
@@ -22,7 +25,7 @@ def duration_text(seconds: float) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """1536 -> '1.5 KiB'."""
+    """Return a size with a binary unit: `1.5 KiB` for 1536."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -32,13 +35,18 @@ def bytes_text(size: int) -> str:
 
 
 def deletion_text(checkpoints: int, files: int, size: int, seconds: int) -> str:
-    """(2, 6, 2048, 1) -> '2 checkpoints, 6 files, 2.0 KiB, in about 1 s'."""
+    """Return `2 checkpoints, 6 files, 2.0 KiB, in about 1 s` for (2, 6, 2048, 1).
+
+    Args:
+        size: the number of bytes.
+        seconds: the estimated duration of the deletion.
+    """
     counts = f"{count_text(checkpoints, 'checkpoint')}, {count_text(files, 'file')}"
     return f"{counts}, {bytes_text(size)}, in about {duration_text(seconds)}"
 
 
 def collection_text(preview: CollectionPreview) -> str:
-    """The checkpoints that a collection would delete, as `deletion_text` has them."""
+    """Return the `deletion_text` of the checkpoints that a collection would delete."""
     return deletion_text(
         preview["delete_count"],
         preview["delete_files"],
@@ -48,7 +56,7 @@ def collection_text(preview: CollectionPreview) -> str:
 
 
 def dollars_text(dollars: float | None) -> str | None:
-    """12.4 -> '$12.40', with more digits where there is less than a dollar; None for None."""
+    """Return `$12.40` for 12.4, with four decimals below one dollar. Return None for None."""
     if dollars is None:
         return None
     return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"

@@ -1,4 +1,4 @@
-"""Report of a simulation with a deadline: a table of the policies, and a timeline for each."""
+"""The report of a simulation with a deadline: a table of spot policies, and a timeline for each."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ OPTIMUM = "the optimum"
 
 
 def render_spot_report(comparison: Item) -> str:
-    """Render the answer of a simulation that had a deadline and spot machines."""
+    """Return the report of the field `spot` of a simulation's result."""
     return "\n".join((_heading(comparison), "", _table(comparison), "", *_timelines(comparison)))
 
 
 def _heading(comparison: Item) -> str:
+    """Return a line with the work, the deadline, the changeover time and the availability."""
     work = duration_text(comparison["work_seconds"])
     deadline = duration_text(comparison["deadline_seconds"])
     changeover = duration_text(comparison["changeover_seconds"])
     return (
         f"{work} of work within {deadline},"
-        f" {changeover} for a changeover, spot machines there"
+        f" {changeover} for a changeover, spot machines available"
         f" {100 * comparison['availability']:.0f} % of the time"
     )
 
 
 def _table(comparison: Item) -> str:
+    """Return a table with a row for each policy, and the optimum as the last row."""
     optimum = {"policy": OPTIMUM, "share": comparison["optimum_share"]}
     return render_table(COLUMNS, [*comparison["policies"], optimum], None)
 
 
 def _timelines(comparison: Item) -> Iterator[str]:
-    """Yield a line for the market and for each policy, from the submission to the deadline."""
+    """Yield a timeline for the market and for each policy, from submission to deadline, and a
+    legend.
+    """
     rows = [(MARKET, comparison["market"])]
     rows += [(policy["policy"], policy["course"]) for policy in comparison["policies"]]
     width = max(len(name) for name, _ in rows)
@@ -45,10 +49,11 @@ def _timelines(comparison: Item) -> Iterator[str]:
         line = "".join(course[at : at + 1] or " " for at in _cell_middles(ticks, cells))
         yield f"{name:<{width}}  {line}".rstrip()
     deadline = duration_text(comparison["deadline_seconds"])
-    yield f"{'':<{width}}  s spot, D on-demand, . none; {deadline} in all"
+    yield f"{'':<{width}}  s spot, D on-demand, . no machine; {deadline} in all"
 
 
 def _cell_middles(ticks: int, cells: int) -> list[int]:
+    """Return the tick in the middle of each cell of a timeline."""
     return [(2 * cell + 1) * ticks // (2 * cells) for cell in range(cells)]
 
 

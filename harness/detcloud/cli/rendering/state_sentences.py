@@ -20,8 +20,8 @@ _PREDICATES = {
 
 
 def state_sentence(subject: str, state: str) -> str:
-    """('experiment 3', 'STOPPING_KILLED') -> 'experiment 3 is being killed'.
+    """Return for example `experiment 3 is being killed` for ('experiment 3', 'STOPPING_KILLED').
 
-    A state that this version does not know, as a newer cluster may send, is shown as it is.
+    An unknown state, for example of a newer cluster, is shown unchanged.
     """
     return f"{subject} {_PREDICATES.get(state, f'is {state}')}"

@@ -1,4 +1,4 @@
-"""Standard output and errors in any encoding: no character that it lacks ends a command."""
+"""Standard output and errors in any encoding. Characters that the encoding lacks are escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ ESCAPE = "detcloud.escape"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Replace the characters that an encoding lacks by the escapes of JSON, such as `\\u2713`."""
+    """Return JSON escapes such as `\\u2713` for characters that the encoding lacks.
+
+    This is an error handler of codecs: the second value is the place to continue at.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -19,10 +22,10 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_streams() -> None:
-    """Let the standard streams write any text, and exist.
+    """Make stdout and stderr able to write any text.
 
-    A command that was started with `>&-` writes to /dev/null. An error handler that the user named
-    in PYTHONIOENCODING is kept.
+    A stream that was closed with `>&-` is replaced by /dev/null. An error handler that the user
+    chose in PYTHONIOENCODING is kept.
     """
     codecs.register_error(ESCAPE, _escape)
     for name in ("stdout", "stderr"):
@@ -36,9 +39,9 @@ def prepare_streams() -> None:
 
 
 def write_data(text: str) -> None:
-    """Write CSV or YAML to standard output: in UTF-8, unless that is a terminal.
+    """Write CSV or YAML to standard output, in UTF-8 unless stdout is a terminal.
 
-    Programs that read such a file expect UTF-8, whatever the locale of this terminal is.
+    Programs that read a file or a pipe expect UTF-8, even if the locale has another encoding.
     """
     binary = getattr(sys.stdout, "buffer", None)
     if binary is None or sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""Tables of items: aligned text, or CSV."""
+"""Tables of items as aligned text or CSV."""
 
 from __future__ import annotations
 
@@ -26,36 +26,41 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 class Column(NamedTuple):
-    """A title and what of an item stands below it: a number, a text, or None for N/A.
-
-    Where a line is too narrow for all columns, those with a `drop_rank` go, the highest first.
-    """
+    """A column of a table."""
 
     title: str
+    """The text above the column."""
     value: Callable[[Item], object]
+    """Returns the value of an item: a number, a text, or None, which is printed as N/A."""
     drop_rank: int = 0
-    exact: Callable[[Item], object] | None = None
-    """The value in CSV, where `value` is a text for humans that has fewer digits; maps and lists
-    become JSON.
+    """The order in which columns are omitted if lines are too wide, highest rank first. Columns of
+    rank 0 are always printed.
     """
+    exact: Callable[[Item], object] | None = None
+    """Returns the value for CSV, if `value` returns a rounded text. Maps and lists become JSON."""
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """A column that shows one field as it is."""
+    """Return a column with the value of one field of an item."""
     return Column(title, lambda item: item.get(name), drop_rank)
 
 
 def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """A column that shows a time of epoch milliseconds."""
+    """Return a column with the UTC time of a field in epoch milliseconds."""
     return Column(title, lambda item: time_text(item.get(name)), drop_rank)
 
 
 def render_table(
     columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
 ) -> str:
-    """Align the items in columns below the titles, numbers to the right.
+    """Return a table with titles. Columns of numbers are aligned to the right.
 
-    Until a line fits `width`, columns with a `drop_rank` are left out and then the widest are cut.
+    If lines are wider than `width`, columns with a `drop_rank` are omitted, highest rank first.
+    Then the widest columns are truncated.
+
+    Args:
+        width: the maximum width in cells; None for no limit.
+        colour: whether to colour the names of states.
     """
     values = {column: [column.value(item) for item in items] for column in columns}
     cells = {column: list(map(cell_text, values[column])) for column in columns}
@@ -74,7 +79,10 @@ def render_table(
 
 
 def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
-    """Write CSV (RFC 4180) with titles; text that a spreadsheet would run gets an apostrophe."""
+    """Return CSV (RFC 4180) with a line of titles.
+
+    A text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(column.title for column in columns)
@@ -84,7 +92,10 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
 
 
 def cell_text(value: object) -> str:
-    """A value as the text of one cell: floats short, lists as JSON, N/A for nothing."""
+    """Return the text of a cell without control characters.
+
+    Floats have six digits, maps and lists are JSON, and empty values are N/A.
+    """
     if value is None or value == "" or value == []:
         return MISSING
     if isinstance(value, float):
@@ -95,7 +106,10 @@ def cell_text(value: object) -> str:
 
 
 def shorten_message(message: str) -> str:
-    """Shorten a message to its first and last line; between them it may quote a log."""
+    """Return the first and the last line of a message, which may quote a log in between.
+
+    A message of at most two lines is kept. The result has at most SHORT_MESSAGE_CELLS cells.
+    """
     lines = message.strip().splitlines()
     return truncate(
         cell_text(message if len(lines) < 3 else f"{lines[0]} {lines[-1]}"), SHORT_MESSAGE_CELLS
@@ -103,13 +117,14 @@ def shorten_message(message: str) -> str:
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """0 -> '1970-01-01 00:00:00+0000'; None for None."""
+    """Return epoch milliseconds as UTC: `1970-01-01 00:00:00+0000` for 0. Return None for None."""
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S%z")
 
 
 def _csv_cell(value: object) -> object:
+    """Return a number unchanged, and other values as text that a spreadsheet does not run."""
     if isinstance(value, float | int):
         return value
     text = cell_text(value)
@@ -117,6 +132,7 @@ def _csv_cell(value: object) -> object:
 
 
 def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Column]:
+    """Return the columns that fit into `width`, after dropping columns with a `drop_rank`."""
     visible = list(widths)
     while width is not None and _line_width([widths[column] for column in visible]) > width:
         least_needed = max(visible, key=lambda column: column.drop_rank)
@@ -127,11 +143,16 @@ def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Colum
 
 
 def _line_width(widths: list[int]) -> int:
-    """Width of a line: a column of n cells takes n + 2, and one for the bar between two columns."""
+    """Return the width of a line: each column has two blanks, and a bar stands between two
+    columns.
+    """
     return sum(widths) + 3 * len(widths) - 1
 
 
 def _fit_widths(widths: list[int], width: int | None) -> list[int]:
+    """Return widths of columns for a line of at most `width` cells, reducing the widest columns to
+    COLUMN_WIDTH_MIN at least.
+    """
     fitting_widths = list(widths)
     while width is not None and _line_width(fitting_widths) > width:
         widest = max(range(len(fitting_widths)), key=fitting_widths.__getitem__)
@@ -142,11 +163,18 @@ def _fit_widths(widths: list[int], width: int | None) -> list[int]:
 
 
 def _is_numeric(values: list[object]) -> bool:
+    """Return whether a column has numbers only, apart from None, and at least one number."""
     numbers = [isinstance(value, int | float) for value in values if value is not None]
     return bool(numbers) and all(numbers)
 
 
 def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
+    """Return a line of cells separated by bars.
+
+    Args:
+        right: for each cell, whether to align the text to the right.
+        colour: whether to colour cells that are names of states.
+    """
     padded = []
     for text, width, is_right in zip(cells, widths, right, strict=True):
         shortened = truncate(text, width)

@@ -1,4 +1,4 @@
-"""Terminals: width, colours, bars, and texts without what would steer the terminal."""
+"""Terminals: width, colours, progress bars, and removal of control sequences."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ STATE_COLOURS = {
     "PAUSED": "yellow",
 }
 BAR_CELLS = 20
-# A colour or its end, which a program may print; and what else would steer a terminal or the
-# direction of its text, but tabs, line breaks and carriage returns.
+# Group 1 matches a colour sequence, which a program may print. The rest matches characters that
+# control a terminal or the direction of text, except for tabs, line breaks and carriage returns.
 STEERING = re.compile(
     "(\x1b\\[[0-9;:]*m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
 
 def is_live(stream: TextIO) -> bool:
-    """Whether lines can be redrawn in place."""
+    """Return whether the stream is a terminal on which lines can be redrawn."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether colours are shown: only on a terminal, and never with NO_COLOR set to anything."""
+    """Return whether to print colours: on a live terminal, unless NO_COLOR is set and not empty."""
     return is_live(stream) and not os.environ.get("NO_COLOR")
 
 
 def colourize(text: str, colour: str | None) -> str:
-    """Wrap a text in the escape codes of a colour; None leaves it as it is."""
+    """Return a text in the escape codes of a colour, or unchanged if the colour is None."""
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Columns of the terminal; None where nothing limits a line."""
+    """Return the columns of the terminal, or None if the stream is not a terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def sanitize(text: str) -> str:
-    """Replace control characters, which names and messages from a cluster may hold.
+    """Return a text on one line without control characters.
 
-    Line breaks and tabs become a space each, so that a message stays in its line.
+    Line breaks and tabs become blanks. Other control characters become U+FFFD.
     """
     if text.isprintable():
         return text
@@ -57,26 +57,27 @@ def sanitize(text: str) -> str:
 
 
 def sanitize_output(text: str, stream: TextIO) -> str:
-    """Replace what in a program's output would steer the terminal that `stream` is: a title, the
-    clipboard, the cursor. Colours stay. A file or a pipe gets the text as it is.
+    """Return a program's output without sequences that control the terminal, except for colours.
+
+    If `stream` is not a terminal, return the text unchanged.
     """
     return sanitize_for_terminal(text) if stream.isatty() else text
 
 
 def sanitize_for_terminal(text: str) -> str:
-    """Replace control sequences, except for colours, by U+FFFD."""
+    """Return a text in which control sequences, except for colours, are replaced by U+FFFD."""
     return STEERING.sub(lambda found: found[1] or "�", text)
 
 
 def display_width(text: str) -> int:
-    """Count the cells that a text takes: two for a wide character, none for an accent."""
+    """Return the number of terminal cells of a text: 2 for a wide character, 0 for an accent."""
     if text.isascii():
         return len(text)
     return sum(map(_character_width, text))
 
 
 def truncate(text: str, cells: int) -> str:
-    """Cut a text to as much of it as fits `cells` with an ellipsis."""
+    """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis."""
     if display_width(text) <= cells:
         return text
     start = ""
@@ -90,7 +91,7 @@ def truncate(text: str, cells: int) -> str:
 
 
 def progress_bar(fraction: float, cells: int = BAR_CELLS) -> str:
-    """`[#####---------------]` for 0.25."""
+    """Return a progress bar, such as `[#####---------------]` for 0.25."""
     full = round(min(1.0, max(0.0, fraction)) * cells)
     return f"[{'#' * full}{'-' * (cells - full)}]"
 

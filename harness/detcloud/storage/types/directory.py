@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
-from detcloud.shared.staged_files import staged_name
+from detcloud.shared.staged_files import claim_name, staged_name
 from detcloud.storage.store import (
     KeyExists,
     KeyNotFound,
@@ -54,7 +54,7 @@ class DirectoryStore:
                 staged.touch(exist_ok=False)
                 _remove_abandoned_files(staged)
                 _copy_durably(source, staged)
-                _publish_file(staged, destination)
+                _publish_file(staged, destination, staged.with_name(claim_name(key)))
             finally:
                 staged.unlink(missing_ok=True)
             _sync_folder(destination.parent)
@@ -145,17 +145,35 @@ def _copy_durably(source: Path, staged: Path) -> None:
         os.fsync(writer.fileno())
 
 
-def _publish_file(staged: Path, destination: Path) -> None:
-    """Make `staged` visible as `destination`. Raises KeyExists if the destination exists."""
+def _publish_file(staged: Path, destination: Path, claim: Path) -> None:
+    """Make `staged` visible as `destination`. Raises KeyExists if the destination exists.
+
+    In a store without hard links, the file `claim` admits a single writer at a time.
+    """
     try:
         os.link(staged, destination)
     except FileExistsError:
         raise KeyExists(f"{destination} exists already") from None
     except OSError:
-        # Some mounted stores have no hard links. A rename still stores the file completely or not.
+        _rename_exclusively(staged, destination, claim)
+
+
+def _rename_exclusively(staged: Path, destination: Path, claim: Path) -> None:
+    """Rename `staged` to `destination` while the new file `claim` keeps other writers away.
+
+    Raises KeyExists if the destination exists or another writer has the claim. The claim of a
+    killed writer counts until `_remove_abandoned_files` deletes the claim.
+    """
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        raise KeyExists(f"{destination} is stored by another writer at this moment") from None
+    try:
         if destination.exists():
-            raise KeyExists(f"{destination} exists already") from None
+            raise KeyExists(f"{destination} exists already")
         staged.rename(destination)
+    finally:
+        claim.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,17 +20,18 @@ METADATA = {
 
 
 class Metadata:
-    """The metadata that EC2 has of the machine, but for `missing`."""
+    """The metadata that EC2 has of the machine, but for `missing` and `changed`."""
 
-    def __init__(self, missing: str = "") -> None:
+    def __init__(self, missing: str = "", changed: dict[str, str] | None = None) -> None:
         self._missing = missing
+        self._values = METADATA | (changed or {})
 
     def get(self, path: str) -> str | None:
-        return METADATA.get(path) if path != self._missing else None
+        return self._values.get(path) if path != self._missing else None
 
 
-def proof(missing: str = "") -> IdentityProof:
-    return sign_identity("detcloud-vision", DIGEST, Metadata(missing))
+def proof(missing: str = "", changed: dict[str, str] | None = None) -> IdentityProof:
+    return sign_identity("detcloud-vision", DIGEST, Metadata(missing, changed))
 
 
 def test_the_proof_has_the_fields_of_the_protocol_and_no_secret() -> None:
@@ -50,3 +51,20 @@ def test_the_proof_has_the_fields_of_the_protocol_and_no_secret() -> None:
 def test_metadata_that_are_not_there_yet_are_named(missing: str, named: str) -> None:
     with pytest.raises(OSError, match=named):
         proof(missing)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        # EC2's answer if the role cannot be assumed, for example after the role was replaced.
+        '{"Code": "AssumeRoleUnauthorizedAccess", "Message": "EC2 cannot assume the role"}',
+        '{"AccessKeyId": null, "SecretAccessKey": "hush", "Token": "session"}',
+        "[]",
+        "hush",
+    ],
+)
+def test_malformed_role_credentials_are_an_os_error_without_secret(answer: str) -> None:
+    with pytest.raises(OSError, match="no usable keys of role detcloud-vision-instance") as caught:
+        proof(changed={f"{ROLE}detcloud-vision-instance": answer})
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None

@@ -15,6 +15,7 @@ from detcloud.agent.allocation.exit_record import exit_record
 from detcloud.agent.assignment.assignment import Assignment, LaunchImpossible
 from detcloud.agent.assignment.bind_mounts import MountImpossible
 from detcloud.agent.assignment.environment import container_environment
+from detcloud.agent.assignment.startup_hook import HOOK_FILE
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.docker.container import ContainerRules, container_body
 from detcloud.agent.docker.engine import EngineClient, EngineError, socket_path, split_reference
@@ -282,6 +283,18 @@ def test_an_end_is_the_engines_word_and_its_way_the_supervisors(
     expected: Status,
 ) -> None:
     assert exit_status(EndedContainer(state, record, begun, killed)) == expected
+
+
+def test_failure_of_each_stage_is_recorded(tmp_path: Path) -> None:
+    with_hook = assignment(tmp_path)
+    with_hook.directory.code.mkdir(exist_ok=True)
+    (with_hook.directory.code / HOOK_FILE).touch()
+    stages = [stage for stage, _ in with_hook.stages("python3", tmp_path, install=["pip"])]
+    assert stages == ["packages", "hook", "trial"]
+    for stage in stages:
+        record = {"stage": stage, "code": 1, "signal": None, "killed": False}
+        ended = exit_status(EndedContainer({"ExitCode": 1}, record, True, False))
+        assert ended == Status(Phase.ENDED, stage, 1)
 
 
 def test_memory_that_ran_out_is_told_in_words() -> None:

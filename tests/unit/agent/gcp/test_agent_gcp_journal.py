@@ -2,7 +2,9 @@
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
+from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from detcloud.agent.gcp.journal import CloudLog
 from detcloud.agent.gcp.metadata import GceMetadata
-from detcloud.agent.journal import JournalLine, LogRefused
+from detcloud.agent.journal import JournalLine, LogRefused, send_request
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys
 
@@ -101,3 +103,22 @@ def test_a_refusal_is_told_by_its_name(
     )
     with pytest.raises(LogRefused, match="PERMISSION_DENIED"):
         log.write(LINES)
+
+
+@pytest.mark.parametrize("answer", ["hush", "[]", '{"access_token": null}'])
+def test_malformed_token_is_an_os_error_without_secret(
+    answer: str, log: CloudLog, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_access_token", lambda: answer)
+    with pytest.raises(OSError, match="no usable token") as caught:
+        log.write(LINES)
+    assert "hush" not in str(caught.value)
+
+
+def test_unreadable_answer_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_url(*_: object, **__: object) -> None:
+        raise BadStatusLine("SSH-2.0")
+
+    monkeypatch.setattr(urllib.request, "urlopen", open_url)
+    with pytest.raises(OSError, match="BadStatusLine"):
+        send_request(urllib.request.Request("http://127.0.0.1"), str)

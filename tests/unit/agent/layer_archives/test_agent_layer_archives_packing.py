@@ -91,6 +91,13 @@ def test_layer_that_is_a_link_is_not_packed(layer: Path, tmp_path: Path) -> None
     assert not (tmp_path / "archive").exists()
 
 
+def test_existing_archive_is_kept_and_not_overwritten(layer: Path, tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(b"earlier")
+    with pytest.raises(FileExistsError):
+        pack_layer(layer.parent, layer.name, tmp_path / "archive")
+    assert (tmp_path / "archive").read_bytes() == b"earlier"
+
+
 def test_packing_limits_leave_no_archive(
     layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ def test_slots_go_out_of_use_and_back(fake: FakeCluster, detcloud: Detcloud) -> 
     assert len(detcloud("s", "ls", "--agent", "a-1", "--csv").out.splitlines()) == 3
     assert detcloud("slot", "enable", "a-1", "1").out == "slot 1 of agent a-1 is enabled\n"
     unknown = detcloud("slot", "enable", "a-1", "9")
-    assert unknown.err == "error: agent a-1 has no slot 9; it has 0, 1\n"
+    assert unknown.err == "error: agent a-1 has no slot 9; its slots: 0, 1\n"
 
 
 def test_templates_are_kept_shown_and_removed(
@@ -75,7 +75,7 @@ def test_templates_are_kept_shown_and_removed(
 def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Detcloud) -> None:
     made = detcloud("token", "create", "bob", "-d", "ci", "--expiration-days", "3")
     assert made.out == "secret-of-the-token\n"
-    assert made.err == "token 1 of bob; store it safely, it is shown only once\n"
+    assert made.err == "token 1 of bob; store it safely: it is shown only once\n"
     listed = detcloud("token", "list")
     assert "  1 | bob  | user | N/A           | ci " in listed.out
     # Three days after the epoch.
@@ -102,7 +102,7 @@ def test_a_login_keeps_a_token_that_works(
     assert not path.exists()
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{TOKEN}\n"))
     done = detcloud("--url", fake.url, "token", "login", "-")
-    assert done.out == f"ada (user) at {fake.url}, kept in {path}\n"
+    assert done.out == f"ada (user) at {fake.url}, stored in {path}\n"
     assert detcloud("list").code == 0
     assert f"User     ada\nRole     user\nCluster  {fake.url}\n" == detcloud("u", "whoami").out
     assert detcloud("user", "logout").out == "the stored token was removed\n"
@@ -128,7 +128,7 @@ def test_the_servers_log_is_printed_and_followed(
 ) -> None:
     home = tmp_path / "data"
     monkeypatch.setenv("DETCLOUD_HOME", str(home))
-    assert detcloud("master", "logs").err.startswith(f"error: there is no {home / 'server.log'}")
+    assert detcloud("master", "logs").err.startswith(f"error: {home / 'server.log'} does not")
     home.mkdir()
     log = home / "server.log"
     log.write_text("one\ntwo\nthree\n")

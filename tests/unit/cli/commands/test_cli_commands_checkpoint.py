@@ -58,7 +58,7 @@ def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Det
     code, out, err = detcloud("checkpoint", "verify", "1234", "--json")
     found = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
     assert code == 1
-    assert f"3 of 4 files of checkpoint {UUID} are damaged" in err
+    assert f"checkpoint {UUID} is damaged: 3 of 4 files" in err
     assert found["a.pth"][0] == "DAMAGED"
     assert found["a.pth"][1].startswith("SHA-256 ")
     assert found["code/b.py"] == ("DAMAGED", "3 bytes, recorded were 5")

@@ -43,7 +43,7 @@ def test_what_is_no_mount_is_refused(text: str) -> None:
 def test_a_command_needs_a_program(detcloud: Detcloud) -> None:
     done = detcloud("cmd", "run", "--detach", "--")
     assert (done.code, done.out) == (1, "")
-    assert "there is no program to run; name one, such as `nvidia-smi`" in done.err
+    assert "no program was given; name a program, such as `nvidia-smi`" in done.err
 
 
 def test_mounts_and_a_file_of_settings_exclude_each_other(detcloud: Detcloud, config: Path) -> None:
@@ -66,6 +66,15 @@ def test_an_experiment_is_no_command(fake: FakeCluster, detcloud: Detcloud) -> N
     assert done.code == 1
     assert "1 is an experiment, not a command: see `detcloud command list`" in done.err
     assert fake.experiments[0]["state"] != "CANCELED"
+
+
+def test_forced_kill_continues_and_reports_failure(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "program"}, {})
+    fake.experiments[0]["kind"] = "command"
+    done = detcloud("command", "kill", "--force", "8", "1", "9")
+    assert done.code == 3
+    assert done.out == "command 1 is being killed\n"
+    assert done.err == "command 8: there is no command 8\ncommand 9: there is no command 9\n"
 
 
 def test_what_does_not_exist_is_called_a_command(fake: FakeCluster, detcloud: Detcloud) -> None:

@@ -1,6 +1,7 @@
 """Costs of a cluster that knows them, and amounts of dollars on the command line."""
 
 import json
+import re
 from argparse import ArgumentTypeError
 
 import pytest
@@ -103,9 +104,12 @@ def test_an_experiment_has_a_limit_that_can_be_lifted(
     assert limited.out == "experiment 1 may cost at most $30.00\n"
     assert fake.experiments[0]["max_cost"] == 30.0
     assert "$0.0712 of $30.00" in detcloud("describe", "1").out
+    fake.experiments[0]["cost"] = None
+    assert "N/A of $30.00" in detcloud("describe", "1").out
     lifted = detcloud("e", "set", "max-cost", "1", "none")
     assert lifted.out == "experiment 1 may cost as much as it needs\n"
     assert fake.experiments[0]["max_cost"] is None
+    assert re.search(r"^Cost +N/A$", detcloud("describe", "1").out, re.MULTILINE)
     assert detcloud("e", "set", "max-cost", "1", "0").code == 2
 
 

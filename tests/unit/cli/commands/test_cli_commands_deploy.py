@@ -15,7 +15,8 @@ import pytest
 import detcloud as package
 from detcloud.cli.commands import deploy
 from detcloud.cli.framework.command_parser import Handler
-from detcloud.cli.framework.deployable_clouds import DeployableCloud
+from detcloud.cli.framework.deployable_clouds import DeployableCloud, find_cloud
+from detcloud.shared.errors import DetcloudError
 from tests.conftest import require
 from tests.unit.cli.conftest import Detcloud
 
@@ -111,7 +112,7 @@ def test_a_preview_tells_what_would_be_done(detcloud: Detcloud, child: Child) ->
     child.answer = {"changes": {"same": 2, "create": 77}}
     done = detcloud("deploy", "aws", "--team", "vision", "--preview", "--config", __file__)
     assert child.words[3:5] == [f"--settings={__file__}", "--preview"]
-    assert done.out == "nothing was changed; the deployment would make: 77 to create, 2 to same\n"
+    assert done.out == "nothing was changed; resources: 77 to create, 2 unchanged\n"
 
 
 def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> None:
@@ -125,7 +126,7 @@ def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> 
         "--settings=Pulumi.vision.yaml",
         f"--output={out}",
     ]
-    assert f"{out} holds main.tf.json and functions-arm64.zip" in done.out
+    assert f"{out} has main.tf.json and functions-arm64.zip" in done.out
     assert f"`terraform -chdir={out} apply`" in done.out
     assert "vision.token" in done.out
 
@@ -147,7 +148,7 @@ def test_a_name_that_is_no_teams_is_refused(detcloud: Detcloud, child: Child, te
 def test_settings_that_are_not_there_are_asked_for(detcloud: Detcloud, child: Child) -> None:
     done = detcloud("deploy", "aws", "--team", "speech")
     assert done.code == 1
-    assert "there is no settings file Pulumi.speech.yaml; docs/aws.md describes" in done.err
+    assert "settings file Pulumi.speech.yaml does not exist; docs/aws.md describes" in done.err
 
 
 def test_packages_that_are_missing_are_named(
@@ -209,15 +210,15 @@ def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child)
     child.answer = {"changes": [TABLE], **child.answer}
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, ["preview"])
-    assert "make 1 changes, and lose the contents of Table table: confirm with --yes" in done.err
+    assert "Apply 1 change, and lose the content of Table table: confirm with --yes" in done.err
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
     assert (done.code, child.hows) == (0, ["preview", "preview", "deploy"])
     # The account was checked before the changes were shown.
     assert child.words[-2] == "--no-check"
     first, second = done.out.splitlines()[:3:2]
     cells = [[cell.strip() for cell in line.split("|")] for line in (first, second)]
-    assert cells[0] == ["Change", "Type", "Name", "Of it", "Loses"]
-    assert cells[1] == ["replace", "aws:dynamodb/table:Table", "table", "hashKey", "its content"]
+    assert cells[0] == ["Change", "Type", "Name", "Properties", "Content"]
+    assert cells[1] == ["replace", "aws:dynamodb/table:Table", "table", "hashKey", "lost"]
 
 
 def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: Child) -> None:
@@ -231,12 +232,12 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
     child.answer = {"instances": 2, "templates": 1, "leftovers": [], "remote_leftovers": []}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, [])
-    assert "delete it with its experiments and checkpoints: confirm with --yes" in done.err
+    assert "delete the cluster, experiments and checkpoints: confirm with --yes" in done.err
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
     assert (done.code, child.hows) == (0, ["destroy"])
     assert done.out.splitlines() == [
         "2 instances ended, 1 launch template deleted",
-        "the cluster vision is gone",
+        "the cluster vision was deleted",
     ]
 
 
@@ -257,7 +258,7 @@ def test_what_is_left_in_another_cloud_is_told_with_what_removes_it(
     # Somebody else's script made it, and may only be run by whoever manages that account.
     assert done.code == 0
     assert done.out.splitlines()[1:3] == [
-        "still there: the role x in the account 2",
+        "not deleted in another cloud: the role x in the account 2",
         "`detcloud deploy trust gcp --team vision --remove` prints the script that removes what is "
         "left in other clouds",
     ]
@@ -325,7 +326,12 @@ def test_a_second_cloud_needs_packages_of_its_own(how: tuple[str, ...]) -> None:
     assert "missing packages: pulumi_moon; pip install 'detcloud[infra]'" in done.stderr
 
 
+def test_unknown_cloud_is_an_error() -> None:
+    with pytest.raises(DetcloudError, match="'moon' is not a known cloud; expected aws or gcp"):
+        find_cloud("moon")
+
+
 def test_what_was_pruned_is_counted(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"versions": 12}
     done = detcloud("deploy", "prune", "aws", "--team", "vision")
-    assert (child.hows, done.out) == (["prune"], "12 old versions of functions were removed\n")
+    assert (child.hows, done.out) == (["prune"], "12 old function versions removed\n")

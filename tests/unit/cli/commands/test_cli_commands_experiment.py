@@ -295,7 +295,7 @@ def test_a_gang_shows_all_its_places_and_losses_their_causes(
     assert "1.2 RUNNING on agent a, slots 0, 1 and agent b, slots 0, 1\n" in shown
     _, _, losses = shown.partition("Losses")
     first, second, third = losses.splitlines()
-    assert first.strip() == "6, which are no failures:"
+    assert first.strip() == "6 (not counted as failures):"
     assert second.strip() == f"1970-01-01 00:00:00+0000 agent b: {cause}"
     assert third.strip() == f"1970-01-01 00:00:00+0000: {cause}"
 

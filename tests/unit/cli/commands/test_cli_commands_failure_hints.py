@@ -58,5 +58,5 @@ def test_a_search_that_measured_nothing_says_so(
     assert done.code == 0
     assert done.err == (
         "hint: no trial reported a finite validation_loss; "
-        "`detcloud history 1` tells how each ended\n"
+        "`detcloud history 1` shows how each trial ended\n"
     )

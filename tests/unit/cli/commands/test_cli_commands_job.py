@@ -176,12 +176,14 @@ def test_a_file_is_applied_and_its_problems_have_lines(
 ) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("resource_pools: [{pool_name: gpus}]")
-    assert detcloud("cluster", "apply", str(file)).out.splitlines() == [
+    applied = detcloud("cluster", "apply", str(file))
+    assert applied.out.splitlines() == [
         "the cluster changed: resource_manager",
         "pool gpus changed: scheduler.type",
         "pool default unchanged",
         "pool old removed",
     ]
+    assert applied.err == "warning: pool gpus: agent_reattach_enabled is not used\n"
     dry = detcloud("cluster", "apply", str(file), "--dry-run").out.splitlines()
     assert dry[1] == "pool gpus would be changed: scheduler.type"
     file.write_text("bad: 1")

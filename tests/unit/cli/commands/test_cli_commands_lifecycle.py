@@ -97,7 +97,7 @@ def test_a_deletion_is_asked_for_and_waited_for(
     assert asked.code == 1
     assert asked.err == (
         "error: Delete experiment 1 (digits) with its checkpoints, logs and metrics: "
-        "confirm with --yes, since there is no terminal\n"
+        "confirm with --yes, since stdin is not a terminal\n"
     )
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
     ended_cluster.deletion = "DELETE_FAILED"
@@ -116,7 +116,7 @@ def test_a_deletion_is_asked_for_and_waited_for(
 
 def test_files_for_tensorboard_go_alone(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     done = detcloud("e", "delete-tb-files", "1")
-    assert done.out == "the files for TensorBoard of experiment 1 were deleted\n"
+    assert done.out == "the TensorBoard files of experiment 1 were deleted\n"
     assert ended_cluster.requests[-1] == ("DELETE", "/api/v1/experiments/1/tensorboard")
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
 
@@ -155,11 +155,14 @@ def test_a_policy_is_previewed_before_it_deletes(
     assert asked.code == 1
     assert " bb " in asked.out
     # Two of three files of 1 KiB, and their manifests, are beyond the one that is kept.
-    deleted = "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1, 1.0 KiB\n"
+    deleted = (
+        "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1 checkpoint, 1.0 KiB\n"
+    )
     assert deleted in asked.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert (
-        "error: Delete 2 checkpoints: confirm with --yes, since there is no terminal" in asked.err
+        "error: Delete 2 checkpoints: confirm with --yes, since stdin is not a terminal"
+        in asked.err
     )
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")
@@ -215,7 +218,7 @@ def test_history_is_told_and_replay_compared(
     code, out, _ = detcloud("replay", "1")
     assert code == 1
     assert " trial#2 |       4 |        3 | TrialReached | state | a        | b" in out
-    assert out.endswith("1 differ from the recorded state (trial#2)\n")
+    assert out.endswith("1 actor differs from the recorded state (trial#2)\n")
     assert len(json.loads(detcloud("replay", "1", "--json").out)) == 3
     assert len(detcloud("replay", "1", "--csv").out.splitlines()) == 4
 
@@ -266,7 +269,7 @@ def test_waiting_ends_after_its_timeout(fake: FakeCluster, detcloud: Detcloud) -
     fake.experiments[0]["state"] = "PAUSED"
     done = detcloud("wait", "1", "--polling-interval", "0.01", "--timeout", "0.02")
     assert (done.code, done.out) == (5, "")
-    assert done.err == "experiment 1 is PAUSED after 0.02 s; it continues\n"
+    assert done.err == "experiment 1 is PAUSED after 0.02 s; the experiment continues\n"
 
 
 @pytest.mark.parametrize("code", ["none", "file"])

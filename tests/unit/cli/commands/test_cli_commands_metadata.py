@@ -23,6 +23,12 @@ def test_values_are_merged_into_what_is_there_by_then(
         assert found["metadata"] == {**before, "data": {"version": 3}}
 
 
+def test_removing_unknown_key_adds_nothing(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
+    ended_cluster.trials[0].update(metadata={}, metadata_revision="a")
+    assert detcloud("trial", "set", "metadata", "1", "a.b=").code == 0
+    assert ended_cluster.trials[0]["metadata"] == {}
+
+
 def test_a_change_that_others_always_come_before_says_so(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:

@@ -76,7 +76,9 @@ def test_a_model_is_made_shown_and_deleted(detcloud: Detcloud) -> None:
     assert json.loads(detcloud("m", "describe", "digits", "--json").out)["labels"] == []
     assert detcloud("m", "set", "digits").err.startswith("error: nothing to change: set --desc")
     assert detcloud("m", "create", "x", "--metadata", "[]").code == 2
-    assert "confirm with --yes, since there is no terminal" in detcloud("m", "delete", "digits").err
+    assert (
+        "confirm with --yes, since stdin is not a terminal" in detcloud("m", "delete", "digits").err
+    )
     assert detcloud("m", "delete", "digits", "-y").out == "model digits was deleted\n"
     assert detcloud("m", "describe", "digits").err == (
         "error: there is no model digits\nhint: `detcloud model list` shows what exists\n"

@@ -27,7 +27,7 @@ def version(fake: FakeCluster, model_dir: Path) -> None:
 def test_the_call_that_loads_it_is_told(detcloud: Detcloud) -> None:
     assert detcloud("model", "export", "digits", "1", "out").out == (
         "version 1 of digits is in out\n"
-        "load it there with:\n"
+        "to load the checkpoint from that folder:\n"
         "  from detcloud import pytorch\n"
         '  trial = pytorch.load_trial_from_checkpoint_path("checkpoint")\n'
     )

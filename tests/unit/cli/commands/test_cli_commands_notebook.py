@@ -30,7 +30,7 @@ def test_a_file_without_an_address_is_an_error(tmp_path: Path, content: str | No
     path = tmp_path / "notebook.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(DetcloudError, match=r"open it there|no address"):
+    with pytest.raises(DetcloudError, match=r"open the notebook on that machine|no address"):
         read_address({"host": "node-1", "file": str(path)})
 
 

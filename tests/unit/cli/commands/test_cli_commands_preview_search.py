@@ -37,7 +37,7 @@ def test_a_search_without_rungs_is_a_line(run_preview: Detcloud) -> None:
     done = run_preview("{name: grid, metric: loss, max_length: {batches: 100}}")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        " Trials | Train for   | In all",
+        " Trials | Train for   | Total",
         "--------+-------------+-------------",
         "      4 | 100 batches | 400 batches",
         "grid: 4 trials, 400 batches in all",
@@ -51,7 +51,7 @@ def test_a_halving_is_drawn_rung_by_rung(run_preview: Detcloud) -> None:
     # of 24 cells is 9 trials: 24 * 6 / 9 = 16, 24 * 3 / 9 = 8, round(24 * 2 / 9) = 5 and
     # round(24 / 9) = 3. An epoch has 320 / 32 batches.
     assert done.out.splitlines() == [
-        " Trials | Train for | Expected | In all   | █ end there, ░ go on",
+        " Trials | Train for | Expected | Total    | █ stop, ░ continue",
         "--------+-----------+----------+----------+--------------------------",
         f"      6 | 1 epochs  |        6 | 6 epochs | {'█' * 16}{'░' * 8}",
         f"      2 | 3 epochs  |        2 | 6 epochs | {'█' * 5}{'░' * 3}",
@@ -71,7 +71,7 @@ def test_brackets_have_their_numbers(run_preview: Detcloud) -> None:
     # As worked out in tests/unit/config/test_config_preview.py.
     rows = list(csv.reader(io.StringIO(run_preview(searcher, "--csv").out)))
     assert rows == [
-        ["Bracket", "Trials", "Train for", "Expected", "In all"],
+        ["Bracket", "Trials", "Train for", "Expected", "Total"],
         ["1", "8", "1 batches", "8", "8 batches"],
         ["1", "3", "3 batches", "3", "9 batches"],
         ["1", "1", "9 batches", "1", "9 batches"],

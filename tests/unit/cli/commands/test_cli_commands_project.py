@@ -50,7 +50,9 @@ def test_metadata_is_merged_by_path() -> None:
         ("data.set=", {"data": {"version": 3}, "note": "x"}),
         ("note.by=ann", {**known, "note": {"by": "ann"}}),
         ("ok=true", {**known, "ok": True}),
-        ("none.there=", {**known, "none": {}}),
+        ("none.there=", known),
+        ("note.by=", known),
+        ("data.version.major=", known),
         ('"a.b".c=1', {**known, "a.b": {"c": 1}}),
     ):
         assert merge_metadata(known, *parse_metadata_value(text)) == after

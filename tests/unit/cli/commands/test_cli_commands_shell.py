@@ -14,7 +14,7 @@ from tests.unit.client.fake_cluster import FakeCluster
 def test_a_cluster_elsewhere_is_sent_nothing(fake: FakeCluster, detcloud: Detcloud) -> None:
     done = detcloud("shell", "start")
     assert (done.code, done.out) == (1, "")
-    assert "start the shell on one of your own (`detcloud up`)" in done.err
+    assert "start the shell on a local cluster (`detcloud up`)" in done.err
     assert [request for request in fake.requests if request[0] != "GET"] == []
 
 
@@ -51,5 +51,7 @@ def test_a_file_without_a_port_and_a_token_is_an_error(tmp_path: Path, content: 
     path = tmp_path / "shell.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(DetcloudError, match=r"open it there|no port of this machine"):
+    with pytest.raises(
+        DetcloudError, match=r"open the shell on that machine|no port of this machine"
+    ):
         read_endpoint({"host": "node-1", "file": str(path)})

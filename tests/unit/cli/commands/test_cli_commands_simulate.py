@@ -55,8 +55,9 @@ def test_recorded_curves_tell_what_a_search_takes(
         "Trials    4",
         "Trained   40 batches",
         "Best      validation_loss 0.25 by trial 1 after 10 seconds",
-        "Curves    of 1 among 1 recorded trial, 0 of 4 with identical hyperparameters; 20 % of the"
-        " batches beyond the records, where the last metric was held",
+        "Curves    from 1 of 1 recorded trial; 0 of 4 simulated trials with identical"
+        " hyperparameters; 20 % of the batches after the end of a recorded curve, with its last"
+        " metric",
         "Ended     COMPLETED",
     ]
     assert chart.splitlines()[0].strip() == "best validation_loss by seconds"
@@ -98,7 +99,7 @@ def test_a_deadline_tells_what_spot_machines_save(
     # 15 + 15 + 10 s of work after three changeovers: 55 s at 0.32 are 17.6. On-demand alone takes
     # 40 + 5 s: 39.1 %.
     assert done.out.partition("\n\n40 s of work")[2].splitlines() == [
-        " within 2.17 min, 5 s for a changeover, spot machines there 69 % of the time",
+        " within 2.17 min, 5 s for a changeover, spot machines available 69 % of the time",
         "",
         " Policy           | Cost    | Done after | On spot | On-demand | Starts",
         "------------------+---------+------------+---------+-----------+--------",
@@ -113,7 +114,7 @@ def test_a_deadline_tells_what_spot_machines_save(
         "uniform progress  ss.ss.ss",
         "greedy            ss.ss.ss",
         "on-demand         DDDDD",
-        "                  s spot, D on-demand, . none; 2.17 min in all",
+        "                  s spot, D on-demand, . no machine; 2.17 min in all",
     ]
 
 

@@ -23,6 +23,13 @@ def test_a_simulation_is_printed_as_json_with_the_digest_of_its_commits(detcloud
     assert found["seed"]["digest"] > 0
 
 
+def test_hours_are_named_in_the_error(detcloud: Detcloud) -> None:
+    done = detcloud("simulate", "cluster", "--hours", "2000000")
+    assert done.code == 2
+    expected = "expected a number of hours greater than 0 and less than 1000000"
+    assert f"'2000000' is not a duration; {expected}" in done.err
+
+
 def test_a_fault_that_there_is_none_of_is_refused(detcloud: Detcloud) -> None:
     done = detcloud("simulate", "cluster", "--faults", "floods")
     assert done.code == 2

@@ -86,7 +86,8 @@ def test_a_rank_that_no_slot_has_is_an_error(
     assert detcloud("trial", "logs", "1", "--rank", "1") == (0, "", "")
 
 
-def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: Detcloud) -> None:
+def grow_for_three_polls(fake: FakeCluster) -> None:
+    """Add an experiment whose trials 1 and 2 print a line before each poll, and then end."""
     fake.add_experiment({}, {"paused": True})
     fake.lines = {1: [line(0, "a0")], 2: [line(0, "b0")]}
     looks = 0
@@ -101,6 +102,10 @@ def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: 
         return dict(experiment)
 
     setattr(fake, "_describe_then_advance", look)  # noqa: B010
+
+
+def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: Detcloud) -> None:
+    grow_for_three_polls(fake)
     said = detcloud("logs", "1", "-f", "--rank", "0").out.replace("[trial 1] ", "")
     assert said.replace("[trial 2] ", "").split() == [
         "a0",
@@ -112,6 +117,39 @@ def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: 
         "a3",
         "b3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("0", ""),
+        ("1", "a0 b0"),
+        # The first poll finds two lines of each trial, the second poll one.
+        ("3", "a0 a1 b0 b1 a2 b2"),
+        ("9", "a0 a1 b0 b1 a2 b2 a3 b3"),
+    ],
+)
+def test_head_limits_lines_of_each_followed_trial(
+    head: str, shown: str, fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    grow_for_three_polls(fake)
+    said = detcloud("logs", "1", "-f", "--head", head).out
+    assert said.replace("[trial 1] ", "").replace("[trial 2] ", "").split() == shown.split()
+
+
+def test_followed_head_waits_for_its_lines(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.add_experiment({}, {"paused": True})
+    fake.lines[1] = [line(0, "a0")]
+    later = iter(range(1, 9))
+
+    def print_more(_seconds: float) -> None:
+        place = next(later)
+        fake.lines[1] += [line(2 * place, "more"), line(2 * place + 1, "most")]
+
+    monkeypatch.setattr("detcloud.cli.commands.log_lines.time.sleep", print_more)
+    assert detcloud("trial", "logs", "1", "-f", "--head", "2").out == "a0\nmore\n"
 
 
 @pytest.mark.parametrize(

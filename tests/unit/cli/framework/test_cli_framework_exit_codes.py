@@ -57,20 +57,20 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
 @pytest.mark.parametrize(
     ("words", "typed", "instead"),
     [
-        (["workspace", "create", "a"], "workspace create", "names, there while experiments"),
+        (["workspace", "create", "a"], "workspace create", "exists while it has experiments"),
         (["w", "list-projects", "a"], "workspace list-projects", "project list WORKSPACE"),
         (["p", "list-experiments", "a", "b"], "project list-experiments", "--workspace"),
         (["user", "create", "bob"], "user create", "`detcloud token create USER`"),
         (["user", "login"], "user login", "`detcloud token login`"),
-        (["token", "edit", "1"], "token edit", "revoke this one"),
+        (["token", "edit", "1"], "token edit", "revoke the old token"),
         (["resources", "list"], "resources", "`detcloud job list`"),
         (
             ["rp", "bindings", "add"],
             "resource-pool bindings",
             "all workspaces share all pools",
         ),
-        (["task", "list"], "task list", "`detcloud job list` lists what runs"),
-        (["task"], "task", "`detcloud job list` lists what runs"),
+        (["task", "list"], "task list", "`detcloud job list` lists running"),
+        (["task"], "task", "`detcloud job list` lists running jobs"),
     ],
 )
 def test_commands_of_the_original_say_what_to_use(
@@ -93,7 +93,7 @@ def test_commands_of_the_original_say_what_to_use(
             "`--url URL` or DETCLOUD_URL",
         ),
         (["--master=http://x", "list"], "--master is not a known option", "`--url URL`"),
-        (["-u", "ada", "list"], "-u is not a known option", "DETCLOUD_TOKEN says who you are"),
+        (["-u", "ada", "list"], "-u is not a known option", "DETCLOUD_TOKEN identifies you"),
         (
             ["list-trials", "1"],
             "is not a known command",
@@ -126,7 +126,7 @@ def test_words_of_the_original_lead_to_ours(
 def test_half_a_command_says_what_is_missing(detcloud: Detcloud) -> None:
     assert detcloud("e", "label").err.splitlines() == [
         "error: `detcloud experiment label` needs one more word",
-        "hint: there is `detcloud experiment label add`, `detcloud experiment label remove`",
+        "hint: commands: `detcloud experiment label add`, `detcloud experiment label remove`",
     ]
     assert detcloud("e", "label", "ad").code == 2
     assert detcloud("e", "set", "nam", "1", "x").code == 2

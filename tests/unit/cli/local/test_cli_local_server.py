@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ def test_another_version_is_told_apart(
     assert detcloud("up").code == 0
     again = detcloud("up")
     assert again.code == 1
-    assert "error: the running cluster has version 0.0.9, this is 0.1.0" in again.err
+    assert "error: the running cluster has version 0.0.9, not 0.1.0" in again.err
 
 
 def test_starts_at_the_same_time_are_one(home: Home) -> None:
@@ -303,7 +304,7 @@ def test_purge_needs_a_yes_and_leaves_the_credentials(home: Home, detcloud: Detc
     (home.folder / "objects" / "x").touch()
     refused = detcloud("down", "--purge")
     assert refused.code == 1
-    assert "confirm with --yes, since there is no terminal" in refused.err
+    assert "confirm with --yes, since stdin is not a terminal" in refused.err
     assert server_pid(home) is not None
     assert detcloud("down", "--purge", "--yes").code == 0
     assert sorted(path.name for path in home.folder.iterdir()) == ["credentials.json", "lock"]
@@ -355,3 +356,59 @@ def test_a_server_that_is_killed_while_another_starts_is_replaced(home: Home) ->
     os.kill(orphan, signal.SIGKILL)
     assert second.pid != first.pid
     assert home.running_server() == second
+
+
+def test_port_of_a_killed_server_may_belong_to_another_cluster(home: Home) -> None:
+    first = start_server(home)
+    orphan = agent_pid(home)
+    os.kill(first.pid, signal.SIGSTOP)
+    killing = threading.Timer(0.5, os.kill, (first.pid, signal.SIGKILL))
+    with refusing_server() as url:
+        fields = {**json.loads((home.folder / "server.json").read_text()), "url": url}
+        (home.folder / "server.json").write_text(json.dumps(fields))
+        killing.start()
+        second = start_server(home)
+    killing.join()
+    assert orphan
+    os.kill(orphan, signal.SIGKILL)
+    assert second.pid != first.pid
+    assert home.running_server() == second
+
+
+def test_server_that_neither_answers_nor_ends_is_an_error(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = start_server(home)
+    monkeypatch.setattr("detcloud.cli.local.server.START_SECONDS_MAX", 0.2)
+    os.kill(record.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(DetcloudError, match=rf"\(pid {record.pid}\) does not answer; `detclo"):
+            start_server(home)
+    finally:
+        os.kill(record.pid, signal.SIGCONT)
+
+
+class RefusingHandler(BaseHTTPRequestHandler):
+    """Answers like a cluster that does not know the token of a request."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path.endswith("/health") else 401)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_values: object) -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def refusing_server() -> Iterator[str]:
+    """Serve another cluster's answers during the block; yield the URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), RefusingHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

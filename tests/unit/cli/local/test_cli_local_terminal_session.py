@@ -124,5 +124,5 @@ def test_a_wrong_token_opens_nothing(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_port_without_a_shell_is_an_error() -> None:
-    with pytest.raises(DetcloudError, match="nothing listens on port 1 of this machine"):
+    with pytest.raises(DetcloudError, match="no shell listens on port 1 of this machine"):
         run_session(1, "token", [])

@@ -99,7 +99,7 @@ def test_a_bad_trial_fails(model_files: tuple[Path, Path], detcloud: Detcloud) -
     (model_files[1] / "script.py").write_text(SCRIPT.replace("REASON", "'errored'"))
     code, _, err = detcloud("create", "--local", "--test-mode", *map(str, model_files))
     assert code == 1
-    assert err == "the test failed: it ended with errored: said so\n"
+    assert err == "the test failed: the trial ended with errored: said so\n"
 
 
 def test_a_bad_configuration_is_shown_with_its_line(

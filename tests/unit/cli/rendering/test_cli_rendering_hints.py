@@ -27,7 +27,7 @@ def test_one_that_nobody_started_is_told_how(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     ("seconds", "what"),
-    [(80, "has its search method,"), (100, "waits for its search method, which was")],
+    [(80, "has a search method,"), (100, "waits for its search method,")],
 )
 def test_one_that_was_there_is_told_since_when(
     seconds: int,
@@ -37,7 +37,7 @@ def test_one_that_was_there_is_told_since_when(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: float(NOW_SECONDS + seconds))
     assert hint({"heard_ms": NOW_SECONDS * 1000, "events_waiting": 2}, capsys) == (
-        f"hint: experiment 3 {what} last seen at {NOW_TEXT}; 2 events unanswered\n"
+        f"hint: experiment 3 {what} last seen at {NOW_TEXT}; 2 unanswered events\n"
     )
 
 

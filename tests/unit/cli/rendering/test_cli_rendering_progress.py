@@ -42,7 +42,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     made = Screen()
     monkeypatch.setattr("detcloud.cli.rendering.progress.sys", SimpleNamespace(stderr=made))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda **_: os.terminal_size((60, 24)))
     return made
 
 
