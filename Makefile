@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references changelog nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,6 +28,8 @@ SEEDS ?= 10000
 OUTCOMES ?= .detcloud/simulated.jsonl
 SOAK_MINUTES ?= 60
 AREA ?=
+JOURNEY ?=
+RELEASE ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
 # KEEP=1 leaves the demo's cluster running.
 KEEP ?=
@@ -37,6 +39,7 @@ END_DEMO := $(if $(KEEP),$(LOOK),$(DETCLOUD) down; echo "make demo KEEP=1 leaves
 help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop it; KEEP=1 does not"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
+	@echo "make tour JOURNEY=create  print the hops of a message through the product; without JOURNEY, list the journeys"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
 	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, $(SOAK_MINUTES) minutes of soak"
@@ -47,6 +50,8 @@ help:
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
+	@echo "make references  write the documents that are made from the code again: configurations and the command line"
+	@echo "make changelog  print the changes of docs/changes; RELEASE=0.2.0 moves them into CHANGELOG.md"
 	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
@@ -102,6 +107,17 @@ page: $(CORE)
 	@sh .ci/build-page $(VENV)
 	@touch $(PAGE)
 
+# A reference that cannot be rendered leaves its document as it was.
+references: $(CORE)
+	@set -e; trap 'rm -f docs/.reference' EXIT; render() { $(BIN)/python -m $$1 > docs/.reference; mv docs/.reference docs/$$2; }; \
+	render "control_plane.config --reference" configuration.md; \
+	render "control_plane.config.cluster --reference" cluster-configuration.md; \
+	render detcloud.cli.reference cli.md
+
+# The fragments of docs/changes as the next section; RELEASE=0.2.0 writes it into CHANGELOG.md.
+changelog: $(CORE)
+	@$(BIN)/towncrier build $(if $(RELEASE),--yes --version $(RELEASE),--draft --version Unreleased)
+
 screenshots: $(SETUP)
 	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
 
@@ -119,6 +135,9 @@ demo-processes: $(CORE)
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) up --slots 2 && \
 	$(DETCLOUD) create examples/digits/two_processes.yaml examples/digits --follow
+
+tour: $(CORE)
+	@$(BIN)/python -m tests.tour $(JOURNEY)
 
 check: $(CORE)
 	@$(BIN)/python -m tests.check $(AREA)

@@ -40,8 +40,8 @@ from control_plane.usecases.submission import (
 )
 from detcloud.shared.http import Transport
 from detcloud.shared.trial_directory import ReportFile
-from lambdas.local.embedded_cluster import build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import build_embedded_cluster
+from local_cluster.home import HomeFolder
 
 REPORTS_PER_SECOND = 1_000
 SHARE_MIN_PERCENT = 99

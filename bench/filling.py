@@ -13,8 +13,8 @@ from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Write, check_limits
 from lambdas.builder import Cluster
-from lambdas.local.adapters import LocalAdapters
-from lambdas.local.home import HomeFolder
+from local_cluster.adapters import LocalAdapters
+from local_cluster.home import HomeFolder
 
 COMMITS_AT_ONCE = 1_000
 

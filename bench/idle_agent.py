@@ -21,7 +21,7 @@ from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
-from lambdas.local.embedded_cluster import POOL
+from local_cluster.embedded_cluster import POOL
 
 STOP_SECONDS = 1.0
 

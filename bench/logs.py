@@ -15,7 +15,7 @@ from bench.serving import serve_home
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.sessions import LogChunk
 from detcloud.shared.processes import list_descendants
-from lambdas.local.home import HomeFolder
+from local_cluster.home import HomeFolder
 
 MIB = 1 << 20
 TARGET_MIB = 64.0

@@ -19,8 +19,8 @@ from bench.figures import Row, Scale, at_most, progress, row_without_value
 from bench.serving import USER, serve_home
 from control_plane.access.tokens import issue_agent_token
 from control_plane.agents.service import AgentService
-from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import POOL, build_embedded_cluster
+from local_cluster.home import HomeFolder
 
 P95_MS_MAX = 100
 PERIOD_SECONDS = 15.0

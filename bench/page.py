@@ -18,7 +18,7 @@ from bench.page_growth import GROUP, growing_trials
 from bench.page_window import PageWindow, open_page
 from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, PROFILED_RANK, FilledTable, answer
 from bench.serving import serve_home
-from lambdas.local.home import HomeFolder
+from local_cluster.home import HomeFolder
 
 FIRST_KB_MAX = 150
 INTERACTIVE_MS_MAX = 1_000

@@ -24,8 +24,8 @@ from control_plane.usecases.submission import (
     check_submission,
     submit_experiment,
 )
-from lambdas.local.embedded_cluster import POOL
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import POOL
+from local_cluster.home import HomeFolder
 
 BEGAN_MS = 1_700_000_000_000
 LINES_PER_CHUNK = 500

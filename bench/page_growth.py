@@ -26,8 +26,8 @@ from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.state.table import Expect, Key, Put
 from detcloud.shared.http import Transport
-from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import POOL, build_embedded_cluster
+from local_cluster.home import HomeFolder
 
 AGENT, GROUP = "growing", "training"
 # Bytes of a line in the file of a trial's reports.

@@ -32,8 +32,8 @@ from control_plane.simulation.experiment import simulate_experiment
 from control_plane.simulation.learning_curves import LearningCurve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
-from lambdas.local.embedded_cluster import build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import build_embedded_cluster
+from local_cluster.home import HomeFolder
 
 POOL = "default"
 ADDRESS = addresses.pool(POOL)

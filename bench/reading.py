@@ -34,8 +34,8 @@ from control_plane.usecases.submission import (
     submit_experiment,
 )
 from detcloud.shared.archive import pack
-from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import POOL, build_embedded_cluster
+from local_cluster.home import HomeFolder
 
 CLIENTS = 10
 P95_MS_MAX = 100

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lambdas.local.embedded_cluster import build_embedded_cluster
-from lambdas.local.home import HomeFolder
-from lambdas.local.http_server import HOST, EmbeddedServer, configure_logging, open_listener
-from lambdas.local.tick_thread import TickThread
+from local_cluster.embedded_cluster import build_embedded_cluster
+from local_cluster.home import HomeFolder
+from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
+from local_cluster.tick_thread import TickThread
 
 USER = "bench"
 START_SECONDS_MAX = 30.0

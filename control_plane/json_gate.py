@@ -296,7 +296,10 @@ def _depth_text(depth_max: int) -> str:
 
 
 def _deep_place(value: object, depth_max: int) -> str:
-    """Return the path of a container more than `depth_max` levels deep, or "" if none exists."""
+    """Return the path of a container more than `depth_max` levels deep.
+
+    Return "" if all containers are less deep.
+    """
     try:
         for _ in _values(value, (), depth_max):
             pass

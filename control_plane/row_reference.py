@@ -29,7 +29,7 @@ own are in `control_plane`. Times are in epoch milliseconds if a name ends in `_
 declarations in `control_plane/rows`.
 """
 
-SERVER_PACKAGES: Final = ("control_plane", "provisioner", "lambdas")
+SERVER_PACKAGES: Final = ("control_plane", "provisioner", "lambdas", "local_cluster")
 """The packages with records, writers and readers."""
 
 

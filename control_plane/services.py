@@ -5,9 +5,9 @@ in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from control_plane.checkpoint_stores.manifests import ManifestCache
     from control_plane.config.storage import CheckpointStorage
     from control_plane.engine.engine import Engine
+    from control_plane.engine.experiment_reader import ExperimentReader
     from control_plane.objects.code_archives import CodeArchives
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
-    from control_plane.queries.job import QueuePlans
-    from control_plane.queries.metric_series import MetricSeriesCache
-    from control_plane.queries.pool_snapshot import PoolContentsCache
-    from control_plane.queries.rungs import RungsCache
-    from control_plane.queries.trial_ranking import TrialRankings
     from control_plane.state.table import StateTable
+
+Cache = TypeVar("Cache")
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,8 @@ class Services:
     """
     engine: Engine
     """The engine that advances the actors."""
+    make_experiments: Callable[[], ExperimentReader]
+    """Creates the reader of trials and experiments."""
     make_agents: Callable[[], AgentService]
     """Creates the service that talks to agents."""
     cluster_id: str
@@ -79,6 +79,7 @@ class Services:
     """Issues credentials for the storage of trials. None if trials bring their own credentials."""
     trial_grants: TrialGrants | None = None
     """Grants trials access to data and registries. None if the cluster grants no access."""
+    _caches: dict[type, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def table(self) -> StateTable:
@@ -86,16 +87,24 @@ class Services:
         return self.engine.table
 
     @cached_property
+    def experiments(self) -> ExperimentReader:
+        """The reader of trials and experiments, created on first use."""
+        return self.make_experiments()
+
+    @cached_property
     def agents(self) -> AgentService:
         """The service that talks to agents, created on first use."""
         return self.make_agents()
 
-    @cached_property
-    def metric_series(self) -> MetricSeriesCache:
-        """The cache of the metric series that were read last."""
-        from control_plane.queries.metric_series import MetricSeriesCache
+    def cache_of(self, kind: type[Cache]) -> Cache:
+        """Return the only cache of a class, created without arguments on first use.
 
-        return MetricSeriesCache()
+        Queries define the classes of their caches.
+        """
+        found = self._caches.get(kind)
+        # If two threads create a cache at once, both use the first.
+        cache: Cache = self._caches.setdefault(kind, kind()) if found is None else found
+        return cache
 
     @cached_property
     def manifests(self) -> ManifestCache:
@@ -110,34 +119,6 @@ class Services:
         from control_plane.objects.code_archives import CodeArchives
 
         return CodeArchives(self.objects)
-
-    @cached_property
-    def rankings(self) -> TrialRankings:
-        """The cache of the best trials of the experiments that were read last."""
-        from control_plane.queries.trial_ranking import TrialRankings
-
-        return TrialRankings()
-
-    @cached_property
-    def rungs(self) -> RungsCache:
-        """The cache of the rungs of the experiments that were read last."""
-        from control_plane.queries.rungs import RungsCache
-
-        return RungsCache()
-
-    @cached_property
-    def pool_contents(self) -> PoolContentsCache:
-        """The cache of the jobs and agents of the pools that were read last."""
-        from control_plane.queries.pool_snapshot import PoolContentsCache
-
-        return PoolContentsCache()
-
-    @cached_property
-    def queue_plans(self) -> QueuePlans:
-        """The cache of the queue plans that were computed last."""
-        from control_plane.queries.job import QueuePlans
-
-        return QueuePlans()
 
     @cached_property
     def incarnation(self) -> str:

@@ -237,10 +237,12 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 @contextlib.contextmanager
 def _complete_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, and move its files into `folder` if the block succeeds.
+    """Yield a temporary folder inside `folder`, and move the files to `folder` after the block.
 
-    The file FILE, which refers to the others, moves last and replaces an existing file. After an
-    error in the block, `folder` is unchanged, and removed if it did not exist before.
+    A missing `folder` is created first, with its parents. Moved files replace files of the same
+    names. The file FILE, which refers to the others, moves last. The temporary folder is deleted.
+
+    After an error in the block, `folder` has its former content; a new `folder` is removed.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

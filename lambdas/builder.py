@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter
     from control_plane.checkpoint_gc.stores import Stores
     from control_plane.checkpoint_stores.endpoints import EndpointRule
+    from control_plane.engine.experiment_reader import ExperimentReader
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
     from provisioner.orphan_cleanup import OrphanCleaner
@@ -114,6 +115,13 @@ class Cluster:
         return Suggester(self.engine) if model is None else Suggester(self.engine, model)
 
     @cached_property
+    def experiments(self) -> ExperimentReader:
+        """The reader of trials and experiments."""
+        from control_plane.engine.experiment_reader import ExperimentReader
+
+        return ExperimentReader(self.engine)
+
+    @cached_property
     def agents(self) -> AgentService:
         """The service that answers the calls of agents."""
         from control_plane.agents.logs import TrialLogs
@@ -127,6 +135,7 @@ class Cluster:
             spec_builder(adapters.cluster_id, adapters.checkpoint_storage),
             TrialLogs(self.engine.table, adapters.object_store).store_chunk,
             partial(store_full_segment, adapters.object_store),
+            self.experiments,
         )
 
     @cached_property
@@ -162,6 +171,7 @@ class Cluster:
             now_ms=adapters.clock,
             hosts=adapters.api_hosts,
             engine=self.engine,
+            make_experiments=lambda: self.experiments,
             make_agents=lambda: self.agents,
             cluster_id=adapters.cluster_id,
             version=__version__,

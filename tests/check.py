@@ -18,7 +18,15 @@ from lambdas.clouds import CLOUDS
 
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = ROOT / "tests" / "unit"
-PRODUCT = ("control_plane", "provisioner", "lambdas", "infra", "images", "harness/detcloud")
+PRODUCT = (
+    "control_plane",
+    "provisioner",
+    "lambdas",
+    "local_cluster",
+    "infra",
+    "images",
+    "harness/detcloud",
+)
 # Folders whose types need packages that `make setup-core` leaves out.
 DEPLOYED = (
     "infra",

@@ -7,8 +7,8 @@ from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
-from control_plane.agents.service import AgentService
 from control_plane.engine.engine import Engine
+from control_plane.engine.experiment_reader import ExperimentReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class RunningTrial:
 
 
 def read_running_trial(
-    engine: Engine, service: AgentService, agent: str, allocation: str
+    engine: Engine, experiments: ExperimentReader, agent: str, allocation: str
 ) -> RunningTrial:
     """Read the trial of an allocation that `agent` runs.
 
@@ -47,8 +47,8 @@ def read_running_trial(
     )
     if not isinstance(state, AgentState) or not is_here:
         raise CommandRefused("forbidden", f"allocation {allocation} is not one of agent {agent}")
-    trial = service.read_trial(trial_id)
-    defined = None if trial is None else service.read_experiment(trial.experiment_id)
+    trial = experiments.read_trial(trial_id)
+    defined = None if trial is None else experiments.read_experiment(trial.experiment_id)
     if trial is None or defined is None or trial.epoch != epoch:
         raise CommandRefused("forbidden", f"allocation {allocation} is over")
     return RunningTrial(trial, *defined, state.pool)

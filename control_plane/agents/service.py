@@ -18,7 +18,6 @@ from control_plane.actors.messages.agent import LOOPBACK, AgentEnrolled
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.actor_states import ActorStateReader, ActorStates
-from control_plane.agents.definitions import Defined, DefinitionReader
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.agents.identity import is_active_row
@@ -38,6 +37,7 @@ from control_plane.agents.sessions import (
     session_write,
 )
 from control_plane.engine.engine import Engine
+from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import (
     OPERATIONS_MAX,
@@ -110,6 +110,7 @@ class AgentService:
         build_spec: builds the spec of a trial.
         store_log: stores a chunk of a log.
         store_segment: stores the reports of a full row of metrics.
+        experiments: the reader of experiments. None for a reader that no other object uses.
     """
 
     def __init__(
@@ -118,13 +119,14 @@ class AgentService:
         build_spec: SpecBuilder,
         store_log: StoreLog,
         store_segment: StoreSegment,
+        experiments: ExperimentReader | None = None,
     ) -> None:
         self._engine = engine
         self._build_spec = build_spec
         self._store_log = store_log
         self._store_segment = store_segment
         self._failed_syncs = FailedSyncs(engine.table)
-        self._definitions = DefinitionReader(engine)
+        self._experiments = experiments or ExperimentReader(engine)
         self._state_reader = ActorStateReader(engine)
 
     def enrol(
@@ -189,7 +191,7 @@ class AgentService:
         build_spec = self._spec_builder(new_ids)
         trials = TrialSource(
             states.trials.get,
-            lambda number: self._with_definition(states.experiments.get(number)),
+            lambda number: self._experiments.with_definition(states.experiments.get(number)),
             build_spec,
             self._read_address,
         )
@@ -233,42 +235,6 @@ class AgentService:
     def record_failed_sync(self) -> None:
         """Record that a sync failed because of an error in the cluster."""
         self._failed_syncs.record(self._engine.clock())
-
-    def read_trial(self, trial_id: int) -> TrialState | None:
-        """Read a trial's state. Return None for an unknown trial."""
-        state = self._engine.read_state(addresses.trial(trial_id))
-        assert state is None or isinstance(state, TrialState)
-        return state
-
-    def read_trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
-        """Read the states of trials, in the order of the ids. The entry is None for an unknown
-        trial.
-        """
-        return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
-
-    def read_experiment(self, experiment_id: int) -> Defined | None:
-        """Read an experiment's state and definition. Return None if unknown or deleted."""
-        return self._with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
-
-    def read_experiments(
-        self, experiment_ids: Sequence[int], keys: Sequence[Key] = ()
-    ) -> tuple[list[Defined | None], list[Row | None]]:
-        """Read states and definitions of experiments together with the rows of `keys`.
-
-        Both lists keep the order of the arguments. The entry of an unknown or deleted experiment
-        and of a missing row is None.
-        """
-        names = [addresses.experiment(number) for number in experiment_ids]
-        states, rows = self._engine.read_states_and_rows(names, keys)
-        return self._definitions.with_definitions(states), rows
-
-    def _with_definition(self, state: object) -> Defined | None:
-        """Return an experiment's state together with its definition.
-
-        Read the definition from the cache or the state table. Return None if the state is None, is
-        not an experiment's, belongs to a deleted experiment, or has no stored definition.
-        """
-        return self._definitions.with_definitions([state])[0]
 
     def _accept_request(
         self, agent: str, request: SyncRequest

@@ -14,7 +14,7 @@ from control_plane.checkpoint_stores.keyed_files import KeyedFiles
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.upload_parts import SessionMemory
 from detcloud.shared.webhdfs import HdfsFolder, hdfs_place
-from detcloud.shared.webhdfs_parts import HdfsPartsUpload
+from detcloud.shared.webhdfs_upload import HdfsPartsUpload
 
 _EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

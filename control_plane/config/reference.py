@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from types import UnionType
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -405,9 +404,6 @@ def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
     if (written.owner, name) in SPELLED_OUT:
         return SPELLED_OUT[written.owner, name]
     annotation = written.annotation.removesuffix(" | None")
-    if choices := re.fullmatch(r"Literal\[(.*)\]", annotation):
-        *first, last = (f"`{word}`" for word in re.findall(r"'([^']*)'", choices[1]))
-        return f"{', '.join(first)} or {last}"
     if annotation in TYPES:
         return TYPES[annotation]
     if text := _plain_type(field.annotation, field.metadata):
@@ -417,6 +413,8 @@ def _type_text(written: _FieldSource, name: str, field: FieldInfo) -> str:
 
 def _plain_type(hint: Any, metadata: Sequence[Any]) -> str:
     """Return the text of a number, a choice, a list of integers or a map, else ""."""
+    if get_origin(hint) is Annotated:
+        return _plain_type(hint.__origin__, [*metadata, *hint.__metadata__])
     choices = [one for one in get_args(hint) if one is not type(None)]
     if get_origin(hint) in (UnionType, Union) and len(choices) == 1:
         return _plain_type(choices[0], metadata)

@@ -24,7 +24,8 @@ from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.metric_series import MetricSeries, MetricSeriesCache
+from control_plane.queries.trial_ranking import TrialRankings
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
 
@@ -204,10 +205,10 @@ def experiment_series_json(
         raise invalid("points", text, f"ask for at most {POINTS_MAX // trials}")
     state, _ = experiments.get_experiment(services, experiment_id)
     metric = state.metric if name is None else name
-    best = services.rankings.best(
+    best = services.cache_of(TrialRankings).best(
         services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
     )
-    heads = services.agents.read_trials(best)
+    heads = services.experiments.read_trials(best)
     series = (
         b'{"trial_id":%d,%s%s}'
         % (
@@ -258,7 +259,7 @@ def _draw_chart(
     rank: int | None = None,
 ) -> bytes:
     """Return `draw` of the current series of the trial's group, or of the rank's."""
-    return services.metric_series.draw_chart(
+    return services.cache_of(MetricSeriesCache).draw_chart(
         services.table, services.objects, trial.trial_id, group, run_cuts(trial), draw, rank
     )
 

@@ -7,7 +7,6 @@ from typing import TypeVar
 from control_plane.actors import addresses
 from control_plane.actors.records import Retention
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS, CheckpointRecord
-from control_plane.actors.trial.state import TrialState
 from control_plane.checkpoint_gc.collection_request import list_unwanted
 from control_plane.checkpoint_gc.pins import read_pins
 from control_plane.checkpoint_gc.ranking import CheckpointCandidate
@@ -155,8 +154,8 @@ def find_need(services: Services, record: CheckpointRecord) -> str:
     reference = record.checkpoint
     if holders := read_pins(services.table, [reference.uuid])[0].holders_text():
         return holders
-    trial = services.engine.read_state(addresses.trial(reference.trial_id))
-    if not isinstance(trial, TrialState) or trial.status.is_final:
+    trial = services.experiments.read_trial(reference.trial_id)
+    if trial is None or trial.status.is_final:
         return ""
     is_latest = trial.checkpoint is not None and trial.checkpoint.uuid == reference.uuid
     return "its trial has not ended and needs it" if is_latest else ""

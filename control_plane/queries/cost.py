@@ -171,7 +171,7 @@ def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
     parts = ActorParts(services.engine, address, ("agents",))
     context = read_only_context(services.engine, address, parts)
     names = {name for _, agent in agents_of(context).items() for name in agent.parts}
-    heads = services.agents.read_trials([parse_allocation(name)[0] for name in sorted(names)])
+    heads = services.experiments.read_trials([parse_allocation(name)[0] for name in sorted(names)])
     now_ms = services.now_ms()
     for head in heads:
         allocation = None if head is None else head.allocation

@@ -9,7 +9,6 @@ epoch or more.
 from collections.abc import Mapping
 from functools import partial
 
-from control_plane.actors import addresses
 from control_plane.actors.pool.actor import parse_allocation
 from control_plane.actors.trial.state import TrialState
 from control_plane.queries import metrics
@@ -71,10 +70,10 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
         Times in epoch ms by allocation id; allocations without an estimate are left out.
     """
     names = [parse_allocation(name) for name in held]
-    states = services.engine.read_states([addresses.trial(trial_id) for trial_id, _ in names])
+    states = services.experiments.read_trials(trial_id for trial_id, _ in names)
     ends = {}
     for name, (_, epoch), state in zip(held, names, states, strict=True):
-        if isinstance(state, TrialState) and state.epoch == epoch:
+        if state is not None and state.epoch == epoch:
             end_ms = _end_ms(services, state, now_ms)
             if end_ms is not None:
                 ends[name] = end_ms

@@ -123,7 +123,7 @@ def get_experiment(services: Services, experiment_id: int) -> tuple[ExperimentSt
     Raises:
         RequestError: not_found, if the experiment does not exist or was deleted.
     """
-    loaded = services.agents.read_experiment(experiment_id)
+    loaded = services.experiments.read_experiment(experiment_id)
     if loaded is None:
         head = services.engine.read_state(addresses.experiment(experiment_id))
         if head is None:
@@ -151,7 +151,7 @@ def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> l
     The rows of all experiments are read together, in a few calls.
     """
     keys = [Key(addresses.experiment(number), f"{PARTS}settings") for number in experiment_ids]
-    loaded, rows = services.agents.read_experiments(experiment_ids, keys)
+    loaded, rows = services.experiments.read_experiments(experiment_ids, keys)
     existing = [(pair, row) for pair, row in zip(loaded, rows, strict=True) if pair is not None]
     runs = read_single_runs(services, [pair for pair, _ in existing])
     answers = []

@@ -37,7 +37,7 @@ def find_owned_trial(services: Services, trial_id: int) -> tuple[OwnedObject, ..
     Raises:
         RequestError: not_found, if the trial does not exist.
     """
-    state = services.agents.read_trial(trial_id)
+    state = services.experiments.read_trial(trial_id)
     if state is None:
         raise RequestError(Code.NOT_FOUND, f"there is no trial {trial_id}")
     number = state.experiment_id

@@ -8,8 +8,8 @@ from typing import Literal
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
 from control_plane.actors.records import JobKind
-from control_plane.agents.definitions import Defined
 from control_plane.bounded_cache import BoundedCache
+from control_plane.engine.experiment_reader import Defined
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries import instance as instances
@@ -157,7 +157,7 @@ def _queue_from_snapshot(
     services: Services, choose: Choice | None, snapshot: PoolSnapshot
 ) -> Queue:
     """Return the queue of a snapshot. `choose` is as in `load_queue`."""
-    plan = services.queue_plans.plan_queue(snapshot)
+    plan = services.cache_of(QueuePlans).plan_queue(snapshot)
     chosen = plan.order if choose is None else tuple(choose(plan.order))
     if reason := _closed_reason(snapshot):
         waits = {job.group: reason for job in chosen if job.pending_slots}
@@ -222,7 +222,7 @@ def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -
 
     queue = load_queue(services, pool, choose)
     count = len(queue.order)
-    loaded, _ = services.agents.read_experiments(
+    loaded, _ = services.experiments.read_experiments(
         [queue.order[place].group for place in places(count)]
     )
     items = [
@@ -287,7 +287,7 @@ def _load_unended(services: Services, experiment_id: int) -> Defined:
         RequestError: not_found, if the experiment does not exist or was deleted after the queue
             was read.
     """
-    loaded = services.agents.read_experiment(experiment_id)
+    loaded = services.experiments.read_experiment(experiment_id)
     if loaded is None:
         raise _ended_error(experiment_id)
     return loaded

@@ -60,7 +60,7 @@ def _find_job_or_none(services: Services, text: str) -> int | None:
 def _find_by_number(services: Services, text: str) -> int | None:
     """Return the experiment id that the text is. None if no such experiment exists."""
     number = int(text) if _NUMBER.fullmatch(text) else 0
-    return number if number and services.agents.read_experiment(number) is not None else None
+    return number if number and services.experiments.read_experiment(number) is not None else None
 
 
 def _find_by_uuid(services: Services, text: str) -> int | None:

@@ -24,7 +24,7 @@ from control_plane.agents.metric_rows import (
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import VoidReports
+from control_plane.queries.metric_series import MetricSeriesCache, VoidReports
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
@@ -75,7 +75,7 @@ def list_metrics(
 
     @cache
     def void_reports(name: str) -> VoidReports:
-        return services.metric_series.find_void_reports(
+        return services.cache_of(MetricSeriesCache).find_void_reports(
             services.table, services.objects, trial_id, name, run_cuts(trial), rank
         )
 

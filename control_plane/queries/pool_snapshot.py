@@ -53,6 +53,7 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
         RequestError: unavailable, if all attempts read rows that contradict each other.
     """
     address = addresses.pool(pool)
+    cache = services.cache_of(PoolContentsCache)
     for reads in range(_READS_MAX):
         before = services.table.get(Key(address, HEAD))
         try:
@@ -60,7 +61,7 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
                 services.engine,
                 address,
                 CONTENT_FAMILIES,
-                services.pool_contents.find_parts(address),
+                cache.find_parts(address),
             )
             snapshot, contents = _read_snapshot(services, parts, before)
             result = use(snapshot)
@@ -72,7 +73,7 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
             continue
         is_consistent = before == services.table.get(Key(address, HEAD))
         if is_consistent and before is not None:
-            services.pool_contents.keep(before, contents, parts)
+            cache.keep(before, contents, parts)
         if is_consistent or reads >= _CONSISTENT_READS_MAX:
             return result
     raise RequestError(Code.UNAVAILABLE, f"pool {pool} changes too fast to be read; try again")
@@ -136,7 +137,7 @@ def _read_snapshot(
     pool = address.partition("#")[2]
     context = read_only_context(services.engine, address, parts)
     settings = settings_of(context)
-    contents = services.pool_contents.find(head) if head is not None else None
+    contents = services.cache_of(PoolContentsCache).find(head) if head is not None else None
     if contents is None:
         contents = read_contents(settings, context)
     state = services.engine.read_state(address) or PoolState(pool)

@@ -50,7 +50,7 @@ def read_single_runs(
         for number, part in zip(ids, parts, strict=True)
         if isinstance(part, Summaries) and part.trials
     }
-    trials = dict(zip(trial_ids, services.agents.read_trials(trial_ids.values()), strict=True))
+    trials = dict(zip(trial_ids, services.experiments.read_trials(trial_ids.values()), strict=True))
     return [
         _run_of(trials.get(experiment[0].experiment_id), *experiment) for experiment in experiments
     ]

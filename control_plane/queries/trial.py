@@ -117,7 +117,7 @@ def get_trial(services: Services, trial_id: int) -> TrialState:
     Raises:
         RequestError: not_found, if the trial does not exist or was deleted.
     """
-    state = services.agents.read_trial(trial_id)
+    state = services.experiments.read_trial(trial_id)
     if state is None:
         raise RequestError(Code.NOT_FOUND, f"there is no trial {trial_id}")
     if state.deleted:
@@ -169,7 +169,7 @@ def list_trials(
     else:
         end = min(state.trials, first + page.limit)
         ids = experiments.trial_ids(services, state, first, end)
-    heads = services.agents.read_trials(ids)
+    heads = services.experiments.read_trials(ids)
     # A trial has no head before its first message was processed.
     present = [head for head in heads if head is not None and not head.deleted]
     warm_start = _warm_start(services, experiment_id)
@@ -298,7 +298,7 @@ def _shown_status(state: TrialState) -> Status:
 
 def _warm_start(services: Services, experiment_id: int) -> str | None:
     """Return the UUID of the checkpoint that the experiment's trials start from. None without."""
-    loaded = services.agents.read_experiment(experiment_id)
+    loaded = services.experiments.read_experiment(experiment_id)
     source = loaded[1].warm_start if loaded else None
     return source.uuid if source else None
 

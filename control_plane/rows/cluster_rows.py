@@ -39,16 +39,16 @@ CLUSTER_ID = RowType(
     key="cluster / id",
     meaning="The id of an embedded cluster.",
     body="a UUID",
-    writers=("lambdas.local.adapters",),
-    readers=("lambdas.local.adapters",),
+    writers=("local_cluster.adapters",),
+    readers=("local_cluster.adapters",),
 )
 MARK = RowType(
     name="state mark",
     key="cluster / mark",
     meaning="A number that grows every minute, by which an embedded server detects older copies.",
     body="a decimal number",
-    writers=("lambdas.local.state_mark",),
-    readers=("lambdas.local.state_mark",),
+    writers=("local_cluster.state_mark",),
+    readers=("local_cluster.state_mark",),
 )
 
 ROW_TYPES = (

@@ -53,7 +53,7 @@ SUGGESTION = RowType(
     meaning="A Bayesian search that waits for its model.",
     fields={"first": "the number of the first suggestion that the search waits for"},
     writers=("actors.experiment.suggestions",),
-    readers=("suggestions.suggester", "lambdas.tick_steps", "lambdas.local.suggestion_thread"),
+    readers=("suggestions.suggester", "lambdas.tick_steps", "local_cluster.suggestion_thread"),
     wakes=("tick",),
     is_passing=True,
 )

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from control_plane.searchers import methods
 from control_plane.searchers.method import MethodPlan, MethodState
@@ -105,20 +105,24 @@ def _check_distinct(spec: AnySpec, other: AnySpec) -> None:
                 f"{spec.name} and {other.name} have the same plan_type: give both the same"
                 " state_type and make_method"
             )
-    elif _stored_fields(spec.plan_type) == _stored_fields(other.plan_type):
+    elif _stored_form(spec.plan_type) == _stored_form(other.plan_type):
         raise ValueError(
             f"stored plans of {spec.name} look like those of {other.name}: let {spec.name}'s `kind`"
             " have no default, so that it is always stored"
         )
 
 
-def _stored_fields(plan_type: Any) -> set[str]:
-    """Return the names of the fields that every stored plan has: fields without a default."""
-    return {
+def _stored_form(plan_type: Any) -> tuple[set[str], object]:
+    """Return the names of the fields that every stored plan has, and the type of `kind`.
+
+    Fields with a default are not stored. The type is None if `kind` has a default.
+    """
+    names = {
         field.name
         for field in fields(plan_type)
         if field.default is MISSING and field.default_factory is MISSING
     }
+    return names, get_type_hints(plan_type)["kind"] if "kind" in names else None
 
 
 def _register_builtin() -> None:

@@ -44,7 +44,9 @@ DAYS_MAX = 60
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `arguments`, by default sys.argv, and return the exit code.
 
-    0: printed the result. 1: printed the problems of the configuration or of the options.
+    0: printed the result as JSON. 1: printed the problems of the configuration, or of the values of
+    options, as JSON. For arguments that the parser refuses, print the usage to stderr and raise
+    SystemExit(2).
     """
     options = _parser().parse_args(arguments)
     try:
@@ -135,11 +137,13 @@ def _read_file(file: str) -> str:
 
 
 def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
-    """Return the time from the start until the deadline. None without options for spot machines.
+    """Return the duration of --deadline, or by default of `resources.deadline`, in ms.
+
+    Return None without options for spot machines, whatever the configuration says.
 
     Raises:
-        ConfigInvalid: the deadline is missing or invalid, or --deadline is used without options for
-            spot machines.
+        ConfigInvalid: the deadline is missing, invalid, longer than DAYS_MAX, or a point in time
+            instead of a duration. Also if --deadline is used without options for spot machines.
     """
     option: str | None = options.deadline
     if options.spot_availability is None and options.spot_trace is None:

@@ -6,7 +6,7 @@ from control_plane.actors.trial.state import TrialState
 
 
 class LearningCurve(Protocol):
-    """The learning curve of one trial."""
+    """The learning curve of a trial."""
 
     @property
     def batch_ms(self) -> float:

@@ -117,7 +117,10 @@ class Machines:
         self._inherited: dict[int, int] = {}
 
     def enrol_machines(self, pool: str, slots: list[int]) -> None:
-        """Add a machine to the pool for each number of slots, and deliver the messages."""
+        """Add a machine with N slots to the pool for each number N in `slots`.
+
+        Post an AgentEnrolled to each machine's agent, and deliver all messages.
+        """
         digits = len(str(len(slots)))
         for number, count in enumerate(slots, 1):
             name = f"machine-{number:0{digits}}"
@@ -126,16 +129,22 @@ class Machines:
         self._actors.deliver_messages()
 
     def observe_agent(self, agent: AgentState) -> None:
-        """Start the agent's new allocations, after a change of the agent's state."""
+        """Start a run for each new allocation of the agent, after a change of the agent's state.
+
+        Post the state RUNNING to the trial and carry out the trial's directives. An allocation is
+        new if no allocation of the trial with this or a later epoch was started. Nothing is started
+        for an ended trial or an outdated epoch. Runs end only through `observe_trial`.
+        """
         for desired in agent.desired:
             if self._epochs.get(desired.trial_id, 0) < desired.epoch:
                 self._epochs[desired.trial_id] = desired.epoch
                 self._start(desired.trial_id, desired.epoch, len(desired.slots))
 
     def observe_trial(self, trial: TrialState) -> None:
-        """Carry out the trial's directives, after a change of the trial's state.
+        """Let the trial's run train, wait or exit by the directives, after a change of the trial.
 
-        A trial without a run of the current epoch is ignored.
+        Training schedules the next validation with the clock. An exit is posted to the trial. Do
+        nothing if the trial has no run, or a run of another epoch (number of the allocation).
         """
         run = self._runs.get(trial.trial_id)
         if run is not None and run.epoch == trial.epoch:
@@ -156,7 +165,14 @@ class Machines:
         self._follow_directives(run, trial)
 
     def _follow_directives(self, run: SimulatedRun, trial: TrialState) -> None:
-        """Train, wait or exit, as a trial's process does after reading directives."""
+        """Train, wait or exit, as a trial's process does after reading directives.
+
+        - To be killed, or without an allocation: exit as killed.
+        - With a length that is not reached: exit as preempted if asked to, else train.
+        - Closed: exit as completed.
+        - To be preempted: exit as preempted.
+        - With a length that the search has answered: exit as idle. Otherwise wait.
+        """
         desired = trial.allocation.wish if trial.allocation else DesiredState.KILL
         if desired is DesiredState.KILL:
             self._exit(run, trial, "killed")
@@ -205,7 +221,11 @@ class Machines:
         self._actors.deliver_messages()
 
     def _inherited_batches(self, trial: TrialState) -> int:
-        """Return the batches of training in the trial's first weights. 0 unless a copy."""
+        """Return the number of batches that other trials trained in the trial's first weights.
+
+        The number is the sum over all ancestors: a copy starts from a checkpoint of another trial,
+        which may be a copy itself. Return 0 for a trial that is no copy.
+        """
         first_checkpoint = trial.inherited
         if first_checkpoint is None:
             return 0

@@ -47,7 +47,8 @@ class RecordedTrial:
     def metric(self, batches: float) -> float | None:
         """Return the metric after `batches` batches, interpolated between two validations.
 
-        If a metric of the two is None, return the earlier metric. None: the metric is not finite.
+        Return the first metric before the first validation, and the last metric after the last. If
+        either of the two metrics is None (not finite), return the earlier metric, also if None.
         """
         place = bisect_left(self.batches, batches)
         if place == len(self.batches):
@@ -101,7 +102,8 @@ class RecordedCurves:
 
         Args:
             lengths: the unit in which the search measures training.
-            unit_seconds: the duration of one unit, used if no trial has a duration.
+            unit_seconds: the duration of one unit, used if no trial has a duration. If some have
+                one, the median serves for the others.
 
         Raises:
             CurvesInvalid: hyperparameters of a trial do not fit the space, or neither a trial nor

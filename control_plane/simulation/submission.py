@@ -87,7 +87,11 @@ def validation_schedule(config: ExperimentConfig) -> ValidationSchedule:
 
 
 def _validation_period(config: ExperimentConfig) -> ValidationPeriod:
-    """Return a function for the configuration's `min_validation_period`; see ValidationPeriod."""
+    """Return the function that converts `min_validation_period` to batches of a trial.
+
+    The function returns 0 (validate at the requested length only) if the configuration sets no
+    period, and for a trial without a valid batch size. The function raises no error.
+    """
 
     def period(trial: TrialState) -> int:
         try:

@@ -78,7 +78,7 @@ class SyntheticCurves:
     """The median duration of one unit of training."""
 
     def curve_for(self, trial: TrialState) -> SyntheticCurve:
-        """Return the learning curve of a trial."""
+        """Return the learning curve that the hyperparameters and the seed of a trial determine."""
         return self.sampled_curve(trial.hparams, trial.seed)
 
     def sampled_curve(self, hparams: Mapping[str, object], trial_seed: int) -> SyntheticCurve:

@@ -94,7 +94,7 @@ def sync_agent(
 
 def _ended_experiments(services: Services, numbers: Sequence[int]) -> list[int]:
     """Return the experiments of `numbers` that have ended, were deleted or do not exist."""
-    experiments, _ = services.agents.read_experiments(numbers)
+    experiments, _ = services.experiments.read_experiments(numbers)
     pairs = zip(numbers, experiments, strict=True)
     return [number for number, loaded in pairs if loaded is None or loaded[0].status.is_final]
 

@@ -24,7 +24,7 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
         pin = decode_pin(row.body)
         is_held = pin.is_held(experiment_id)
         source = services.table.get(Key(CHECKPOINTS, row.key.sort)) if is_held else None
-        trial = services.agents.read_trial(int(source.body)) if source else None
+        trial = services.experiments.read_trial(int(source.body)) if source else None
         if trial is not None and trial.experiment_id == experiment_id:
             if pin.versions:
                 text = f"{pin.versions_text()} its checkpoint {row.key.sort}"

@@ -20,7 +20,11 @@ PURPOSE = "agent-code"
 
 
 def main():
-    """Write the code to FILE; return the exit status of `fetch`."""
+    """Ask the cluster's API for the agent's code, and write the code to the file FILE.
+
+    The arguments of the command line are URL, CLUSTER, POOL, SHA256, REGION and FILE. Each attempt
+    sends a new proof (`prove`) to URL and follows the redirect. Return the exit status of `fetch`.
+    """
     url, cluster, pool, digest, region, path = sys.argv[1:]
 
     def make_request():
@@ -32,10 +36,12 @@ def main():
 
 
 def prove(region, cluster, pool, digest):
-    """Return the body of a request for the code with this digest.
+    """Return the body, a dict for JSON, of a request for the code with the SHA-256 `digest`.
 
-    The body contains a signed request, with which the cluster asks AWS's token service for the
-    signer. The cluster then redirects to the bucket. Raises OSError without the role's keys.
+    The dict names the pool and the digest. The dict also contains the signature, the date and the
+    security token of a request to AWS's token service (GetCallerIdentity). The cluster, not this
+    function, sends that request to learn the signing role, and then redirects to the code in its
+    bucket. Raises OSError if the keys of the instance's role are unavailable.
     """
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     headers = {

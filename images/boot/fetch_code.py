@@ -14,7 +14,10 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def main():
-    """Write the object at URL to FILE; return the exit status of `fetch`."""
+    """Write the object of the bucket at URL to the file FILE, with signed GET requests.
+
+    The arguments of the command line are URL, REGION and FILE. Return the exit status of `fetch`.
+    """
     url, region, path = sys.argv[1:]
 
     def make_request():

@@ -18,10 +18,13 @@ SECONDS_MAX = 30
 
 
 def fetch(path, url, attempts, pause_seconds, make_request):
-    """Write the answer of a request to the file `path`. Return 0, or 1 after the last attempt.
+    """Write the answer of a request to the file `path`.
 
-    Each attempt calls `make_request` for a new request. Network errors and error statuses are
-    printed and retried: the role or the instance may not be known yet. `url` is for messages only.
+    Return 0, or 1 after `attempts` failed attempts, without a file. Each attempt sends a new
+    request of `make_request`. Network errors and error statuses, also in `make_request`, are
+    printed to stdout and retried after `pause_seconds`: AWS may not know the new role yet, or the
+    cluster the new instance. `url` is for messages only. Raises OSError if the file cannot be
+    written.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -38,7 +41,11 @@ def fetch(path, url, attempts, pause_seconds, make_request):
 
 
 def read_keys():
-    """Return the keys of the instance's role from the metadata. Raises OSError."""
+    """Return the keys of the instance's role, by AWS's names like `AccessKeyId` and `Token`.
+
+    The keys are read from the metadata service of the instance. Raises OSError if the service or
+    the role is unavailable.
+    """
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     place = endpoint.rstrip("/") + "/latest/"
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
@@ -56,9 +63,10 @@ def read(request):
 
 
 def sign(method, url, region, service, headers, content=b""):
-    """Return the headers of a request to an AWS service, with a new signature.
+    """Return the headers of a request to an AWS service, with a new signature of the role's keys.
 
-    The result contains `headers`, without `host`. Raises OSError if the metadata are unavailable.
+    The result contains `headers`, x-amz-date, x-amz-security-token and Authorization. `host` is
+    signed and not contained, since the HTTP client adds it. Raises OSError as `read_keys` does.
     """
     keys, content_digest = read_keys(), hashlib.sha256(content).hexdigest()
     place = urllib.parse.urlsplit(url)

@@ -108,8 +108,8 @@ def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts)
 def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) -> list[Finding]:
     """Return findings about the account's plan and the pools' types, quotas, images, file systems.
 
-    The plan is checked only if a pool runs on AWS, and the default image only if a pool uses it.
-    An Unknown fact becomes a warning.
+    The plan (free or paid) is checked only if a pool runs on AWS, and the default image only if a
+    pool uses it. An Unknown fact becomes a warning.
     """
     found: list[Finding] = []
     purchases = list(_purchases(cluster))

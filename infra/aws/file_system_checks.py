@@ -49,7 +49,10 @@ def find_file_system_problems(
 
 
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
-    """Return the zones of the pool's offerings, or all zones if an offering has no zone."""
+    """Return the sorted zones in which the pool's instances may be, without duplicates.
+
+    If an offering names no zone, return all zones of the stack; see `zones_in_use`.
+    """
     named = [offering_config.zone for offering_config in offerings_of(provider)]
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
 

@@ -88,10 +88,11 @@ def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def describe_deployment(settings: Settings, cluster_config: str) -> str:
-    """Return the description of a deployment's versions: software version and a short digest.
+    """Return the description of a deployment's versions, like `detcloud 1.2.3 0123456789ab`.
 
-    The digest covers the text `cluster_config`, the content of both archives and all settings
-    except file paths and the secret. Raise OSError if an archive cannot be read.
+    The description consists of the software version and 12 digits of a SHA-256. The SHA-256 covers
+    the text `cluster_config`, the content of both archives and all settings except file paths and
+    the secret. Raise OSError if an archive cannot be read.
     """
     digest = hashlib.sha256(cluster_config.encode())
     for archive in (settings.archive, settings.suggest_archive):

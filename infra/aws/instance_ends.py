@@ -69,7 +69,10 @@ def end_until_quiet(
 
 
 def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
-    """Return EC2's descriptions of the cluster's instances in the states of LIVE."""
+    """Return EC2's descriptions of the cluster's instances in the states of LIVE; [] without any.
+
+    The SDK's errors are raised.
+    """
     filters = [
         {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]},
         {"Name": "instance-state-name", "Values": list(LIVE)},

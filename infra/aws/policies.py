@@ -115,9 +115,9 @@ def advance(names: Names) -> Document:
 def tick(names: Names, network: Network | None) -> Document:
     """Return the tick's permissions.
 
-    The tick may read and write rows, read the stream and the configuration, store agent code, and
-    invoke INVOKED_BY_TICK. It may launch and terminate instances of this cluster: in `network`, or
-    if None in the stack's own network.
+    The tick may read and write rows, read the stream and the configuration, store the code of
+    agents, and invoke INVOKED_BY_TICK. Failed records may be sent to the dead-letter queue. The
+    tick may manage this cluster's instances; see `_instances`.
     """
     return _document(
         *_rows(names),
@@ -136,7 +136,7 @@ def tick(names: Names, network: Network | None) -> Document:
 def launcher(names: Names, network: Network) -> Document:
     """Return the permissions of a launcher in another cloud.
 
-    The launcher may launch and terminate instances of this cluster in `network`.
+    The launcher may manage this cluster's instances in `network`; see `_instances`.
     """
     return _document(*_instances(names, network))
 
@@ -365,9 +365,15 @@ def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Stat
 
 
 def _instances(names: Names, network: Network | None) -> list[Statement]:
-    """Return the statements for launching, reading and terminating the cluster's instances.
+    """Return the statements for managing the cluster's instances.
 
-    Instances may run in `network`, or if None in the stack's own network.
+    - Launch and terminate instances with the cluster's tag, in `network`, or if None in the stack's
+      own network.
+    - Create, tag and delete the cluster's launch templates.
+    - Read EC2's lists and prices, the consoles of the cluster's instances, and AWS's public
+      parameters with the ids of images.
+    - Pass the instances' role to EC2, and let AWS create its service-linked roles for spot
+      instances and fleets.
     """
     requested = {"StringEquals": {f"aws:RequestTag/{CLUSTER_TAG}": names.cluster}}
     owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": names.cluster}}

@@ -50,7 +50,14 @@ def prune_versions(names: Names, clients: Clients, progress: Progress) -> int:
 
 
 def _deployments_to_keep(api: FunctionVersions) -> frozenset[str]:
-    """Return the descriptions of the deployments to keep, judged by the API's versions."""
+    """Return the descriptions of the deployments to keep.
+
+    These are the newest DEPLOYMENTS_KEPT deployments, the running deployment, and the newest
+    deployment before the running one, to which a rollback would move.
+
+    Args:
+        api: the versions of the function `api`, whose numbers order the deployments.
+    """
     newest_first = sorted(api.by_deployment, key=lambda name: -api.by_deployment[name])
     before = [name for name in newest_first if api.by_deployment[name] < api.live]
     return frozenset((*newest_first[:DEPLOYMENTS_KEPT], api.deployment, *before[:1]))

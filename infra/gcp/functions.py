@@ -85,7 +85,7 @@ def make_functions(
 
 
 def describe_deployment(settings: Settings, cluster_config: str) -> str:
-    """Return the label of a deployment's revisions, a short digest.
+    """Return the label of a deployment's revisions: DIGEST_CHARACTERS digits of a SHA-256.
 
     The digest covers the text `cluster_config`, all settings except file paths, and without the
     setting `image` the content of both archives. Raise OSError if an archive cannot be read.

@@ -88,11 +88,17 @@ class Names:
 
     @property
     def network_path(self) -> str:
-        """The path of the network that is created for the cluster, unless one is given."""
+        """The path of the cluster's own network, derived from the names.
+
+        The network exists only if the settings name no `network`.
+        """
         return f"projects/{self.project}/global/networks/{self.part('network')}"
 
     def subnetwork_path(self, region: str) -> str:
-        """Return the path of the region's subnetwork that is created, unless a network is given."""
+        """Return the path of the cluster's own subnetwork in a region, derived from the names.
+
+        The subnetwork exists only if the settings name no `network`.
+        """
         return f"projects/{self.project}/regions/{region}/subnetworks/{self.part(region)}"
 
     def url(self, function: str) -> str:

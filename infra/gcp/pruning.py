@@ -45,7 +45,14 @@ def prune_revisions(names: Names, api: GoogleApi, progress: Progress) -> int:
 
 
 def _deployments_to_keep(api: FunctionRevisions) -> frozenset[str]:
-    """Return the labels of the deployments to keep, judged by the API's revisions."""
+    """Return the labels of the deployments to keep.
+
+    These are the newest DEPLOYMENTS_KEPT deployments, the running deployment, and the newest
+    deployment before the running one, to which a rollback would move.
+
+    Args:
+        api: the revisions of the function `api`, which order the deployments.
+    """
     before: list[str] = []
     if api.deployment:
         before = api.deployments[: api.deployments.index(api.deployment)][-1:]

@@ -88,9 +88,11 @@ def _run(
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel all pending tasks of the loop, for example outputs of failed resources.
+    """Cancel all pending tasks of the loop, and run the loop until the tasks have ended.
 
-    Without this, Python would print a warning for each coroutine that was never awaited.
+    Pending tasks are for example outputs of failed resources. Repeat for tasks that cancelled tasks
+    start, at most _ROUNDS_MAX times. Errors of tasks are ignored. Without the cancellation, Python
+    would print a warning for each coroutine that was never awaited.
     """
     # A cancelled task may start another task, so repeat.
     for _ in range(_ROUNDS_MAX):

@@ -15,7 +15,8 @@ telemetry = Telemetry("suggest")
 def handler(event: Any, context: Any) -> Any:
     """Compute suggestions in passes until a pass answers no search or at most RESERVE_MS is left.
 
-    The next tick starts the function again for searches that still wait. Raises TableError.
+    Write a log line with the number of passes, and return None. The next tick starts the function
+    again for searches that still wait. Raises TableError.
     """
     passes = 0
     while context.get_remaining_time_in_millis() > RESERVE_MS and cluster.suggester.suggest_all():

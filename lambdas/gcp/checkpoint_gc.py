@@ -13,7 +13,8 @@ telemetry = Telemetry("checkpoint_gc")
 def handle(call: Call) -> int:
     """Delete checkpoints in passes until no work is due or less than RESERVE_MS is left.
 
-    Always return DONE: the next tick starts the function again if work is left. Raises TableError.
+    Write a log line with the number of passes. Always return DONE: the next tick starts the
+    function again if work is left. Raises TableError.
     """
     passes = cluster.collector.collect_while(call.left_ms, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)

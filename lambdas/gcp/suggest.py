@@ -13,8 +13,8 @@ telemetry = Telemetry("suggest")
 def handle(call: Call) -> int:
     """Compute suggestions in passes until a pass answers no search or at most RESERVE_MS is left.
 
-    Always return DONE: the next tick starts the function again for searches that still wait. Raises
-    TableError.
+    Write a log line with the number of passes. Always return DONE: the next tick starts the
+    function again for searches that still wait. Raises TableError.
     """
     passes = 0
     while call.left_ms() > RESERVE_MS and cluster.suggester.suggest_all():

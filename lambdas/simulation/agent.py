@@ -331,9 +331,13 @@ class SimulatedAgent:
                 process.kill(0)
 
     def _start_process(self, name: str, entry: Mapping[str, Any]) -> None:
-        """Start the process of an allocation, and report the states of its container.
+        """Add the process of an allocation, apply the entry's directives, and schedule the start.
 
-        Report a failed start if the entry has no specification or by the fault `failed_starts`.
+        Call `on_process_start` before, and report the states of the container. If the machine has
+        got a notice of its end, give the process this notice.
+
+        If the entry has no specification, or by the fault `failed_starts`, add a process that has
+        ended with a report of a failed start.
         """
         environment = self._environment
         if "spec" not in entry:

@@ -117,7 +117,7 @@ class FleetChecker:
         checker.on_commit = self._apply_commit
 
     def add_pool(self, pool: str, limits: FleetLimits) -> None:
-        """Check this pool from now on."""
+        """Check this pool from now on, with an empty history."""
         self._pools[pool] = _PoolHistory(limits)
 
     def check_launches(self) -> None:
@@ -163,7 +163,11 @@ class FleetChecker:
             self._check_drain(row)
 
     def _record_queue(self, pool: str) -> None:
-        """Record the requests in a pool's queue, and the time at which each request joined.
+        """Record the requests in a pool's queue in the pool's history.
+
+        `queued_ms` then contains the queued requests only, with the time at which each joined. In
+        `requests`, each queued request gets the present time and the instances that it needs.
+        Requests that left the queue stay in `requests` until `forget_before`.
 
         The pool launches instances for its queue, even if a trial has already moved elsewhere. The
         pool may not have read the mail about the move yet.
@@ -177,7 +181,10 @@ class FleetChecker:
             history.requests[request.allocation_id] = now_ms, count
 
     def _record_request(self, trial: TrialState | None) -> None:
-        """Record the request of a trial that waits for slots in a checked pool."""
+        """Record the present time and the needed instances for a trial that waits for slots.
+
+        Do nothing for None, and for a trial that has slots or waits in a pool without checks.
+        """
         allocation = trial.allocation if trial is not None else None
         if trial is None or allocation is None or allocation.places:
             return

@@ -31,7 +31,7 @@ BOOT_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class StaticMachines:
-    """Machines of a pool that a user has set up, without a cloud."""
+    """Machines of a pool that a user has set up, without a cloud (static machines)."""
 
     pool: str
     slots: tuple[int, ...]
@@ -112,7 +112,11 @@ class Machines:
                 agent.give_notice(EndNotice(gone_ms - self._start_ms))
 
     def lose_machine(self, agent: SimulatedAgent) -> None:
-        """End an agent's machine immediately, without a notice. Replace a static machine."""
+        """End an agent's machine immediately, without a notice.
+
+        A machine without a cloud (static) is replaced at once by a new machine of the same size in
+        the same pool. A cloud's machine is not replaced here; the provisioner decides.
+        """
         if agent.name in self._cloud.machines:
             self._cloud.interrupt(agent.name, None)
             self._remove_machine(self._cloud.machines[agent.name])
@@ -128,7 +132,11 @@ class Machines:
                 self._remove_machine(machine)
 
     def give_notice(self, agent: SimulatedAgent, left_ms: int) -> None:
-        """End an agent's machine after `left_ms`, and give notice now. Replace a static machine."""
+        """Give notice to an agent now, and end the agent's machine after `left_ms`.
+
+        A machine without a cloud (static) is replaced at the end by a new machine of the same size
+        in the same pool. A cloud's machine is not replaced here; the provisioner decides.
+        """
         if agent.name in self._cloud.machines:
             self._cloud.interrupt(agent.name, left_ms)
             self.follow_machine(self._cloud.machines[agent.name])

@@ -163,7 +163,7 @@ class TrialProcess:
         self._call_later(delay_ms, lambda: self._exit(reason, code=code, message=message))
 
     def fail(self, reason: str, message: str) -> None:
-        """End a process that has not run, and report the exit. Do nothing after an exit."""
+        """End a process that has not run, and report the exit. Do nothing after a reported exit."""
         self._exit(reason, message=message)
 
     def apply_directives(self, directives: Mapping[str, Any]) -> None:
@@ -207,9 +207,9 @@ class TrialProcess:
         self._call_later(delay_ms, lambda: self._exit("killed", signal=9))
 
     def fence(self) -> None:
-        """Kill the process immediately, because a newer session replaced the agent's session.
+        """Kill the process with a delay of 0 ms, because a newer session of the agent began.
 
-        The exit names this cause.
+        The report of the exit names this cause, unless another cause is set. See `kill`.
         """
         self.cause = self.cause or "another session of its agent began"
         self.kill(0)
@@ -422,9 +422,10 @@ class TrialProcess:
         return ceil(self.training.learning_curve.batch_ms) + self.training.upload_ms + REPORT_MS
 
     def _exit(self, reason: str, *, code: int = 0, signal: int = 0, message: str = "") -> None:
-        """End the process, report the exit, and inform the gang. Do nothing after an exit.
+        """End the process, cancel the scheduled action, report the exit, and inform the gang.
 
-        After a notice, the report names the machine's end as the cause.
+        Do nothing after a reported exit. After a notice, the report names the machine's end as the
+        cause.
         """
         if self.has_exit:
             return

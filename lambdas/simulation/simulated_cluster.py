@@ -374,7 +374,7 @@ class SimulatedCluster:
         """React to the commit of the actor at `address`.
 
         For an agent or a trial, end the long polls of the affected agents. For a pool with a
-        provider, schedule a provisioner pass.
+        provider, schedule a provisioner pass after RECONCILE_MS, unless a pass is scheduled.
         """
         kind, _, name = address.partition("#")
         if kind == "agent":

@@ -81,7 +81,7 @@ class StateChecker:
     def folded_messages(self, address: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the names and fields of the messages and commands that an actor has folded.
 
-        They come from the actor's journal, in order. Return nothing for an unknown actor.
+        The result is read from the actor's journal, in order. Return [] for an unknown actor.
         """
         messages: list[tuple[str, dict[str, Any]]] = []
         for key in sorted(key for key in self.rows if key.partition == address):
@@ -140,9 +140,11 @@ class StateChecker:
         self.on_leases(writes)
 
     def _apply_put(self, put: Put) -> None:
-        """Apply a Put to the copy. If it writes an actor's head, check and keep the new state.
+        """Apply a Put to the copy.
 
-        Raises AssertionError.
+        A message or timer becomes pending mail, and `on_mail` is called. If the Put writes an
+        actor's head (the row with the state), keep the decoded state, and count a new preemption.
+        Before that, unless `unchecked` is set, check the change. Raises AssertionError.
         """
         before = self.rows.get(put.key)
         self.rows[put.key] = put
@@ -193,12 +195,13 @@ class StateChecker:
             self._folded_clocks[address, sender] = clock
 
     def _check_change(self, address: str, before: Put | None, put: Put, after: Any) -> None:
-        """Check the change of an actor's state. Raises AssertionError.
+        """Check the change of an actor's state. Raises AssertionError if a rule is broken.
 
-        Revisions increase by 1. A final status changes only by a deletion or by continuing the
-        experiment. A trial's epoch never decreases, and its restarts decrease only if the
-        experiment is continued. The newest checkpoint of an unfinished trial gets older only after
-        a report of damage.
+        - Revisions increase by 1. A new actor begins with revision 1.
+        - Experiments and trials follow the rules of `_check_run_generation`.
+        - A trial's epoch never decreases. Its restarts decrease only in a new life.
+        - The newest checkpoint of an unfinished trial gets older or disappears only after a report
+          of damage.
         """
         assert put.revision == (before.revision + 1 if before else 1), f"{address} skips a revision"
         known = self._states.get(address)
@@ -298,9 +301,15 @@ class StateChecker:
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:
-    """Check that a final status changes only if the experiment is continued or deleted.
+    """Check the status and the life of an experiment or trial; `known` is the former state.
 
-    A deleted actor stays deleted, and the number of lives never decreases. Raises AssertionError.
+    A life begins when a user continues an ended experiment. Raises AssertionError if a rule is
+    broken:
+
+    - The number of the life never decreases.
+    - The number increases only if the known status is final and no deletion has begun.
+    - In the same life, a final status changes only to a status of the deletion.
+    - A deleted actor stays deleted.
     """
     assert after.life >= known.life, f"{address} goes back to life {after.life}"
     if after.life > known.life:

@@ -50,7 +50,7 @@ class Training:
 
     @property
     def upload_ms(self) -> int:
-        """The time that is needed to write a checkpoint at BYTES_PER_SECOND, in ms; at least 1."""
+        """The time that is needed to write a checkpoint at BYTES_PER_SECOND, in ms, plus 1 ms."""
         return 1 + self.checkpoint_bytes * 1000 // BYTES_PER_SECOND
 
     def metrics(self, steps: int) -> dict[str, float | None]:

@@ -50,7 +50,7 @@ class SubmittedExperiment:
 
 @dataclass
 class Users:
-    """All users of the cluster."""
+    """All users of the cluster, who make random choices from `random`."""
 
     clock: VirtualClock
     network: Network
@@ -91,10 +91,11 @@ class Users:
                 self._command_experiment(submitted, ActivateRequested())
 
     def verify_later(self, trial_id: int, uuid: str) -> None:
-        """Let a user verify a checkpoint later that a run has reported as damaged.
+        """Schedule a user's command that verifies a checkpoint which a run has reported as damaged.
 
-        This happens in half of the cases, after ten minutes on average. By then, the trial may have
-        continued, ended or deleted the checkpoint.
+        In half of the cases, do nothing. The command is sent after ten minutes on average. By then,
+        the trial may have continued, ended or deleted the checkpoint. `verifications` counts the
+        answer.
         """
         random = Random(f"{self.clock.now_ms}/{uuid}")
         if random.random() < 0.5:
@@ -218,8 +219,9 @@ class Users:
     ) -> ExperimentSubmitted:
         """Return the submission, in half of the cases with other pools as alternatives.
 
-        `pool` is preferred, followed by all other pools that the trials fit into. Return `message`
-        unchanged if no other pool fits.
+        `pool` is preferred, followed by all other pools that the trials fit into. The preferences
+        also contain a random patience from PATIENCE_MS, after which the trials may move to the next
+        pool. Return `message` unchanged, without use of `random`, if no other pool fits.
         """
         others = [name for name in self._fitting_pools(message) if name != pool]
         if not others or random.random() < 0.5:

@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from detcloud.agent.storage_credentials import CredentialServer, StorageToken
+from detcloud.agent.issued_keys import StorageToken
+from detcloud.agent.storage_credentials import CredentialServer
 from tests.conformance.checkpoint_faults import (
     PART_WRITE,
     WRITES_MAX,

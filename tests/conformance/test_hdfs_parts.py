@@ -14,7 +14,7 @@ from detcloud.shared import upload_parts, webhdfs_parts
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.shared.webhdfs_client import WebHdfsClient
-from detcloud.shared.webhdfs_parts import HdfsPartsUpload
+from detcloud.shared.webhdfs_upload import HdfsPartsUpload
 from tests.conformance.checkpoint_files import hdfs_storage, send_part
 from tests.conformance.test_hdfs_folder import KEY, folder, hdfs, stored_files
 from tests.emulators.hadoop import Hadoop

@@ -161,7 +161,7 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     with laptop.cluster() as cluster:
         wait_until(lambda: cluster.overview()["resource_pools"][0]["slots"] == 3)
     assert laptop.json("status")["resource_pools"][0]["slots"] == 3
-    command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(laptop.home)]
+    command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(laptop.home)]
     second = laptop.shell(command)
     refusal = f"detcloud server: a server runs on {laptop.home} already\n"
     assert (second.returncode, second.stderr) == (1, refusal)

@@ -15,8 +15,8 @@ from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.fleet.rows import read_instances, read_past_instances
 from control_plane.state.sqlite import SqliteTable
 from detcloud.shared.processes import Process, is_alive, read_process
-from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
-from lambdas.local.home import HomeFolder
+from local_cluster.embedded_cluster import POOL, build_embedded_cluster
+from local_cluster.home import HomeFolder
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 
 from control_plane.access.principals import Role
-from lambdas.local.http_server import EmbeddedServer, open_listener
+from local_cluster.http_server import EmbeddedServer, open_listener
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 

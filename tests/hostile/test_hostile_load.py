@@ -17,7 +17,7 @@ from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TokenStore
 from control_plane.api.authentication import authenticate
 from control_plane.objects.store import ObjectKey
-from lambdas.local import connections
+from local_cluster import connections
 from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1

@@ -12,7 +12,7 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api import request_limits as limits
-from lambdas.local import connections
+from local_cluster import connections
 from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
 from tests.integration.embedded_cluster import EmbeddedCluster
 from tests.patience import poll_until, wait_until

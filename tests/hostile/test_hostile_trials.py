@@ -12,6 +12,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.trial.checkpoints import CHECKPOINTS
+from control_plane.queries.metric_series import MetricSeriesCache
 from control_plane.state.table import Key
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -188,7 +189,8 @@ def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
     names = cluster.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
     assert len(names) == 500
     assert next(item for item in names if item["name"] == "fine")["count"] == 16
-    series, _ = next(iter(cluster.services.metric_series._kept._entries.values()))
+    cache = cluster.services.cache_of(MetricSeriesCache)
+    series, _ = next(iter(cache._kept._entries.values()))
     assert series.count_numbers() <= 16 + 16 * 500
 
 

@@ -72,7 +72,7 @@ class EmbeddedCluster:
         return self.client()
 
     def command(self) -> list[str]:
-        return [sys.executable, "-P", "-m", "lambdas.local", "--home", str(self.home)]
+        return [sys.executable, "-P", "-m", "local_cluster", "--home", str(self.home)]
 
     def environment(self) -> dict[str, str]:
         return environment()

@@ -96,7 +96,7 @@ def test_functions_start_as_a_buildpack_starts_them(image: Path, tmp_path: Path)
 def test_the_image_is_small(image: Path) -> None:
     assert sum(path.stat().st_size for path in image.rglob("*") if path.is_file()) <= BYTES_MAX
     assert not (image / "torch").exists()
-    assert not (image / "lambdas" / "local").exists()
+    assert not (image / "local_cluster").exists()
 
 
 def test_the_model_of_suggestions_is_in_one_image_alone() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from detcloud.agent.assignment.environment import without_user_variables
-from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
+from detcloud.agent.issued_keys import StorageKeys
+from detcloud.agent.storage_credentials import CredentialServer
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import SENT_PART_BYTES, Bucket
 from detcloud.storage import StorageError, build_store

@@ -5,7 +5,7 @@ A new searcher is a row of `SEARCHERS`.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,6 @@ from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid
 from control_plane.searchers.era_rules import STEP_ERA
-from control_plane.searchers.halving.asynchronous import HalvingPlan
 from control_plane.searchers.halving.multi_bracket import MultiBracketPlan, MultiBracketState
 from control_plane.searchers.halving.synchronous import SyncHalvingPlan, SyncHalvingState
 from control_plane.searchers.method import (
@@ -80,7 +79,7 @@ rounds = {
 Fields = Mapping[str, st.SearchStrategy[Any]]
 SEARCHERS: Mapping[str, tuple[str, Fields, Fields]] = {
     # By name what the step era calls a trial's length, the fields of both eras, and those that the
-    # length era has in addition.
+    # length era has in addition. A searcher without a step era has its length of the length era.
     "single": ("max_steps", {}, {}),
     "random": ("max_steps", {"max_trials": few}, at_once),
     "grid": ("max_steps", {}, at_once),
@@ -251,6 +250,14 @@ def is_synchronous(method: MethodPlan) -> bool:
     return isinstance(brackets(method)[0], SyncHalvingPlan)
 
 
+@runtime_checkable
+class HasTrials(Protocol):
+    """A plan with a fixed number of trials."""
+
+    @property
+    def max_trials(self) -> int: ...
+
+
 def trials_max(plan: SearchPlan) -> int:
     """Without the replacements of invalid ones."""
     counts = 0
@@ -260,12 +267,11 @@ def trials_max(plan: SearchPlan) -> int:
                 counts += 1
             case GridPlan():
                 counts += grid_size(plan.space)
-            case RandomPlan(max_trials=trials) | HalvingPlan(max_trials=trials):
-                counts += trials
-            case SyncHalvingPlan(first_trials=trials) | PopulationPlan(max_trials=trials):
+            case SyncHalvingPlan(first_trials=trials):
                 counts += trials
             case other:
-                raise AssertionError(other)
+                assert isinstance(other, HasTrials), other
+                counts += other.max_trials
     return counts
 
 

@@ -81,7 +81,7 @@ def agent_of(code: Path, client: Client, folder: Path) -> Iterator[subprocess.Po
 def test_an_experiment_trains_between_two_releases(
     release: Path, tmp_path: Path, is_agent_old: bool
 ) -> None:
-    server = (ROOT, "lambdas.local") if is_agent_old else (release, "lambdas.embedded")
+    server = (ROOT, "local_cluster") if is_agent_old else (release, "lambdas.embedded")
     cluster = ReleasedCluster(tmp_path / "home", *server)
     try:
         client = cluster.start(slots=1)

@@ -158,4 +158,4 @@ def _grants(services: Services) -> TrialGrants:
 
 
 def _running_trial(services: Services, agent_id: str, body: CredentialsBody) -> RunningTrial:
-    return read_running_trial(services.engine, services.agents, agent_id, body.allocation)
+    return read_running_trial(services.engine, services.experiments, agent_id, body.allocation)

@@ -117,5 +117,5 @@ def offer_package_archive(
 
 
 def _running_experiment(services: Services, agent_id: str, allocation: str) -> int:
-    running = read_running_trial(services.engine, services.agents, agent_id, allocation)
+    running = read_running_trial(services.engine, services.experiments, agent_id, allocation)
     return running.experiment.experiment_id

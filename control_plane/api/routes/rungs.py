@@ -27,4 +27,5 @@ def list_rungs(
     searcher does not compare trials at rungs. Errors: `not_found` for an unknown experiment.
     `invalid` for a search of more than 50,000 trials.
     """
-    return json_response(services.rungs.list_rungs_json(services, experiment_id, shown))
+    cache = services.cache_of(rungs.RungsCache)
+    return json_response(cache.list_rungs_json(services, experiment_id, shown))

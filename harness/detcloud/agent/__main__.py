@@ -64,9 +64,10 @@ def main() -> int:
 def run(options: argparse.Namespace) -> int:
     """Build an agent from the options, and run the agent in this thread.
 
-    Return 0 after a requested stop, 1 if the cluster refuses the agent. SIGTERM and SIGINT request
-    a stop. Raise ConfigurationError if the options are unusable, for example because another agent
-    uses the work directory. Raise SlotsUnknown if the devices cannot be listed.
+    Return 0 after a requested stop. If the cluster refuses the agent, log the reason and return 1.
+    SIGTERM and SIGINT request a stop. Raise ConfigurationError if the options are unusable, for
+    example because another agent uses the work directory. Raise SlotsUnknown if the devices cannot
+    be listed.
     """
     work = options.work_dir.absolute()
     slots = discover_slots(options.slots, options.cpu_slots)

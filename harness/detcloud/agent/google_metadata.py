@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from detcloud.agent.storage_credentials import StorageToken
+    from detcloud.agent.issued_keys import StorageToken
 
 # The start of all paths of this service. No allocation's name starts in this way.
 PREFIX = "/google-metadata/"

@@ -360,10 +360,15 @@ class Node:
     def _prepare_launch(
         self, allocation: Allocation, assignment: Assignment, code: CodeReference | None
     ) -> Callable[[], None]:
-        """Unpack the model code, clean the startup hook, and prepare the runtime's launch.
+        """Prepare the start of a trial, and return the function that starts the trial.
 
-        Return the function that starts the trial. Record the launch's facts. Raise LaunchImpossible
-        if the trial's request cannot be met, or any other exception for a problem of the machine.
+        Unpack the model code. Rewrite a startup hook of Windows editors for Unix shells, and write
+        a notice about the changes to the trial's log. Prepare the runtime's launch, and append
+        facts about the trial's place to the agent's records. The returned function also sets
+        `wake_event`.
+
+        Raise LaunchImpossible if the trial's request cannot be met, or any other exception for a
+        problem of the machine.
         """
         directory = allocation.directory
         if code is not None:

@@ -13,7 +13,6 @@ import json
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,14 +25,13 @@ from detcloud.agent.google_metadata import (
     metadata_variables,
     parse_metadata_path,
 )
+from detcloud.agent.issued_keys import StorageKeys, StorageToken
 from detcloud.shared import storage_variables
 from detcloud.shared.files import read_json_object, write_atomically
 from detcloud.shared.http import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from detcloud.shared.http import Transport
 
 HOST = "127.0.0.1"
 # Unassigned ports below 1024, which trials cannot bind. A trial that bound the agent's port during
@@ -44,67 +42,6 @@ REQUEST_SECONDS_MAX = 20.0
 # The agent renews keys this number of seconds before the end. Clients renew copies five minutes
 # before the end.
 RENEW_SECONDS = 15 * 60
-
-
-@dataclass(frozen=True)
-class StorageKeys:
-    """The temporary AWS keys that the cluster issued for an allocation."""
-
-    key_id: str
-    secret: str = field(repr=False)
-    session_token: str = field(repr=False)
-    expires_ms: int
-    """The end of the keys' validity, in milliseconds since the epoch."""
-
-    def to_answer(self) -> dict[str, str | int]:
-        """Return the fields of an answer of AWS's container credential service."""
-        ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires_ms / 1000))
-        return {
-            "AccessKeyId": self.key_id,
-            "SecretAccessKey": self.secret,
-            "Token": self.session_token,
-            "Expiration": ends,
-        }
-
-
-@dataclass(frozen=True)
-class StorageToken:
-    """The Google access token that the cluster issued for an allocation."""
-
-    access_token: str = field(repr=False)
-    expires_ms: int
-    """The end of the token's validity, in milliseconds since the epoch."""
-    account: str = ""
-    """The email address of the token's service account. "" if the cluster does not name it."""
-
-    def to_answer(self) -> dict[str, str | int]:
-        """Return the fields of an answer of Google's metadata service, with the seconds left.
-
-        The seconds are 0 for an expired token.
-        """
-        seconds = max(0, int(self.expires_ms / 1000 - time.time()))
-        return {
-            "access_token": self.access_token,
-            "expires_in": seconds,
-            "token_type": "Bearer",
-        }
-
-
-def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | StorageToken:
-    """Request keys or a token from the cluster for a holder.
-
-    An allocation's id as holder requests keys for the checkpoint storage. A holder of `data_holder`
-    requests keys for the trial's code. Return a StorageToken if the cluster issues a Google token,
-    else StorageKeys. Raise ApiError if the cluster refuses, OSError if it does not answer. `agent`
-    is the agent's id.
-    """
-    allocation, _, kind = holder.partition("/")
-    path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
-    answer = client.request("POST", path, {"allocation": allocation}, retry=False)
-    if "access_token" in answer:
-        account = answer.get("account", "")
-        return StorageToken(answer["access_token"], answer["expires_ms"], account)
-    return StorageKeys(**{name: answer[name] for name in StorageKeys.__dataclass_fields__})
 
 
 def data_holder(allocation: str) -> str:
@@ -162,10 +99,14 @@ class CredentialServer:
     ) -> dict[str, str]:
         """Return the environment variables that direct a trial's clients to this server.
 
-        The checkpoint store and clouds' clients in the trial's code have different variables. If
-        the cluster issues no keys for the code, the code gets the AWS keys of the checkpoints.
-        Google tokens of the checkpoints are never passed to the code; Google's clients in the code
-        are then told not to look for a metadata service.
+        With `storage`, detcloud's own variables direct the checkpoint store to the keys of the
+        checkpoints. Clouds' clients in the trial's code get the variables of the first case:
+
+        - `google_data`: Google's variables for the Google tokens of the code.
+        - `google` without `data`: only NO_GCE_CHECK, so that Google's clients look for no metadata
+          service. Google tokens of the checkpoints are never passed to the code.
+        - otherwise, also without any flag: AWS's variables for the keys of the code with `data`,
+          or of the checkpoints without `data`. AWS's clients cannot use the machine's role.
 
         Args:
             storage: whether the cluster issues keys or tokens for the checkpoints.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from detcloud.agent.storage_credentials import CredentialServer, StorageKeys, StorageToken
+    from detcloud.agent.issued_keys import StorageKeys, StorageToken
+    from detcloud.agent.storage_credentials import CredentialServer
 
 GIVEN = "given"
 # The value of `data_credentials` for tokens of a Google service account in place of AWS keys.
@@ -112,7 +113,8 @@ class TrialGrants:
 
     @cached_property
     def _server(self) -> CredentialServer:
-        from detcloud.agent.storage_credentials import CredentialServer, fetch_keys
+        from detcloud.agent.issued_keys import fetch_keys
+        from detcloud.agent.storage_credentials import CredentialServer
 
         def fetch(holder: str) -> StorageKeys | StorageToken:
             with closing(Transport(self._url, self._session_token())) as client:

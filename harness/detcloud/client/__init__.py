@@ -8,16 +8,14 @@ print(experiment.best_metric)
 """
 
 from detcloud.client.agent import Agent, Slot
-from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.client import Client, NoCluster
-from detcloud.client.experiment import Experiment
+from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange
 from detcloud.client.log import LogFilter
 from detcloud.client.model import Model, ModelVersion
 from detcloud.client.resource_pool import ResourcePool
 from detcloud.client.template import Template
 from detcloud.client.token import Token
-from detcloud.client.trial import Trial
 
 __all__ = [
     "Agent",

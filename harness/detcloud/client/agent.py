@@ -26,7 +26,7 @@ class Agent(Resource):
 
     @property
     def slots(self) -> list[Slot]:
-        """The slots of the agent: GPUs, or shares of the CPUs."""
+        """The slots in the cluster's latest answer to this handle: GPUs, or shares of the CPUs."""
         return [Slot(self, slot) for slot in self.data["slots"]]
 
     def enable(self) -> None:

@@ -1,10 +1,10 @@
-"""The handle of a checkpoint."""
+"""The handle of a checkpoint, without the methods that return other handles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detcloud.client.records import (
     CheckpointFile,
@@ -15,18 +15,9 @@ from detcloud.client.records import (
 )
 from detcloud.client.resource import Field, Resource
 
-if TYPE_CHECKING:
-    from detcloud.client.experiment import Experiment
-    from detcloud.client.trial import Trial
 
-
-class Checkpoint(Resource):
-    """A folder of files that a trial stored, or that a user uploaded.
-
-    The fields are those of the cluster's latest answer to this handle. A method that changes the
-    checkpoint also updates the fields. Changes of another user's checkpoint, except pins, are
-    refused with an ApiError (`forbidden`).
-    """
+class CheckpointHandle(Resource):
+    """The fields of a checkpoint, and the methods that return no other handle."""
 
     uuid = Field[str]("The UUID; any unique beginning of it names the checkpoint.")
     trial_id = Field[int]("The trial that stored it.")
@@ -51,14 +42,6 @@ class Checkpoint(Resource):
     def refresh(self) -> None:
         """Read all fields of this handle from the cluster again."""
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
-
-    def trial(self) -> Trial:
-        """Return the trial that the checkpoint belongs to."""
-        return self._client.trial(self.trial_id)
-
-    def experiment(self) -> Experiment:
-        """Return the experiment of the checkpoint's trial."""
-        return self._client.experiment(self.experiment_id)
 
     def files(self) -> list[CheckpointFile]:
         """Return the checkpoint's files. Their URLs need no token and expire after 15 minutes."""
@@ -127,8 +110,9 @@ class Checkpoint(Resource):
         return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
 
     def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
-        """Update `pinned` and `pinned_by` of this handle from the cluster's answer; return the
-        answer.
+        """Update `pinned` and `pinned_by` of this handle from the answer `pin`, and return `pin`.
+
+        `pinned` becomes True if anything holds the checkpoint.
         """
         holders = {name: value for name, value in pin.items() if name != "uuid"}
         self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}
@@ -166,7 +150,7 @@ class Checkpoint(Resource):
 
         folder = Path(destination)
         files = select_files(self.files(), patterns, excluded)
-        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode)
+        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode, self.files)
         return folder
 
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:

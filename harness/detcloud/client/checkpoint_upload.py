@@ -34,7 +34,7 @@ from detcloud.shared.transfers import call_at_once
 from detcloud.shared.upload_parts import PartSizes, signed_part_bytes
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
+    from detcloud.client.requester import Requester
 
 FILES_AT_ONCE = 6
 # URLs expire after 15 minutes. All uploads of one batch must begin within this time.
@@ -75,7 +75,7 @@ class SourceFile:
 
 
 def upload_checkpoint(
-    client: Client,
+    client: Requester,
     trial_id: int,
     directory: Path,
     *,
@@ -174,7 +174,7 @@ def _describe_source(item: tuple[str, Path]) -> SourceFile:
     return SourceFile(path, source, size, sha256.hexdigest(), md5.hexdigest(), part_md5s)
 
 
-def _begin(client: Client, trial_id: int, files: Sequence[SourceFile]) -> dict[str, Any]:
+def _begin(client: Requester, trial_id: int, files: Sequence[SourceFile]) -> dict[str, Any]:
     """Start or find the upload of this content, and return the API's answer.
 
     The state in the answer is UPLOADING, or COMPLETED if the checkpoint exists. If the checkpoint
@@ -198,7 +198,7 @@ class _Sender:
     """The upload of all files of a checkpoint."""
 
     def __init__(
-        self, client: Client, trial_id: int, name: str, on_progress: OnProgress | None
+        self, client: Requester, trial_id: int, name: str, on_progress: OnProgress | None
     ) -> None:
         self._client = client
         self._path = f"/checkpoint-uploads/{trial_id}/{name}"
@@ -381,7 +381,11 @@ class _PartsProgress:
         tell(file.path, sum(self._done.values()))
 
     def reader(self, number: int) -> BinaryIO:
-        """Open the file to read the part `number`. Each read reports the bytes sent of the file."""
+        """Open the source file, and return a reader of the bytes of part `number`, counted from 1.
+
+        Each read passes the file's path and the number of sent bytes, of all parts, to `tell`. A
+        repeated part counts from its beginning again. Raises OSError if the file cannot be opened.
+        """
         start = self.sizes.start_of(number)
 
         def tell(position: int, total: int) -> None:

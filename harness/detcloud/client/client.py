@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
+from detcloud.client import handles
 from detcloud.client.agent import Agent
-from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.config_text import read_config_text
 from detcloud.client.endpoint import configured_url, find_endpoint
-from detcloud.client.experiment import Experiment
 from detcloud.client.experiment_list import (
     ExperimentFilters,
     Project,
@@ -19,14 +18,13 @@ from detcloud.client.experiment_list import (
     read_experiments,
     report_omitted,
 )
+from detcloud.client.handles import Checkpoint, Experiment, Trial
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
-from detcloud.client.resource import path_segment
-from detcloud.client.resource_pool import ResourcePool, pool_path
+from detcloud.client.resource_pool import ResourcePool, pool_path, put_pool
 from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
-from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Transport, query_text
 
@@ -195,7 +193,10 @@ class Client:
         return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
 
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
-        """Return the workspaces that have experiments; `on_left_out` as for `experiments`."""
+        """Return the workspaces that have experiments.
+
+        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        """
         answer = self.get("/workspaces")
         report_omitted(answer, on_left_out)
         found: list[Workspace] = answer["items"]
@@ -204,7 +205,10 @@ class Client:
     def projects(
         self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
     ) -> list[Project]:
-        """Return the projects of a workspace, or of all; `on_left_out` as `experiments`."""
+        """Return the projects of the workspace with this name, or of all workspaces if None.
+
+        If old experiments are left out, call `on_left_out` with a sentence; None: warn.
+        """
         answer = self.get("/projects", workspace=workspace)
         report_omitted(answer, on_left_out)
         found: list[Project] = answer["items"]
@@ -212,15 +216,15 @@ class Client:
 
     def experiment(self, experiment_id: int) -> Experiment:
         """Return the experiment with this id."""
-        return Experiment(self, self.get(f"/experiments/{path_segment(experiment_id)}"))
+        return handles.read_experiment(self, experiment_id)
 
     def trial(self, trial_id: int) -> Trial:
         """Return the trial with this id."""
-        return Trial(self, self.get(f"/trials/{path_segment(trial_id)}"))
+        return handles.read_trial(self, trial_id)
 
     def checkpoint(self, uuid_prefix: str) -> Checkpoint:
         """Return the only checkpoint with a UUID that begins with `uuid_prefix`."""
-        return Checkpoint(self, self.get(f"/checkpoints/{path_segment(uuid_prefix)}"))
+        return handles.read_checkpoint(self, uuid_prefix)
 
     def agents(self) -> list[Agent]:
         """Return all agents. Lost agents are included until they are removed, after a day."""
@@ -305,9 +309,7 @@ class Client:
         Raises:
             DetcloudError: the file cannot be read, or the mapping is no plain JSON.
         """
-        text = None if config is None else read_config_text(config)
-        body = {"config": text, "overrides": list(overrides)}
-        return ResourcePool(self, self.put(pool_path(name), body))
+        return ResourcePool(self, put_pool(self, name, config, overrides))
 
     def configure(
         self, config: str | Path | Mapping[str, Any], *, dry_run: bool = False
@@ -437,9 +439,7 @@ class Client:
         page_items: int = PAGE_ITEMS_MAX,
         **query: object,
     ) -> Iterator[dict[str, Any]]:
-        """Yield the first `limit` items of a list, or all, in pages of `page_items`; queries as
-        `get`.
-        """
+        """Yield the first `limit` items or all, in pages of `page_items`; queries as `get`."""
         cursor: str | None = None
         while limit is None or limit > 0:
             size = page_items if limit is None else min(limit, page_items)
@@ -474,9 +474,7 @@ class Client:
         return self._mutate("PUT", path, body)
 
     def delete(self, path: str, **query: object) -> Any:
-        """Send a DELETE with a random idempotency key, and return the parsed answer; queries as
-        `get`.
-        """
+        """Send a DELETE with a random idempotency key, and return the answer; queries as `get`."""
         return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 
     def close(self) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from detcloud.client.client import Client
 from detcloud.client.config_text import read_config_text
-from detcloud.client.experiment import Experiment
+from detcloud.client.handles import Experiment, Trial
 from detcloud.client.resource import path_segment
-from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 

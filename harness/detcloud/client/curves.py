@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice, pairwise
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from detcloud.client.records import MetricReport
-from detcloud.client.trial import Trial
-
-if TYPE_CHECKING:
-    from detcloud.client.experiment import Experiment
+from detcloud.client.trial import TrialHandle
 
 VERSION = 1
 # The speed of a trial is measured over one page of training reports.
@@ -39,17 +36,18 @@ class RecordedCurves(TypedDict):
 
 
 def read_curves(
-    experiment: Experiment, on_trial: Callable[[int], None] = lambda read: None
+    trials: Iterable[TrialHandle], metric: str, on_trial: Callable[[int], None]
 ) -> RecordedCurves:
-    """Read every trial's validations and speed, by trial number.
+    """Read the validations and the speed of trials, in the order of the trials.
 
-    `on_trial` is called after each trial with the number of trials read so far.
+    `metric` is the name of the searcher's metric. `on_trial` is called after each trial with the
+    number of trials read so far.
     """
     recorded: list[RecordedTrial] = []
-    for trial in experiment.trials():
-        recorded.append(_read_trial_curve(trial, experiment.metric))
+    for trial in trials:
+        recorded.append(_read_trial_curve(trial, metric))
         on_trial(len(recorded))
-    return {"version": VERSION, "metric": experiment.metric, "trials": recorded}
+    return {"version": VERSION, "metric": metric, "trials": recorded}
 
 
 def seconds_per_batch(reports: Iterable[MetricReport]) -> float | None:
@@ -72,7 +70,7 @@ def seconds_per_batch(reports: Iterable[MetricReport]) -> float | None:
     return None
 
 
-def _read_trial_curve(trial: Trial, metric: str) -> RecordedTrial:
+def _read_trial_curve(trial: TrialHandle, metric: str) -> RecordedTrial:
     validations = list(trial.metrics("validation"))
     points = {
         report["steps_completed"]: _finite_or_none(report["metrics"][metric])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from detcloud.client.download import (
     OnProgress,
+    RenewAddresses,
     download_files,
     fill_folder,
     verify_file,
@@ -18,7 +19,7 @@ from detcloud.shared.http import ApiError
 from detcloud.storage import StorageError, build_own_store
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
+    from detcloud.client.requester import Requester
 
 MASTER, DIRECT, AUTO = "master", "direct", "auto"
 DOWNLOAD_MODES = (DIRECT, MASTER, AUTO)
@@ -28,17 +29,19 @@ _ENDPOINT_FIELDS = ("endpoint_url", "hdfs_url")
 
 
 def download_checkpoint(
-    client: Client,
+    client: Requester,
     uuid: str,
     files: Sequence[CheckpointFile],
     destination: Path,
     on_progress: OnProgress | None,
     mode: str,
+    renew_addresses: RenewAddresses,
 ) -> None:
     """Download `files` of a checkpoint to the new folder `destination`.
 
     The files are verified. `mode` is one of DOWNLOAD_MODES, as `Checkpoint.download` describes.
-    `on_progress` is called with the bytes received and the total bytes.
+    `on_progress` is called with the bytes received and the total bytes. `renew_addresses` returns
+    the files with new URLs; it is called before the present URLs expire.
 
     Raises:
         DetcloudError: no such mode, or as `Checkpoint.download`.
@@ -47,12 +50,11 @@ def download_checkpoint(
         raise DetcloudError(f"mode {mode!r}: expected one of {', '.join(DOWNLOAD_MODES)}")
     if mode != MASTER and _is_fetched_directly(client, uuid, files, destination, on_progress, mode):
         return
-    checkpoint = client.checkpoint(uuid)
-    download_files(client.http, files, destination, on_progress, checkpoint.files)
+    download_files(client.http, files, destination, on_progress, renew_addresses)
 
 
 def _is_fetched_directly(
-    client: Client,
+    client: Requester,
     uuid: str,
     files: Sequence[CheckpointFile],
     destination: Path,

@@ -20,7 +20,7 @@ from detcloud.shared.http import Transport
 from detcloud.shared.plurals import count_text
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
+    from detcloud.client.requester import Requester
 
 OnProgress = Callable[[int, int], None]
 RenewAddresses = Callable[[], Sequence[CheckpointFile]]
@@ -107,7 +107,7 @@ def select_files(
 
 
 def download_model_code(
-    client: Client, sha256: str, destination: Path, on_progress: OnProgress | None = None
+    client: Requester, sha256: str, destination: Path, on_progress: OnProgress | None = None
 ) -> None:
     """Download the model code with this SHA-256 and unpack it into the new folder `destination`.
 

@@ -17,7 +17,7 @@ from detcloud.shared.archive_names import NameChecker
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
-    from detcloud.client.trial import Trial
+    from detcloud.client.handles import Trial
 
 
 class EventFolder:

@@ -1,4 +1,4 @@
-"""The handle of an experiment."""
+"""The handle of an experiment, without the methods that return other handles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
-from detcloud.client.checkpoint import Checkpoint
-from detcloud.client.config_text import read_config_text
-from detcloud.client.curves import RecordedCurves, read_curves
-from detcloud.client.ranking import rank_checkpoints
 from detcloud.client.records import (
     CollectionPreview,
     ExperimentMetrics,
@@ -22,12 +18,9 @@ from detcloud.client.records import (
     UnrecordedCheckpoint,
 )
 from detcloud.client.resource import Field, Resource
-from detcloud.client.trial import Trial
 
 ENDED_STATES = frozenset({"COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"})
 REPLAY_PAGE = 20
-# Values that a configuration section has if the user did not set it.
-_UNSTATED: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 class UnsetType:
@@ -37,13 +30,8 @@ class UnsetType:
 UNSET: Final = UnsetType()
 
 
-class Experiment(Resource):
-    """A search over hyperparameters, with trials and results.
-
-    The fields are those of the cluster's latest answer to this handle. A method that changes the
-    experiment also updates the fields. The cluster refuses a change with an ApiError: `conflict` if
-    the state does not allow the change, `forbidden` for another user's experiment.
-    """
+class ExperimentHandle(Resource):
+    """The fields of an experiment, and the methods that return no other handle."""
 
     id = Field[int]("The id, unique in the cluster.")
     kind = Field[str]("What it is: an `experiment`, `command`, `notebook` or `shell`.")
@@ -166,30 +154,6 @@ class Experiment(Resource):
         """
         self._command("continue", {"overrides": list(overrides)})
 
-    def fork(self, overrides: Sequence[str] = (), *, paused: bool = False) -> Experiment:
-        """Create a new experiment with the code and the configuration of this experiment.
-
-        Top-level settings that are null or empty are left to their defaults.
-
-        Args:
-            overrides: changes of the configuration, such as `searcher.max_trials=8`. A stored
-                configuration masks secrets, so pass the new experiment's secrets here.
-            paused: create the new experiment in state PAUSED.
-
-        Raises:
-            detcloud.shared.http.ApiError: the cluster refused the configuration.
-        """
-        stated = {name: value for name, value in self.config.items() if value not in _UNSTATED}
-        body = {
-            "config": read_config_text(stated),
-            "overrides": list(overrides),
-            "model_code": self.code_sha256,
-            "paused": paused,
-            "test_mode": False,
-            "validate_only": False,
-        }
-        return Experiment(self._client, self._client.post("/experiments", body))
-
     def delete(self) -> None:
         """Delete an ended experiment with all checkpoints, logs and metrics.
 
@@ -308,29 +272,6 @@ class Experiment(Resource):
         )
         return preview
 
-    def trials(
-        self,
-        limit: int | None = None,
-        *,
-        metadata: Mapping[str, object] | Sequence[str] | None = None,
-    ) -> Iterator[Trial]:
-        """Return an iterator over the first `limit` trials, or all trials, by trial number.
-
-        Args:
-            metadata: only trials whose code has set these values, by path, such as
-                `{"data.version": 3}` or `["data.version=3"]`.
-        """
-        from detcloud.client.experiment_list import metadata_filters
-
-        wanted = metadata_filters(metadata)
-        items = self._client.items(self._path("trials"), limit, metadata=wanted)
-        return (Trial(self._client, item) for item in items)
-
-    def checkpoints(self) -> Iterator[Checkpoint]:
-        """Return an iterator over the checkpoints of all trials. DELETED ones are included."""
-        items = self._client.items(self._path("checkpoints"))
-        return (Checkpoint(self._client, item) for item in items)
-
     def unrecorded_checkpoints(self) -> Iterator[UnrecordedCheckpoint]:
         """Yield the folders among the experiment's checkpoints that the cluster has no record of.
 
@@ -339,22 +280,6 @@ class Experiment(Resource):
         """
         for item in self._client.items(self._path("unrecorded-checkpoints")):
             yield cast("UnrecordedCheckpoint", item)
-
-    def best_checkpoints(
-        self, sort_by: str | None = None, smaller_is_better: bool | None = None
-    ) -> list[Checkpoint]:
-        """Return the COMPLETED checkpoints that have a value of the metric, the best first.
-
-        Equal values are in the order of storing.
-
-        Args:
-            sort_by: the name of a validation metric; None for the searcher's metric.
-            smaller_is_better: whether small values are best; None for the searcher's setting.
-
-        Raises:
-            DetcloudError: `sort_by` is not the searcher's metric, and `smaller_is_better` is None.
-        """
-        return rank_checkpoints(self, list(self.checkpoints()), sort_by, smaller_is_better)
 
     def metrics(
         self,
@@ -402,13 +327,6 @@ class Experiment(Resource):
         """
         return self._client.records(self._path("replay"), ReplayedActor, page_items=REPLAY_PAGE)
 
-    def curves(self, on_trial: Callable[[int], None] = lambda read: None) -> RecordedCurves:
-        """Read every trial's validations and speed, for `detcloud simulate --curves`.
-
-        `on_trial` is called after each trial with the number of trials read so far.
-        """
-        return read_curves(self, on_trial)
-
     def download_model_def(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
     ) -> Path:
@@ -429,7 +347,7 @@ class Experiment(Resource):
         self,
         polling_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
-        on_look: Callable[[Experiment], None] = lambda experiment: None,
+        on_look: Callable[[Self], None] = lambda experiment: None,
         timeout_seconds: float = math.inf,
     ) -> str:
         """Wait until the experiment has ended, and return the final state.

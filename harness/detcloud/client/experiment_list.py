@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from detcloud.client.experiment import Experiment
+from detcloud.client.handles import Experiment
+from detcloud.client.resource import metadata_filters
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
+    from detcloud.client.requester import Requester
 
 SORT_FIELDS = ("id", "name", "state", "user", "progress", "metric", "cost", "submitted")
 _PAGE_ITEMS = 500
@@ -66,7 +67,7 @@ class Project(TypedDict):
 
 
 def read_experiments(
-    client: Client,
+    client: Requester,
     filters: ExperimentFilters,
     sort_by: str,
     order_by: str,
@@ -113,23 +114,6 @@ def report_omitted(
     else:
         on_left_out(text)
     return True
-
-
-def metadata_filters(metadata: Mapping[str, object] | Sequence[str] | None) -> list[str] | None:
-    """Return filters `key=value` for a query from a mapping by path, or from texts of this form.
-
-    Values of a mapping that are not texts become JSON. Return None for None or an empty argument.
-    """
-    if not metadata:
-        return None
-    if isinstance(metadata, Mapping):
-        import json
-
-        return [
-            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-            for key, value in metadata.items()
-        ]
-    return [metadata] if isinstance(metadata, str) else list(metadata)
 
 
 def _query(filters: ExperimentFilters) -> dict[str, object]:

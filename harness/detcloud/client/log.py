@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
     from detcloud.client.records import LogLine
+    from detcloud.client.requester import Requester
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 PAGE_LINES = 500
@@ -38,7 +38,7 @@ class LogCursor:
     `complete` becomes True when everything has been read and the log cannot grow.
     """
 
-    def __init__(self, client: Client, trial_id: int, line_filter: LogFilter) -> None:
+    def __init__(self, client: Requester, trial_id: int, line_filter: LogFilter) -> None:
         self._client = client
         self._path = f"/trials/{trial_id}/logs/lines"
         self._query = asdict(line_filter)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.handles import Checkpoint, read_checkpoint
 from detcloud.client.resource import Field, Resource, path_segment
 from detcloud.shared.errors import DetcloudError
 
@@ -65,8 +65,8 @@ class ModelVersion(Resource):
         self._client.delete(version_path(self.model, self.number))
 
     def checkpoint(self) -> Checkpoint:
-        """Return the version's checkpoint."""
-        return self._client.checkpoint(self.checkpoint_uuid)
+        """Read the version's checkpoint from the cluster, and return the checkpoint."""
+        return read_checkpoint(self._client, self.checkpoint_uuid)
 
     def export(
         self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None

@@ -12,9 +12,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from detcloud.client.download import OnProgress, name_write_errors
+from detcloud.client.handles import Checkpoint, read_experiment, read_trial
 from detcloud.client.records import CheckpointFile
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE, STATE_FILE
@@ -22,8 +23,7 @@ from detcloud.shared.version import __version__
 from detcloud.shared.yaml_writer import render_yaml
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
-    from detcloud.client.model import ModelVersion
+    from detcloud.client.requester import Requester
 
 # The version of the manifest's format. Increase the number if old readers would misread a change.
 FORMAT = 1
@@ -33,8 +33,29 @@ LOADED_TYPE = "PyTorchTrial"
 UNFINISHED = ".export"
 
 
+class ExportedVersion(Protocol):
+    """The parts of a `ModelVersion` that an export needs."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def trial_id(self) -> int: ...
+
+    @property
+    def experiment_id(self) -> int: ...
+
+    def checkpoint(self) -> Checkpoint: ...
+
+
 def export_version(
-    client: Client, version: ModelVersion, folder: Path, on_progress: OnProgress | None = None
+    client: Requester, version: ExportedVersion, folder: Path, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Write a model version to a new or empty folder, and return the manifest.
 
@@ -46,7 +67,7 @@ def export_version(
             its recorded digest.
     """
     checkpoint = version.checkpoint()
-    experiment = client.experiment(version.experiment_id)
+    experiment = read_experiment(client, version.experiment_id)
     with _fresh_folder(folder) as fresh:
         files = checkpoint.files()
         checkpoint.download(fresh / CHECKPOINT, on_progress)
@@ -68,7 +89,7 @@ def export_version(
             "code": {"sha256": experiment.code_sha256},
             "experiment_id": experiment.id,
             "trial_id": version.trial_id,
-            "hparams": client.trial(version.trial_id).hparams,
+            "hparams": read_trial(client, version.trial_id).hparams,
             "framework": _framework_record(load_data, checkpoint.metadata),
             "detcloud_version": __version__,
             "load": load_call(load_data, files),
@@ -167,9 +188,9 @@ def _fresh_folder(folder: Path) -> Iterator[Path]:
 
 
 def _make_folder(folder: Path) -> bool:
-    """Create a folder and all parents. Return False if the folder exists.
+    """Create a folder and all parents. Return True for a new folder, False for an existing folder.
 
-    Raises OSError if `folder` is a file or cannot be created.
+    Raises OSError if `folder` is a file, cannot be created, or exists and cannot be listed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

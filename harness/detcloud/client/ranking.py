@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.json_values import to_float
 
 if TYPE_CHECKING:
-    from detcloud.client.checkpoint import Checkpoint
-    from detcloud.client.experiment import Experiment
+    from detcloud.client.checkpoint import CheckpointHandle
+    from detcloud.client.trial import TrialHandle
+
+Ranked = TypeVar("Ranked", bound="CheckpointHandle")
+
+
+class RankedExperiment(Protocol):
+    """The parts of an experiment that the ranking of checkpoints needs."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def smaller_is_better(self) -> bool: ...
+
+    def trials(self) -> Iterator[TrialHandle]: ...
 
 
 def rank_checkpoints(
-    experiment: Experiment,
-    checkpoints: list[Checkpoint],
+    experiment: RankedExperiment,
+    checkpoints: list[Ranked],
     sort_by: str | None,
     smaller_is_better: bool | None,
     *,
     stored_only: bool = True,
-) -> list[Checkpoint]:
+) -> list[Ranked]:
     """Return the checkpoints that have a finite value of the metric, the best first.
 
-    Checkpoints with equal values are in the order of storing.
+    Checkpoints with equal values are in the order of storing. The checkpoints contain the values of
+    the searcher's metric. For another metric, read the experiment's trials and the validation
+    reports of the checkpoints' trials from the cluster.
 
     Args:
         experiment: the experiment of the checkpoints.
@@ -53,7 +70,7 @@ def rank_checkpoints(
     return sorted(known, key=lambda one: (sign * values[one.uuid], one.created_ms))
 
 
-def _searcher_metric_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
+def _searcher_metric_values(checkpoints: Sequence[CheckpointHandle]) -> dict[str, float]:
     return {
         checkpoint.uuid: checkpoint.metric
         for checkpoint in checkpoints
@@ -62,12 +79,12 @@ def _searcher_metric_values(checkpoints: list[Checkpoint]) -> dict[str, float]:
 
 
 def _validation_values(
-    experiment: Experiment, checkpoints: list[Checkpoint], name: str
+    experiment: RankedExperiment, checkpoints: Sequence[CheckpointHandle], name: str
 ) -> dict[str, float]:
-    """Return the checkpoints' values of a validation metric by UUID.
+    """Read validation reports from the cluster. Return the checkpoints' values by UUID.
 
-    The value is that of the trial's validation after the same number of batches. A checkpoint
-    without a finite value is left out.
+    The value is the metric `name` of the trial's validation after the same number of batches. A
+    checkpoint without a finite value is left out.
     """
     trial_ids = {checkpoint.trial_id for checkpoint in checkpoints}
     measured = {

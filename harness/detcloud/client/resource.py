@@ -1,14 +1,15 @@
-"""The base class of handles, and the fields that handles have."""
+"""The base class of handles, the fields of handles, and the parts of requests of handles."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 from urllib.parse import quote
 
 from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
-    from detcloud.client.client import Client
+    from detcloud.client.requester import Requester
 
 T = TypeVar("T")
 
@@ -25,6 +26,23 @@ def path_segment(key: object) -> str:
             f"{key!r} cannot identify anything on a cluster; expected an id, a UUID or a name"
         )
     return quote(text, safe="")
+
+
+def metadata_filters(metadata: Mapping[str, object] | Sequence[str] | None) -> list[str] | None:
+    """Return filters `key=value` for a query from a mapping by path, or from texts of this form.
+
+    Values of a mapping that are not texts become JSON. Return None for None or an empty argument.
+    """
+    if not metadata:
+        return None
+    if isinstance(metadata, Mapping):
+        import json
+
+        return [
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in metadata.items()
+        ]
+    return [metadata] if isinstance(metadata, str) else list(metadata)
 
 
 class Field(Generic[T]):
@@ -66,7 +84,7 @@ class Field(Generic[T]):
 class Resource:
     """A handle. `data` has the fields that docs/api.md lists, from the cluster's latest answer."""
 
-    def __init__(self, client: Client, data: dict[str, Any]) -> None:
+    def __init__(self, client: Requester, data: dict[str, Any]) -> None:
         self._client = client
         self.data = data
 

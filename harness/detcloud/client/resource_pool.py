@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from detcloud.client.config_text import read_config_text
 from detcloud.client.resource import Field, Resource, path_segment
+
+if TYPE_CHECKING:
+    from detcloud.client.requester import Requester
 
 
 class ResourcePool(Resource):
@@ -33,8 +38,7 @@ class ResourcePool(Resource):
         This handle is updated. The arguments and errors are those of `Client.set_resource_pool`.
         Admins only.
         """
-        changed = self._client.set_resource_pool(self.name, config, overrides=overrides)
-        self.data = changed.data
+        self.data = put_pool(self._client, self.name, config, overrides)
 
     def drain(self) -> None:
         """Refuse new jobs and start no more trials. Running trials can finish. Admins only."""
@@ -57,3 +61,19 @@ class ResourcePool(Resource):
 def pool_path(name: str) -> str:
     """Return the pool's path below /api/v1. Raises DetcloudError for an impossible name."""
     return f"/resource-pools/{path_segment(name)}"
+
+
+def put_pool(
+    client: Requester,
+    name: str,
+    config: str | Path | Mapping[str, Any] | None,
+    overrides: Sequence[str],
+) -> dict[str, Any]:
+    """Create or change a pool, and return the API's pool.
+
+    The arguments and errors are those of `Client.set_resource_pool`.
+    """
+    text = None if config is None else read_config_text(config)
+    body = {"config": text, "overrides": list(overrides)}
+    pool: dict[str, Any] = client.put(pool_path(name), body)
+    return pool

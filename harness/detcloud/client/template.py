@@ -16,7 +16,7 @@ class Template(Resource):
 
     def set(self, config: str) -> None:
         """Replace the YAML text, and update this handle."""
-        self.data = self._client.set_template(self.name, config).data
+        self.data = self._client.put(template_path(self.name), {"config": config})
 
     def remove(self) -> None:
         """Delete the template. Experiments that were created with the template are not changed."""

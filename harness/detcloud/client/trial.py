@@ -1,13 +1,11 @@
-"""The handle of a trial."""
+"""The handle of a trial, without the methods that return other handles."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.log import LogCursor, LogFilter, read_lines
 from detcloud.client.records import (
     Allocation,
@@ -21,19 +19,11 @@ from detcloud.client.records import (
 )
 from detcloud.client.resource import Field, Resource
 
-if TYPE_CHECKING:
-    from detcloud.client.experiment import Experiment
-
 LOG_CHUNK_BYTES = 1 << 20
 
 
-class Trial(Resource):
-    """A training run with fixed hyperparameters.
-
-    The fields are those of the cluster's latest answer to this handle. A method that changes the
-    trial also updates the fields. Changes of another user's trial are refused with an ApiError
-    (`forbidden`).
-    """
+class TrialHandle(Resource):
+    """The fields of a trial, and the methods that return no other handle."""
 
     id = Field[int]("The id, unique in the cluster.")
     experiment_id = Field[int]("The experiment it belongs to.")
@@ -100,43 +90,6 @@ class Trial(Resource):
         body = {"metadata": dict(metadata), "revision": expected_revision}
         self.data = self._client.patch(f"/trials/{self.id}", body)
 
-    def upload_checkpoint(
-        self,
-        directory: str | Path,
-        metadata: Mapping[str, Any] | None = None,
-        *,
-        steps_completed: int | None = None,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> Checkpoint:
-        """Upload a folder's files as a new checkpoint of this trial, and return the checkpoint.
-
-        The trial does not resume from the checkpoint, and no `save_*` setting counts or deletes it.
-        Deleting the experiment deletes the checkpoint. A repeated call sends only the files that
-        are missing. If the trial already has a checkpoint with this content, return that
-        checkpoint.
-
-        Args:
-            metadata: values that are added to those of the folder's `metadata.json` and replace
-                them.
-            steps_completed: None for the value in `metadata.json`, or 0.
-            on_progress: called with the bytes that are stored and the total bytes.
-
-        Raises:
-            DetcloudError: the folder is missing or empty, or contains a link, a special file or too
-                many files; a file is too large for the store; or the experiment is another user's.
-        """
-        from detcloud.client.checkpoint_upload import upload_checkpoint
-
-        data = upload_checkpoint(
-            self._client,
-            self.id,
-            Path(directory),
-            steps_completed=steps_completed,
-            metadata=metadata or {},
-            on_progress=on_progress,
-        )
-        return Checkpoint(self._client, data)
-
     def metrics(
         self, group: str | None = None, *, rank: int | None = None
     ) -> Iterator[MetricReport]:
@@ -189,11 +142,6 @@ class Trial(Resource):
         date.
         """
         return list(self._client.records(f"/trials/{self.id}/event-files", EventFile))
-
-    def checkpoints(self) -> Iterator[Checkpoint]:
-        """Return an iterator over the trial's checkpoints, in the order of storing."""
-        items = self._client.items(f"/trials/{self.id}/checkpoints")
-        return (Checkpoint(self._client, item) for item in items)
 
     def log_chunk(
         self,
@@ -257,10 +205,6 @@ class Trial(Resource):
         """
         pause = (lambda: sleep(polling_seconds)) if follow else None
         return read_lines(self.log_cursor(wanted), pause)
-
-    def experiment(self) -> Experiment:
-        """Return the experiment of this trial."""
-        return self._client.experiment(self.experiment_id)
 
     def log_cursor(self, wanted: LogFilter | None = None) -> LogCursor:
         """Return a cursor over the lines that match `wanted`, by default all lines.

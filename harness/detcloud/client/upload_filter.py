@@ -96,7 +96,11 @@ def _read_patterns(path: Path) -> GitIgnoreSpec:
 
 
 def _check_pattern(path: Path, number: int, line: str) -> None:
-    """Raise a DetcloudError that names the file and line number if `line` is not a pattern."""
+    """Raise a DetcloudError that names the file and line number if `line` is not a pattern.
+
+    Valid are the patterns of .gitignore, comments and blank lines. Refused are also character
+    classes such as [:alpha:].
+    """
     reason = None
     if _CHARACTER_CLASS.search(line) and not line.startswith("#"):
         reason = "classes such as [:alpha:] are not supported; write a range such as [a-zA-Z]"

@@ -26,18 +26,19 @@ def verify_files(
     on_progress: OnProgress,
     renew_addresses: RenewAddresses,
 ) -> list[FileFinding]:
-    """Read every file, compare it with the record, and return a finding per file.
+    """Read every file, compare the content with the record, and return a finding per file.
 
-    A missing, damaged or forbidden file becomes a finding, and the verification continues. A
-    store's answer 403 becomes DENIED, because S3 answers 403 for missing files if the caller may
-    not list the bucket.
+    The state of a finding is OK, DAMAGED for another size or digest, MISSING for status 404 or 410,
+    or DENIED. A store's answer 403 becomes DENIED, because S3 answers 403 for missing files if the
+    caller may not list the bucket. The verification continues after each finding.
 
     Args:
         on_progress: called with the bytes read and the total bytes.
         renew_addresses: returns the files with new URLs, when the URLs are about to expire.
 
     Raises:
-        DetcloudError: the store does not answer, or the cluster refuses to serve a file.
+        DetcloudError: the store does not answer or fails, or the cluster refuses a file whose URL
+            leads to the cluster.
     """
     total = sum(file["size"] for file in files)
     done = 0

@@ -14,7 +14,7 @@ from typing import Any
 from detcloud.client import Client
 from detcloud.compatibility.checkpoints import Checkpoint
 from detcloud.compatibility.client_errors import raise_by_name
-from detcloud.compatibility.experiments import Experiment, ExperimentState
+from detcloud.compatibility.experiments import Experiment, ExperimentState, Trial
 from detcloud.compatibility.handles import OrderBy, missing_name_error
 from detcloud.compatibility.models import Model, ModelSortBy
 from detcloud.compatibility.projects import (
@@ -26,7 +26,7 @@ from detcloud.compatibility.projects import (
     remember_workspace,
 )
 from detcloud.compatibility.trial_metrics import TRAINING, VALIDATION, TrialMetrics
-from detcloud.compatibility.trials import Trial, refuse_options
+from detcloud.compatibility.trials import refuse_options
 from detcloud.compatibility.users import User, current_user, find_user, read_users
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names

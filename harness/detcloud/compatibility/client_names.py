@@ -25,11 +25,9 @@ CLIENT = Module(
     )
     | same_names(
         "detcloud.compatibility.experiments",
-        "Experiment ExperimentOrderBy ExperimentReference ExperimentState TrialReference",
+        "Experiment ExperimentOrderBy ExperimentReference ExperimentState Trial TrialReference",
     )
-    | same_names(
-        "detcloud.compatibility.trials", "LogLevel Trial TrialOrderBy TrialSortBy TrialState"
-    )
+    | same_names("detcloud.compatibility.trials", "LogLevel TrialOrderBy TrialSortBy TrialState")
     | same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion")
     | same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
     | same_names("detcloud.compatibility.users", "User")

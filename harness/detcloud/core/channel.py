@@ -110,9 +110,13 @@ def open_channels(rank: int, size: int, address: Address, key: bytes, count: int
 def _accept(
     size: int, address: Address, key: bytes, count: int
 ) -> dict[tuple[int, int], Connection[Any, Any]]:
-    """Return the connections of all ranks but 0, by rank and index of the channel.
+    """Listen at `address` until all ranks but 0 have connected, at most JOIN_SECONDS_MAX.
 
-    Delete an old socket file at `address` first. Raises DetcloudError as `open_channels` does.
+    Return the connections by rank and index of the channel. A closed connection of a rank is
+    replaced by a new one. First delete the socket file of a process that no longer listens.
+
+    Raises DetcloudError if a rank is missing at the end, or if this process cannot listen. Also if
+    another process listens at the socket file, or two processes claim a rank.
     """
     if isinstance(address, str):
         if _is_listening(address):

@@ -101,10 +101,10 @@ def link_sources(
 
 
 def try_to_take(take: Callable[[], Sources]) -> Sources:
-    """Return the result of `take`. If `take` raises DetcloudError or OSError, return the error's
-    text.
+    """Return the result of `take`. If `take` raises DetcloudError or OSError, return empty Sources.
 
-    The error is returned as `failure` of empty Sources, so that it can be sent to the other ranks.
+    The field `failure` of the empty Sources contains the error's text, which can be sent to the
+    other ranks.
     """
     try:
         return take()
@@ -115,8 +115,8 @@ def try_to_take(take: Callable[[], Sources]) -> Sources:
 def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
     """Return this rank's part of a checkpoint, with the size and SHA-256 of each file.
 
-    Read every file. If a file cannot be read or the metadata is no JSON data, return a Shard that
-    has only `failure`.
+    Read every file. If a file cannot be read or the metadata is no JSON data, return a Shard with
+    only the text `failure`. Sources with a `failure` give a Shard with this text; no file is read.
     """
     if sources.failure:
         return Shard(failure=sources.failure)

@@ -155,7 +155,7 @@ class DistributedContext:
 
     @property
     def can_exchange(self) -> bool:
-        """Whether the processes can exchange values; always true for a single process."""
+        """Whether the processes can exchange values: with connections, or as a single process."""
         return self.size == 1 or self._channel is not None
 
     @accept_names(stuff="value")
@@ -303,9 +303,10 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
 
 
 def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
-    """Return the values of the environment variables. Raises NoLauncher if any is no number.
+    """Return the values of the environment variables as numbers, in the order of the variables.
 
-    `launcher` is the launcher that the error message recommends.
+    Raises NoLauncher, with the names of the variables, if any is missing or no number of digits
+    only. `launcher` is the launcher that the error message recommends.
     """
     missing = [name for name in variables if not os.environ.get(name, "").isdigit()]
     if missing:

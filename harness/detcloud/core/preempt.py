@@ -137,11 +137,18 @@ class PreemptContext:
         return None
 
     def request(self, preempt: Preemption) -> None:
-        """Record a request that reached this process directly, for example a signal."""
+        """Record a request to stop that reached this process directly, for example by a signal.
+
+        The request replaces an earlier direct request. In a single process, the next call of
+        `should_preempt` returns True. Several processes first agree on a common check.
+        """
         self._requested = preempt
 
     def note_stop(self) -> None:
-        """Record that the processes have agreed by other means to stop for the request."""
+        """Record that the code has received the request to stop and acknowledges the preemption.
+
+        For processes that have agreed to stop by other means than the checks of this class.
+        """
         self._see(True)
 
     def close(self) -> None:

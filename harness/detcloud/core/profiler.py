@@ -234,7 +234,10 @@ def _disk_counters(lines: list[str]) -> Metrics:
 
 
 def _is_disk(name: str) -> bool:
-    """Return whether a block device is a whole disk, by the naming of the kernel."""
+    """Return whether a block device is a whole disk, by the naming of the kernel.
+
+    True for names like `sda` and `nvme0n1`. False for partitions, loops and mapped devices.
+    """
     if name.startswith("nvme") or name.startswith("mmcblk"):
         return "p" not in name.removeprefix("mmcblk").removeprefix("nvme")
     return name.startswith(("sd", "vd", "xvd", "hd")) and not name[-1].isdigit()

@@ -73,7 +73,7 @@ def manifest_entries(
 def merge_metadata(shards: Sequence[Shard]) -> dict[str, Any]:
     """Return the merged metadata of all ranks; dicts are merged key by key, at every depth.
 
-    Raises InvalidCall if two ranks have different values for one key.
+    Raises InvalidCall if two ranks have different values for one key, for example two lists.
     """
     merged: dict[str, Any] = {}
     for rank, shard in enumerate(shards):

@@ -74,7 +74,10 @@ class EventWriter:
                 self._write(*self._pending.popleft())
 
     def close(self) -> None:
-        """Write the queued scalars and close the file. Give up after CLOSE_SECONDS_MAX."""
+        """Write the queued scalars and close the file. Do nothing without a file.
+
+        If the writing thread needs more than CLOSE_SECONDS_MAX, return with the file open.
+        """
         self._is_closing.set()
         self._has_pending.set()
         if self._thread is not None:

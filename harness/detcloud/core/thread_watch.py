@@ -26,9 +26,9 @@ _watches: list[float] = []
 def watch_threads(exit_seconds: float = EXIT_SECONDS) -> None:
     """Start a thread that ends this process `exit_seconds` after the main thread's end.
 
-    Before that, the log names the threads that the process waits for. The process ends by itself,
-    and the watch does nothing, if all of these threads end in time. Only the first call counts. Do
-    nothing after the end of the main thread.
+    QUIET_SECONDS after the main thread's end, print the non-daemon threads that still run to
+    stderr. If all of these threads end in time, the process ends by itself. Only the first call
+    counts. Do nothing after the end of the main thread.
     """
     if _watches or not threading.main_thread().is_alive():
         # After the interpreter has joined all threads, `Thread.start` would wait forever. A context
@@ -79,7 +79,7 @@ def _running_threads() -> list[threading.Thread]:
 
 
 def _render_thread(thread: threading.Thread) -> str:
-    """Return the thread's name and, if known, the place in the code."""
+    """Return the thread's name and, if known, the present function, file and line."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return f"thread {thread.name!r}"

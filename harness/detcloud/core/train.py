@@ -36,9 +36,9 @@ class EarlyExitReason(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> EarlyExitReason | None:
-        """Return the reason of Determined's own value, which has a prefix.
+        """Return the reason for Determined's own value, for example `EXITED_REASON_INVALID_HP`.
 
-        Return None for unknown values.
+        Return None for unknown values, so that EarlyExitReason(value) raises ValueError.
         """
         name = value.removeprefix("EXITED_REASON_") if isinstance(value, str) else ""
         return cls.__members__.get(name)
@@ -160,7 +160,9 @@ class TrainContext:
     def get_experiment_best_validation(self) -> float | None:
         """Return the best reported value of the searcher's metric in the experiment.
 
-        Return None before the first value, and without a cluster.
+        The value is read from the newest directives in the trial's directory, without a call of the
+        cluster. Return None before the first value, and without a cluster. Raises DetcloudError if
+        the directives are invalid.
         """
         return self._read().best_validation
 
@@ -266,9 +268,11 @@ class TrainContext:
                 self._events.close()
 
     def allow_repeats(self) -> None:
-        """Allow repeated reports, because a loop that all ranks share starts.
+        """Begin a loop that all ranks share, and forget the names that were reported before.
 
-        From now on, only the chief's metrics are stored.
+        The loop may report the metrics of the latest batch once more. A second report of a name
+        after this call is an error as before. From now on, metrics of ranks other than the chief
+        are only checked and never stored.
         """
         self._last_reported.clear()
         self._is_shared = True
@@ -347,7 +351,11 @@ def _check_steps(steps_completed: object) -> None:
 
 
 def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics without values of type bytes, and print the omitted names."""
+    """Return a copy of the validation metrics without bytes, and print the omitted names.
+
+    Only values at the top level are omitted. A value that is no dict is returned unchanged, since
+    `_to_plain_metrics` raises the error.
+    """
     if not isinstance(metrics, dict):
         return metrics
     names = [name for name, value in metrics.items() if isinstance(value, _BYTES)]

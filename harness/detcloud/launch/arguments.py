@@ -26,10 +26,13 @@ def parse_launcher_arguments(
 ) -> LauncherArguments:
     """Parse the arguments of the launcher `name`.
 
-    The words before the first `--` are the overrides. For `-h`, print the usage and `description`
-    and exit with 0. For invalid arguments, print the usage and the error to stderr and exit with 1.
-    Invalid are: both a trial and a script, neither of them, an unknown option, and overrides
-    without `takes_overrides`.
+    The words before the first `--` are the overrides; without `--`, no overrides exist. The
+    remaining words are `--trial TRIAL`, or a script with the script's own arguments.
+
+    Print the usage and `description` and exit with 0 for `-h` or `--help`, except among a script's
+    own arguments. For invalid arguments, print the usage and the error to stderr and exit with 1.
+    Invalid are: both a trial and a script, neither of them, an unknown option, a first override
+    without a leading `-`, and overrides without `takes_overrides`.
     """
     words = list(argv)
     cut = words.index("--") if "--" in words else None

@@ -194,7 +194,10 @@ def _renew_randomness() -> None:
 
 
 def _run_trial() -> None:
-    """Run the trial's module as `__main__`, as `python -m` does."""
+    """Run the module TRIAL as `__main__`, as `python -m` does without arguments.
+
+    Exceptions and SystemExit of the trial pass through.
+    """
     from importlib.abc import InspectLoader
     from importlib.util import find_spec, module_from_spec
 

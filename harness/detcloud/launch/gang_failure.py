@@ -31,10 +31,10 @@ _MESSAGE_CHARACTERS_MAX = 2000
 
 
 def mark_failure(text: str) -> None:
-    """Mark this worker's attempt as failed for the reason `text`. The first mark of an attempt
-    stays.
+    """Write a file that marks this worker's attempt as failed for the reason `text`.
 
-    Do nothing without a launcher, or if the mark cannot be written.
+    The first mark of an attempt stays. Do nothing without a launcher, or if the file cannot be
+    written.
     """
     mark = _own_mark()
     if mark is not None:
@@ -116,10 +116,12 @@ def has_refused(rank: int) -> bool:
 
 
 def report_failure(text: str) -> None:
-    """Write the trial's exit line for a failed gang, with a worker's message or else `text`.
+    """Append an `exit` line for a failed gang to the trial's report file.
 
-    A worker's refusal of the hyperparameters precedes all errors, which may follow from the
-    refusal. A failed report is only printed. Do nothing without a cluster.
+    Reason and message are those of the first worker whose report refuses the hyperparameters, or
+    else of the first reported error. Without either, the reason is `errored`. `text` replaces a
+    missing message. If the line cannot be written, only print the error. Do nothing without a
+    cluster.
     """
     try:
         directory = TrialDirectory.from_environment()

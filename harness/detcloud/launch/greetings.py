@@ -115,9 +115,10 @@ class Lobby:
             self._strangers.popleft().connection.close()
 
     def _read(self, stranger: _Stranger) -> GreetedConnection | None:
-        """Read from a connection. Return it once its greeting is complete, and None otherwise.
+        """Read from a connection. Return the connection once the greeting is complete, else None.
 
-        Close a connection that has ended or sent an invalid greeting.
+        A returned connection is removed from the lobby and blocks on reads. Close and remove a
+        connection that has ended or sent an invalid greeting.
         """
         try:
             received = stranger.connection.recv(READ_BYTES)

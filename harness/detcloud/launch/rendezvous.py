@@ -73,7 +73,11 @@ def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
 
 
 def _last_value(words: Sequence[str], name: str) -> str | None:
-    """Return the last value of torch's option `name`. Return None if the option is absent."""
+    """Return the last value of torch's option `name`, for example `max_restarts`.
+
+    `--max-restarts=3` and `--max_restarts 3` have the value 3. Return "" if the option is the last
+    word, and None if the option is absent.
+    """
     value = None
     for number, word in enumerate(words):
         option, _, given = word.partition("=")

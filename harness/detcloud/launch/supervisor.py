@@ -155,9 +155,8 @@ class Supervisor:
         os.set_blocking(self._wake_end, False)
 
     def run(self) -> int:
-        """Run the stages until a failure or a kill, record the end, and return the exit code.
-
-        The exit code is 128 + n after signal n.
+        """Run the stages until a failure or a kill, record the end, and return the exit code,
+        128 + n after signal n.
         """
         self._install_signal_handlers()
         os.close(os.open(f"{self.directory}/begun", os.O_WRONLY | os.O_CREAT, 0o600))
@@ -221,8 +220,9 @@ class Supervisor:
         return leader
 
     def _become_trial_process(self, supervisor: int) -> None:
-        """Redirect output, start a session, reset signals and umask, and enter the trial's
-        folder.
+        """Redirect stdout and stderr, start a session, reset signals and umask, change the folder.
+        Exit with 127 unless the parent is `supervisor`. Repeat an earlier kill signal as SIGTERM.
+        A fork that runs no command also closes the supervisor's descriptors.
         """
         os.dup2(self._output_end, 1)
         os.dup2(self._output_end, 2)
@@ -254,7 +254,7 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
 
     def _wait(self, leader: int) -> int:
-        """Reap children until the leader ends, kill its group, and return the wait status."""
+        """Reap children until the leader ends, kill the group, and return the wait status."""
         # Before process.json exists, an agent writes kill.json but cannot send a signal.
         self.kill_signalled = self._is_kill_requested()
         while True:
@@ -295,7 +295,7 @@ class Supervisor:
         return bool(content)
 
     def _pursue_kill(self, leader: int) -> None:
-        """Ask the trial to stop after a request; kill it after the shortest requested grace."""
+        """Ask the trial to stop after a request; kill the trial after the shortest grace."""
         if self.kill_signalled:
             self.kill_signalled = False
             request = self._kill_request()
@@ -407,7 +407,7 @@ def supervise(directory: str, lock: int | None, *, forks_trial: bool = False) ->
 
 
 def _process_record(pid: int) -> dict[str, object]:
-    """Return the ids of leader and supervisor, and the leader's start time in ticks, if known."""
+    """Return `pid`, this supervisor's id, and the start time of `pid` in ticks, if known."""
     fields = _stat_fields(str(pid))
     return {"pid": pid, "supervisor": os.getpid(), "start_time": fields[19] if fields else None}
 

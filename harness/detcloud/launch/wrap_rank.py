@@ -135,9 +135,11 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
 
 def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
-    """Run the worker and return its exit code. Mark a failure of the worker for the gang.
+    """Run the worker, kill the processes that the worker leaves, and return the exit code.
 
-    A worker that has ended after a signal to this wrapper marks no failure.
+    Mark a failure or a refusal of the hyperparameters for the gang. A worker that has ended after a
+    signal to this wrapper marks nothing. Return 127 if the command cannot be started, REFUSED_CODE
+    after a refusal, 128 + n after signal n.
     """
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
@@ -171,7 +173,10 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
 
 
 def _kill_orphans() -> None:
-    """Kill all processes that the worker left running."""
+    """Send SIGKILL once to every descendant of this process, without waiting for the ends.
+
+    Processes that have ended or belong to other users are skipped.
+    """
     for process in list_descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGKILL)

@@ -214,7 +214,12 @@ class _Processing:
         self.metric = 1.0
 
     def run(self, kind: type[TorchBatchProcessor]) -> bool:
-        """Process the remaining batches. Return False if the trial had to stop before the end."""
+        """Process the remaining batches with a new processor of class `kind`.
+
+        Store checkpoints, and report the progress and the reducers' metrics. After the last batch,
+        call `on_finish` and return True. If the trial has to stop before, store a checkpoint and
+        return False. A call after the end returns True without a processor.
+        """
         if self._is_done:
             return True
         processor, first = kind(self._context), self._steps
@@ -242,8 +247,9 @@ class _Processing:
         return True
 
     def _must_stop(self, processor: TorchBatchProcessor) -> bool:
-        """Return whether to stop after this batch. Store a checkpoint at every
-        `checkpoint_interval`.
+        """Return whether to stop after this batch. Return False after the last batch.
+
+        At every `checkpoint_interval`, also store a checkpoint and report the progress.
         """
         if self._core.preempt.must_stop_at_next_batch():
             return self._steps < self._length

@@ -78,8 +78,9 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
-        """Called after the state was written. Files that the hook adds to the folder are stored
-        too.
+        """Called on the chief after the state was written, and before the checkpoint is stored.
+
+        Files that the hook adds to the folder are stored too.
         """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:

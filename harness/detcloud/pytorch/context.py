@@ -291,7 +291,7 @@ class PyTorchTrialContext:
         return move_to_device(data, self.device)
 
     def batch_mover(self) -> Callable[[Any], Any]:
-        """Return the function that moves batches to the device, or changes nothing if disabled."""
+        """Return the function that moves a batch to the device, or the identity if disabled."""
         if not self.experimental.moves_batches:
             return lambda batch: batch
         return self._moved_from_cpu if self.device.type == "cpu" else self.to_device
@@ -449,7 +449,7 @@ class PyTorchTrialContext:
     # The position in training.
 
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
-        """Set the number of the batch in training. The Trainer calls this before each batch."""
+        """Set the number of the batch in training, and the batches of an epoch, for the Trainer."""
         self._batch_idx, self._epoch_len = batch_idx, epoch_length
 
     def set_initial_batch(self, batch_idx: int) -> None:

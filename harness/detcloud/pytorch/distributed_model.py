@@ -102,9 +102,9 @@ class DistributedModel(DistributedDataParallel):
         return averaging(*inputs, **options)
 
     def begin_batch(self, *, is_step: bool) -> None:
-        """Begin a batch.
+        """Begin a batch, and forget the use of the model in the batch before.
 
-        Its gradients are averaged only if an optimizer step follows (`is_step`).
+        The batch's gradients are averaged only if an optimizer step follows (`is_step`).
         """
         if self.require_backward_grad_sync != is_step:
             self.require_backward_grad_sync = is_step
@@ -112,10 +112,11 @@ class DistributedModel(DistributedDataParallel):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the backward passes of this batch have averaged all gradients, as in most
-        batches.
+        """Whether the backward passes of this batch are known to have averaged all gradients.
 
-        If so, `settle` has nothing to do.
+        If True, a call of `settle` is not needed. This result is remembered, so that the next call
+        of the model does not check again. False if the batch has not called the whole model, if a
+        pass missed a gradient, or if `settle` averages in any case (`averages_at_step`).
         """
         use = self._use
         if self.averages_at_step or not use.was_called or use.was_missed:
@@ -126,8 +127,8 @@ class DistributedModel(DistributedDataParallel):
     def settle(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Average the parameters' gradients over processes unless the backward passes have done so.
 
-        Every rank calls this method before a step. If the backward passes missed gradients, all
-        later batches are averaged here.
+        Every rank calls this method before a step. If the backward passes missed gradients, set
+        `averages_at_step`, so that later batches are always averaged here; rank 0 prints a notice.
 
         Raises DetcloudError if the ranks do not agree within AGREEMENT_SECONDS.
         """

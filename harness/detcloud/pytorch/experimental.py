@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from detcloud import core
 from detcloud.pytorch.reducers import MetricReducer
 
 if TYPE_CHECKING:
-    from detcloud.pytorch.context import PyTorchTrialContext
     from detcloud.pytorch.data_layer.layer import DataLayer, Decorator
+
+
+class SwitchedContext(Protocol):
+    """The parts of a PyTorchTrialContext that the switches use."""
+
+    core: core.Context
+
+    def use_amp(self, reason: str) -> None: ...
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer: ...
 
 
 class PyTorchExperimentalContext:
     """Switches of the context. Call the methods in the trial's `__init__`."""
 
-    def __init__(self, context: PyTorchTrialContext) -> None:
+    def __init__(self, context: SwitchedContext) -> None:
         self._context = context
         self.checks_data_sets = True
         self.moves_batches = True

@@ -42,7 +42,10 @@ def seed_worker(seed: int) -> None:
 
 
 def capture_state() -> dict[str, Any]:
-    """Return the state of all generators as tensors and plain data."""
+    """Return the states of the generators of Python, torch, all GPUs and, if installed, NumPy.
+
+    The result contains tensors and plain data.
+    """
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
         "python": [version, list(words), gauss],
@@ -69,7 +72,10 @@ def restore_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def preserve_state() -> Iterator[None]:
-    """Restore the present state of all generators at the end of the block."""
+    """Restore the present state of all generators at the end of the block, also after an error.
+
+    The generators are those of Python, torch, all GPUs and, if installed, NumPy.
+    """
     state = capture_state()
     try:
         yield

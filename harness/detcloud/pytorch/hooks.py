@@ -64,7 +64,10 @@ class Hooks:
         return any(self._overriding(one) for one in (hook, former) if one is not None)
 
     def observe_validations(self) -> bool:
-        """Return whether a hook may change the training's state in a validation."""
+        """Return whether a callback overrides a hook of validations.
+
+        Such a hook may change the training's state during a validation.
+        """
         return any(self._overriding(hook) for hook in _VALIDATION_HOOKS)
 
     def before_step(self) -> list[Callable[[list[Any]], None]]:

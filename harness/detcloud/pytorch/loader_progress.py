@@ -35,12 +35,17 @@ class LoaderProgress:
         loader.__class__ = follower
 
     def state_dict(self, batches: int) -> dict[str, Any]:
-        """Return the state after `batches` batches of the epoch."""
+        """Return the state after `batches` batches of the epoch, including random generators."""
         states = {"begun": self._begun, "before": self._before, "now": self._capture()}
         return {"batches": batches, **states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state. The next epoch of the loader continues after the trained batches."""
+        """Restore a state of `state_dict`, and set all random generators of this process now.
+
+        The generators of the loader and the samplers are set too. If the state has trained batches,
+        the next iteration of the loader repeats the epoch's order, loads and skips these batches,
+        and continues after them. Otherwise, the next iteration begins a new epoch.
+        """
         if state["batches"] and state["begun"] is not None:
             self._resumed = state
         self._restore(state["now"])

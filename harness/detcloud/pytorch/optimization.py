@@ -210,9 +210,11 @@ class Optimization:
         clip_grads: ClipGrads | None,
         scaler: GradScaler | None,
     ) -> None:
-        """Divide the gradients by the aggregation if `is_averaged`, then let the hooks change them.
+        """Divide the gradients by `aggregation_frequency` if `is_averaged`, then call the hooks.
 
-        If a hook exists and `scaler` is given, the gradients are unscaled first.
+        The hooks are the functions of `before_step`, then `clip_grads`. Each gets the parameters
+        and may change their gradients in place. If a hook exists and `scaler` is given, the
+        gradients are unscaled before the hooks.
         """
         if is_averaged:
             for parameter in parameters:

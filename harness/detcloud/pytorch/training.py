@@ -177,9 +177,10 @@ class Training:
                 return
 
     def _run_training(self, end: int, operation: SearcherOperation) -> None:
-        """Train up to batch `end`, report the metrics and the progress, and call the hooks.
+        """Train up to batch `end`, advance the position, report the metrics and the progress.
 
-        If a deadline requires a stop, stop earlier, report nothing, and leave the workload open.
+        Then call `on_training_workload_end`, and begin new averages. If a deadline requires a stop,
+        stop earlier, advance the position only, report nothing, and leave the workload open.
         """
         self._optimization.set_training(True)
         self._context.reducers.reset()
@@ -203,10 +204,12 @@ class Training:
         self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
 
     def _training_metrics(self) -> dict[str, Any]:
-        """Return the metrics of the workload, over all processes or only the chief's.
+        """Return the averages of the workload's batches, with the metrics of the reducers.
 
-        `optimizations.average_training_metrics` decides. The default is all processes; in the step
-        era only the chief.
+        With `optimizations.average_training_metrics`, the averages cover the batches of all
+        processes. Otherwise each process returns the averages of its batches. The default is True;
+        for configurations of Determined 0.12 (the step era) False. Reducers always cover all
+        processes, and replace averages of the same name. Every process must call this method.
         """
         distributed, info = self._core.distributed, self._core.info
         options = info.config.get("optimizations") or {}
@@ -219,8 +222,8 @@ class Training:
     def _add_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Return the metrics to report.
 
-        Except in the step era, add `batches` and whole `epochs` trained, unless metrics have these
-        names.
+        Except for configurations of Determined 0.12 (the step era), add the numbers of trained
+        `batches` and whole `epochs`, unless metrics have these names.
         """
         steps, epoch_length = self._state.position.steps, self._loaders.epoch_length
         if self._core.info.era == "steps":
@@ -252,7 +255,12 @@ class Training:
             self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
     def _run_validation(self) -> None:
-        """Validate and report the metrics. Report nothing if a deadline stops the validation."""
+        """Validate, call the hooks, report the metrics, and advance the position.
+
+        The position then states the metric and whether the policy requires a checkpoint. If a
+        deadline stops the validation, restore the random generators and report nothing, so that the
+        resumed trial validates again.
+        """
         generators_before = generators.capture_state()
         self._context.reducers.reset()
         # Called before the hook, so that the hook can set another mode for parts of a model.
@@ -324,7 +332,10 @@ class Training:
         return self._is_stop_requested() or self._core.preempt.should_preempt()
 
     def _is_stop_requested(self) -> bool:
-        """Return whether the code of any process has requested the end of the trial."""
+        """Return whether the code of any process has requested the end of the trial.
+
+        The processes exchange their answers, so every process must call this method.
+        """
         requested = self._context.get_stop_requested()
         return (
             any(self._core.distributed.allgather(requested))

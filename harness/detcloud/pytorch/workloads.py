@@ -98,9 +98,10 @@ class Position:
     def after_validation(
         self, schedule: Schedule, metric: float, wants_checkpoint: bool
     ) -> Position:
-        """Return the position after a validation at `steps`.
+        """Return the position after a validation at this position's `steps`.
 
-        A NaN never becomes the best metric.
+        The new position has `metric`, and `wants_checkpoint` as `is_wanted`. `metric` replaces
+        `best` if better by the schedule; a NaN never becomes the best metric.
         """
         best = self.best
         if metric == metric and (best is None or is_better(schedule, metric, best)):

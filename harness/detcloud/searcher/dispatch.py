@@ -17,7 +17,7 @@ def handle_event(
     """Record the event in `state`, call the method's hook for the event, and return the operations.
 
     Return an empty list for progress, for an unknown event, and if the hook returns None. Raises
-    DetcloudError if the hook returns anything but operations, and every exception of the hook.
+    DetcloudError if the hook returns anything but operations. Exceptions of the hook pass through.
     """
     state.last_event_id = event["id"]
     operations = _call_hook(method, state, event)
@@ -33,7 +33,12 @@ def handle_event(
 def _call_hook(
     method: SearchMethod, state: SearcherState, event: Mapping[str, Any]
 ) -> list[Operation]:
-    """Record the event in `state` and return the result of the method's hook for the event."""
+    """Record the event in `state` and return the unchecked result of the method's hook.
+
+    The sets of created, closed and failed trials and each trial's progress are updated first.
+    Return an empty list for progress, which has no hook, and for an unknown type of a trial's
+    event.
+    """
     if event["type"] == "initial_operations":
         return method.initial_operations(state)
     trial = UUID(event["request_id"])

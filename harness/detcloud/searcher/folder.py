@@ -55,7 +55,10 @@ class StateFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder for the block. Raises DetcloudError if another process holds the lock."""
+        """Lock the folder for the block, by the file `lock`, which stays.
+
+        Raises DetcloudError at once if another process holds the lock.
+        """
         with (self.path / "lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,17 +73,20 @@ class StateFolder:
         """Return the stored request that creates the experiment. Return None if no request is
         stored.
 
-        Raises DetcloudError if the file cannot be read.
+        Raises DetcloudError if the file cannot be read or contains no JSON object.
         """
         path = self.path / "request.json"
         return _read_json(path) if path.exists() else None
 
     def write_request(self, request: dict[str, Any]) -> None:
-        """Write the request to disk, before the request is sent."""
+        """Write the request to disk completely or not at all, before the request is sent."""
         _write_json(self.path / "request.json", request)
 
     def delete_request(self) -> None:
-        """Delete a refused request, so that a different request may follow."""
+        """Delete the stored request, so that a different request may follow.
+
+        Raises FileNotFoundError if no request is stored.
+        """
         (self.path / "request.json").unlink()
 
     def save_state(self, record: RunnerRecord, state: SearcherState, method: SearchMethod) -> None:
@@ -130,7 +136,7 @@ class StateFolder:
         return record
 
     def discard_newest_state(self) -> bool:
-        """Discard the newest state, and return True.
+        """Discard the newest state, so that the previous state becomes the newest. Return True.
 
         If no older state is saved, discard nothing and return False.
         """

@@ -68,7 +68,10 @@ class SearcherState:
         }
 
     def from_dict(self, fields: dict[str, Any]) -> None:
-        """Replace this state by the result of an earlier `to_dict`."""
+        """Replace every attribute of this state by the values of an earlier `to_dict`.
+
+        Raises KeyError for a missing field.
+        """
         self.failures = set(map(UUID, fields["failures"]))
         self.trial_progress = {UUID(k): v for k, v in fields["trialProgress"].items()}
         self.trials_closed = set(map(UUID, fields["trialsClosed"]))
@@ -159,5 +162,9 @@ class SearchMethod(ABC):
             ) from error
 
     def load_method_state(self, path: Path) -> None:
-        """Restore the attributes that `save_method_state` wrote into the folder `path`."""
+        """Unpickle the file that `save_method_state` wrote into the folder `path`, and set the
+        attributes.
+
+        Other attributes stay. Raises OSError if the file cannot be read.
+        """
         vars(self).update(pickle.loads((path / STATE_FILE).read_bytes()))

@@ -128,7 +128,10 @@ class Shutdown(Operation):
 
 
 def _request_id_field(request_id: object) -> Fields:
-    """Return the field with the request id as text. Raises DetcloudError if it is no UUID."""
+    """Return the field `request_id` with the UUID as text.
+
+    `request_id` is a UUID or the text of a UUID. Raises DetcloudError for anything else.
+    """
     try:
         return {"request_id": str(UUID(str(request_id)))}
     except ValueError:
@@ -145,7 +148,10 @@ def _to_plain_scalar(value: Any) -> Any:
 
 
 def read_operation(fields: Fields) -> Operation:
-    """Return the operation that `fields` describe. Raises DetcloudError for an unknown type."""
+    """Return the operation that the JSON data `fields` describe, the inverse of `Operation.fields`.
+
+    Raises DetcloudError for an unknown type, and KeyError or TypeError for a missing field.
+    """
     kind, trial = fields["type"], fields.get("request_id")
     match kind:
         case "create":

@@ -91,9 +91,10 @@ class SearchRunner:
             record = self._post_operations(record)
 
     def save_state(self, experiment_id: int, operations: list[Operation]) -> None:
-        """Save the state of the search before `operations` are sent.
+        """Save the newest record, the search's state and the method before `operations` are sent.
 
-        Override this to save more, and call the original before or after that.
+        Save nothing without a record that is still to be saved. Override this to save more, and
+        call the original before or after your own code.
         """
         if self._unsaved_record is not None:
             self._folder.save_state(self._unsaved_record, self.state, self.search_method)
@@ -110,8 +111,9 @@ class SearchRunner:
         ] if record else []
 
     def _save_record(self, record: RunnerRecord, operations: list[Operation]) -> None:
-        """Save `record` through `save_state`, or directly if an overriding `save_state`
-        does not.
+        """Save `record`, the search's state and the method through `save_state`.
+
+        If an overriding `save_state` does not call the original, save these three afterwards.
         """
         self._unsaved_record = record
         self.save_state(record.experiment_id, operations)
@@ -175,10 +177,11 @@ class SearchRunner:
         return DetcloudError(str(error))
 
     def _get_events(self, record: RunnerRecord, wait_seconds: int) -> Page:
-        """Return the cluster's page of events after the acknowledged event, waiting `wait_seconds`
-        at most.
+        """Return the cluster's page of events after `record.acknowledged`.
 
-        If a wait brings no event, return after PAUSE_SECONDS at the earliest.
+        The cluster waits at most `wait_seconds` for an event. If a running experiment has no event
+        after a wait, sleep until PAUSE_SECONDS have passed since the call. Repeat the call while
+        the cluster is unreachable. Raises ApiError if the cluster refuses the call.
         """
         path = f"/experiments/{record.experiment_id}/searcher-events"
         began = time.monotonic()
@@ -317,11 +320,15 @@ class LocalSearchRunner(SearchRunner):
         model_dir: str | Path,
         includes: Sequence[str | Path],
     ) -> int:
-        """Create the experiment and return its id. Repeat the stored request of an earlier process,
-        if any.
+        """Create the experiment and return the id.
 
-        Raises DetcloudError if the searcher is not `custom` or the cluster refuses the request. The
-        stored request is deleted if the cluster judged and refused the content.
+        If an earlier process has stored a request in the folder, repeat this request and ignore the
+        arguments. Otherwise upload the code, validate the configuration and store the request
+        first.
+
+        Raises DetcloudError if the searcher is not `custom`, and ApiError if the cluster refuses
+        the request. The stored request is deleted if the cluster refused the content. After any
+        other refusal the request stays.
         """
         client = self._client = self._connect()
         request = self._folder.read_request()
@@ -348,7 +355,7 @@ class LocalSearchRunner(SearchRunner):
         return int(created["id"])
 
     def _load_record(self) -> RunnerRecord | None:
-        """Return the record of a begun search and load the state. Return None for a new folder."""
+        """Load the newest saved state, and return the record. Return None for a new folder."""
         record = self._folder.read_record()
         if record is not None:
             self.load_state(record.experiment_id)
@@ -364,9 +371,10 @@ class LocalSearchRunner(SearchRunner):
         return path
 
     def _start_search(self, experiment_id: int) -> RunnerRecord:
-        """Save the first record of the experiment's search and return the record.
+        """Set the id in the search's state, save the first record, and return the record.
 
-        Raises DetcloudError if the experiment's search has been run already.
+        The state and the method are saved too. Raises DetcloudError, and saves nothing, if
+        operations were posted for the experiment before.
         """
         self.state.experiment_id = experiment_id
         record = RunnerRecord(experiment_id, self._cluster_id())

@@ -102,10 +102,10 @@ class _ServiceDescriptions(Loader):  # type: ignore[misc]
     """A loader of descriptions of services, shared by all sessions of a process as a cache."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        """Return the sorted names of all services, ignoring `type_name`.
+        """Return the sorted names of all services that botocore describes, ignoring `type_name`.
 
-        The original searches the folders of all 400 services for `type_name`. This search takes
-        half the time of creating a client and is not needed.
+        List the folders of the search paths on each call. The original method searches the folders
+        of all 400 services for `type_name`, which takes half the time of creating a client.
         """
         folders = [path for path in self.search_paths if Path(path).is_dir()]
         entries = (entry for folder in folders for entry in os.scandir(folder))

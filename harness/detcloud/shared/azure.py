@@ -113,7 +113,7 @@ class AzureContainer:
             raise BucketError(f"{received} of {content.size} bytes of {key!r:.200} were received")
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open a blob, and return its size in bytes and an iterator of blocks.
+        """Open a blob, and return the size in bytes and an iterator of blocks.
 
         Raise NoSuchKey without the blob. The iterator may raise BucketError.
         """
@@ -155,9 +155,10 @@ class AzureContainer:
             self.delete(key)
 
     def unfinished_keys(self, prefix: str) -> list[str]:
-        """Return the sorted keys with the prefix that have blocks but no blob.
+        """Return the sorted keys with the prefix that have uncommitted blocks but no blob.
 
-        Return an empty list if a server other than Azure's lists no blocks.
+        Return an empty list if a server other than Azure's refuses the listing of blocks. Raise
+        BucketError for other failures.
         """
         try:
             with self._translate_errors(prefix):
@@ -213,9 +214,10 @@ class AzureContainer:
         return call_at_once(send, parts, parts_at_once(part_bytes))
 
     def _known_blocks(self, key: str) -> dict[str, int]:
-        """Return the sizes of a key's uncommitted blocks by name.
+        """Return the sizes of a key's uncommitted blocks by name. Empty without blocks.
 
-        Return an empty dictionary if a server other than Azure's lists no blocks.
+        Return an empty dictionary also if a server other than Azure's refuses the listing of
+        blocks.
         """
         try:
             return self.uncommitted_blocks(key)

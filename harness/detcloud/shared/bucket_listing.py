@@ -21,9 +21,10 @@ class ListedBucket(Protocol):
 
 
 def list_below(bucket: ListedBucket, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield the key and the size in bytes of each object with the prefix.
+    """Yield the key and the size in bytes of each object with the prefix, in the store's order.
 
-    Raise BucketError at the first listed key without the prefix.
+    Objects are requested during the iteration. Raise BucketError at the first listed key without
+    the prefix, because nothing else that the store lists is reliable then.
     """
     for key, size in bucket.list_objects(prefix):
         if not key.startswith(prefix):

@@ -81,8 +81,8 @@ def read_regular_file(
 def discard(path: Path) -> None:
     """Delete the file, link or folder at `path`. Do nothing if the path does not exist.
 
-    A folder is deleted as `delete_tree` does. The target of a link is never deleted. Raise OSError
-    if a file or link cannot be deleted.
+    A folder is deleted as `delete_tree` does, so entries may be left without an error. The target
+    of a link is never deleted. Raise OSError if a file or link cannot be deleted.
     """
     if path.is_dir():
         delete_tree(path)
@@ -91,11 +91,12 @@ def discard(path: Path) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a folder with all entries, of any permissions and depth, or a link to a folder.
+    """Delete any link, or a folder with all entries, of any permissions and depth.
 
-    The target of a link is never deleted. Do nothing for a file or a missing path. Entries that
-    cannot be deleted are left without an error. Raise OSError if a link cannot be deleted. Nested
-    folders are moved to the top and emptied there, which needs two descriptors and no recursion.
+    The target of a link is never deleted. Do nothing for a missing path or a file that is no link.
+    Entries of the folder that cannot be deleted are left without an error. Raise OSError if the
+    link `path` cannot be deleted. Nested folders are moved to the top and emptied there, which
+    needs two descriptors and no recursion.
     """
     if path.is_symlink():
         path.unlink()

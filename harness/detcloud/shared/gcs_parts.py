@@ -26,9 +26,14 @@ class GcsPartsUpload:
     def __init__(
         self, bucket: GcsBucket, key: str, size: int, md5: str, memory: SessionMemory
     ) -> None:
-        """`md5` is the file's digest in hexadecimal, or "" for any content.
+        """Store the arguments. No request is sent.
 
-        `memory` stores the session, so that a later client continues the upload.
+        Args:
+            bucket: the bucket of the object.
+            key: the key of the object.
+            size: the size of the file in bytes.
+            md5: the file's MD5 in hexadecimal, or "" for any content.
+            memory: stores the session, so that a later client continues the upload.
         """
         self._bucket = bucket
         self._key = key
@@ -67,8 +72,8 @@ class GcsPartsUpload:
     def join(self) -> bool:
         """Verify the object that the last part has created, end the session, and return True.
 
-        Raise PartsConflict if a part is missing, or if the object has another size. If the MD5
-        differs, delete the object and raise PartsConflict.
+        Raise PartsConflict if a part is missing, or if the object has another size; the object
+        stays. If the MD5 differs, delete the object, end the session and raise PartsConflict.
         """
         found = self._bucket.stored_digest(self._key)
         if found is None:
@@ -84,7 +89,10 @@ class GcsPartsUpload:
         return True
 
     def _forget(self) -> None:
-        """Delete the session from the memory, and end the session if it is still open."""
+        """End a stored session that is still open, then delete the session from the memory.
+
+        Raise BucketError if Google does not answer. The memory then keeps the session.
+        """
         session = self._memory.find()
         if session is not None and self._bucket.session_bytes(session) is not None:
             self._bucket.end_session(session)

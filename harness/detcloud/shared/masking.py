@@ -134,9 +134,11 @@ def _without_broken_logins(tree: Any, dropped: list[Loc]) -> Any:
 
 
 def find_masks(tree: Any) -> list[Loc]:
-    """Return the places of secret values that contain a mask.
+    """Return the places of secret values that contain MASK, which users must replace by the
+    secrets.
 
-    Every environment variable counts as secret here.
+    A place is the tuple of keys and indexes in `tree`. Every environment variable counts as secret
+    here. Return an empty list without masks.
     """
     found: list[Loc] = []
 

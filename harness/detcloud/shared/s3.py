@@ -140,7 +140,7 @@ class Bucket:
         return self._reader.read(key, start, end)
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
-        """Open an object, and return its size in bytes and an iterator of blocks.
+        """Open an object, and return the size in bytes and an iterator of blocks.
 
         Raise NoSuchKey without the object. The iterator may raise BucketError.
         """
@@ -180,7 +180,7 @@ class Bucket:
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with the prefix, and delete the parts.
 
-        Do nothing if the store lists no uploads.
+        Do nothing if the store cannot list unfinished uploads.
         """
         if self.features.lacks(Feature.UPLOAD_LISTS):
             return
@@ -188,9 +188,10 @@ class Bucket:
             self.request("abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]})
 
     def lists_uploads(self, key: str) -> bool:
-        """Whether the store lists unfinished uploads and parts. The result is cached.
+        """Whether the store can list unfinished uploads and parts. The result is cached.
 
-        The first call begins an upload of `key`.try, searches the lists for it, and aborts it.
+        The first call begins an upload of the key `key`.try, searches the lists for the upload, and
+        aborts the upload.
         """
         if not self.features.is_known(Feature.UPLOAD_LISTS):
             self._try_upload(f"{key}.try")
@@ -256,7 +257,8 @@ class Bucket:
     def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield S3's description of each unfinished upload below the prefix.
 
-        Yield nothing, and record the missing feature, if the store lists no uploads.
+        If a store other than Amazon's refuses the listing, yield nothing and record the missing
+        feature.
         """
         try:
             with self._translate_errors(prefix):
@@ -272,7 +274,12 @@ class Bucket:
 
     @cached_property
     def _signing_client(self) -> Any:
-        """The client that signs URLs, in the bucket's region, where alone the URLs are valid."""
+        """The client that signs URLs for the bucket's region, where alone the URLs are valid.
+
+        With a region or an endpoint in the place, the bucket's other client is returned. Otherwise
+        the store is asked for the region, once, and a new client is created. Raises the errors of
+        botocore.
+        """
         if self.place.region or self.place.endpoint_url:
             return self._client
         head = self._client.head_bucket(Bucket=self.place.name)
@@ -331,7 +338,7 @@ class Bucket:
     def _upload_part(
         self, key: str, upload: str, number: int, part: bytes | FilePart
     ) -> dict[str, Any]:
-        """Send a part, and return its fields for the completion of the upload."""
+        """Send a part, and return the part's fields for the completion of the upload."""
         named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
 
         def request(digests: Mapping[str, str]) -> Mapping[str, Any]:

@@ -91,7 +91,7 @@ class S3PartsUpload:
     def _upload(self) -> dict[str, str]:
         """The field of a request that names the key's oldest upload. Begin a missing upload.
 
-        Raise BucketError if the store lists no uploads.
+        Raise BucketError if the store cannot list unfinished uploads.
         """
         if (found := self._oldest()) is None:
             self._bucket.request("create_multipart_upload", self._key, {})

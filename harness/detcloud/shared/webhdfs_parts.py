@@ -13,19 +13,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from detcloud.shared.bucket_errors import BucketError, PartsConflict
-from detcloud.shared.file_parts import FilePart, open_source
+from detcloud.shared.file_parts import FilePart
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.upload_parts import PartSizes, check_stored_size
 from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError
 from detcloud.shared.webhdfs_paths import NOT_FOUND, HdfsPaths
-
-if TYPE_CHECKING:
-    from detcloud.shared.webhdfs import HdfsFolder
 
 # The limit on the names in a request. A namenode accepts 64 KB of request line and headers.
 NAMES_BYTES_MAX = 16 << 10
@@ -183,45 +178,6 @@ class HdfsParts:
         return {
             name for name in names if (match := _PART.fullmatch(name)) and int(match[1]) == number
         }
-
-
-class HdfsPartsUpload:
-    """The upload in parts of a file of `size` bytes to a key.
-
-    Parts are sent through the cluster, because HDFS cannot sign requests. Every method may raise
-    BucketError if HDFS refuses or does not answer.
-    """
-
-    is_in_order = False
-    whole_bytes_max: int | None = None
-
-    def __init__(self, folder: HdfsFolder, key: str, size: int) -> None:
-        self.sizes = PartSizes(size)
-        self._parts = folder.parts_of(key, self.sizes)
-
-    def stored_parts(self) -> list[int]:
-        """Return the sorted numbers, from 1, of the stored parts."""
-        return self._parts.stored_numbers()
-
-    def sign_part(self, number: int, md5: str, seconds: int) -> None:
-        """Return None, because HDFS cannot sign requests."""
-
-    def store_part(self, number: int, md5: str, source: str) -> None:
-        """Store a part from a file of this machine at the path `source`.
-
-        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored.
-        """
-        if self._parts.has(number, md5):
-            return
-        with open_source(Path(source)) as file:
-            self._parts.store(number, FilePart(file, 0, file.size), md5)
-
-    def join(self) -> bool:
-        """Create the file from the stored parts. Return False if the file exists already.
-
-        Raise PartsConflict if a part is missing, or if the existing file has another size.
-        """
-        return self._parts.join()
 
 
 def _some_names(names: Iterator[str]) -> Iterator[str]:

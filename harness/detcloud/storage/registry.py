@@ -21,11 +21,11 @@ _registered: dict[str, str] = {}
 
 
 def register_store(storage_type: str, builder: str) -> None:
-    """Register `builder`, a `module:function`, for the stores of a type. Replace an earlier
-    builder.
+    """Register `builder`, a `module:function`, for the stores of a type.
 
-    The function receives the `storage` object of a configuration. The function must return the
-    store or raise StorageError.
+    Replace an earlier builder of the type, also a builder of detcloud's own. The module is imported
+    when a store is built. The function receives the `storage` object of a configuration, and
+    returns the store or raises StorageError.
     """
     _registered[storage_type] = builder
 
@@ -49,8 +49,9 @@ def build_store(config: Mapping[str, Any]) -> CheckpointStore:
 def build_own_store(config: Mapping[str, Any]) -> CheckpointStore:
     """Return the store that a `storage` object describes, for use outside of a trial.
 
-    Stores of buckets use the credentials of this process's environment. A registered type is built
-    as by `build_store`. Raises StorageError as `build_store` does.
+    Stores of S3 and Google use the credentials of this process's environment. Other types, and
+    types that `register_store` has added, are built as by `build_store`. Raises StorageError for an
+    unknown type and as the type's function does.
     """
     builder = _find_builder(str(config.get("type")))
     if builder is None or str(config.get("type")) in _registered:

@@ -56,9 +56,9 @@ class CheckpointStore(Protocol):
         """
 
     def list(self, prefix: str) -> dict[str, int]:
-        """Return the size in bytes of every file whose key is `prefix` or lies below `prefix`.
+        """Return the size in bytes of every file whose key is `prefix` or begins with `prefix/`.
 
-        Return an empty dict if no file exists.
+        The result maps keys to sizes. Return an empty dict if no file exists.
         """
 
     def delete(self, key: str) -> None:
@@ -68,7 +68,8 @@ class CheckpointStore(Protocol):
 def checked_key(key: str) -> str:
     """Return the key, after a check that every store and machine can use the key as a path.
 
-    Raises StorageError for any other key. The rules are those for names in archives.
+    Raises StorageError if `archive_names.check_name` refuses the key. Refused are for example an
+    empty, absolute or too long key, `..`, a backslash and a control character.
     """
     try:
         check_name(key)
@@ -81,7 +82,10 @@ def checked_key(key: str) -> str:
 
 @contextmanager
 def translate_errors(action: str) -> Iterator[None]:
-    """Raise StorageError, with a message that names `action`, for an OSError in the block."""
+    """Convert an OSError of the block into a StorageError: "`action` failed: ...".
+
+    Other exceptions pass unchanged.
+    """
     try:
         yield
     except OSError as error:

@@ -17,7 +17,8 @@ from botocore.exceptions import MetadataRetrievalError
 from botocore.session import Session
 
 from detcloud.agent import storage_credentials as credentials
-from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer, StorageKeys
+from detcloud.agent.issued_keys import StorageKeys
+from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer
 from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.aws import WAIT_SECONDS, PatientFetcher
 from detcloud.shared.http import ApiError

@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 from google.auth.exceptions import RefreshError
 
-from detcloud.agent.storage_credentials import (
-    CredentialServer,
-    StorageKeys,
-    StorageToken,
-    fetch_keys,
-)
+from detcloud.agent.issued_keys import StorageKeys, StorageToken, fetch_keys
+from detcloud.agent.storage_credentials import CredentialServer
 from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.google_credentials import (
     WAIT_SECONDS,

@@ -28,6 +28,7 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.agents.sessions import MERGE_FROM_ROWS, LogChunk
 from control_plane.engine.engine import Engine
+from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
@@ -113,7 +114,7 @@ class Site:
         return self.service.enrol("a", "default", ids, "1")
 
     def trial(self, trial_id: int = 1) -> TrialState:
-        found = self.service.read_trial(trial_id)
+        found = ExperimentReader(self.engine).read_trial(trial_id)
         assert found is not None
         return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.types import ASGIApp
+
 from control_plane.access.principals import Role
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -21,13 +23,17 @@ reproducibility: {experiment_seed: 7}
 """
 
 
-class Agent:
-    """One enrolled agent. `offsets` are those of its writers."""
+class AppAgent:
+    """An enrolled agent of an application, without the other parts of the application's cluster.
 
-    def __init__(self, cluster: Cluster, name: str = "node", slots: int = 2) -> None:
-        self.cluster = cluster
+    Attributes:
+        offsets: the reported bytes by allocation and writer.
+    """
+
+    def __init__(self, app: ASGIApp, name: str = "node", slots: int = 2) -> None:
+        self.app = app
         self.name = name
-        answer = enrol(cluster, name, slots)
+        answer = enrol_at(app, name, slots)
         assert answer.status == 200, answer.body
         self.token: str = answer.json["token"]
         self.epoch: int = answer.json["epoch"]
@@ -38,7 +44,7 @@ class Agent:
     def sync(self, **fields: Any) -> Answer:
         body = {"epoch": self.epoch, "seen": self.seen, "known": self.known, **fields}
         path = f"{V1}/agents/{self.name}/sync"
-        answer = call(self.cluster.app, "POST", path, token=self.token, content=body)
+        answer = call(self.app, "POST", path, token=self.token, content=body)
         if answer.status == 200:
             self.seen = answer.json["revision"]
         return answer
@@ -75,9 +81,22 @@ class Agent:
         self.report(allocation, exited, writer="agent")
 
 
+class Agent(AppAgent):
+    """An enrolled agent of a test's cluster."""
+
+    def __init__(self, cluster: Cluster, name: str = "node", slots: int = 2) -> None:
+        super().__init__(cluster.app, name, slots)
+        self.cluster = cluster
+
+
 def enrol(cluster: Cluster, name: str, slots: int = 2, pool: str = "default") -> Answer:
+    return enrol_at(cluster.app, name, slots, pool)
+
+
+def enrol_at(app: ASGIApp, name: str, slots: int = 2, pool: str = "default") -> Answer:
+    """Send the enrolment of an agent with a join token, and return the answer."""
     body = {"name": name, "resource_pool": pool, "slots": SLOTS[:slots], "version": "1"}
-    return call(cluster.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
+    return call(app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
 
 
 def checkpoint_line(

@@ -33,6 +33,7 @@ from control_plane.api.route_guards import Caller, allow_anyone, guarded_router,
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
+from control_plane.engine.experiment_reader import ExperimentReader
 from control_plane.fleet.records import FleetRow, InstanceRow
 from control_plane.fleet.rows import FLEETS, encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
@@ -120,11 +121,13 @@ def build_cluster(
     engine.on_commit = long_polls.wake_address
     if checkpoints is None:
         checkpoints = Directory(type="directory", container_path=str(root / "checkpoints"))
+    experiments = ExperimentReader(engine)
     agents = AgentService(
         engine,
         spec_builder("cluster-1", checkpoints),
         TrialLogs(table, objects).store_chunk,
         partial(store_full_segment, objects),
+        experiments,
     )
     services = Services(
         tokens=TableTokens(table, StaticTokens(principals), clock),
@@ -133,6 +136,7 @@ def build_cluster(
         now_ms=clock,
         hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
         engine=engine,
+        make_experiments=lambda: experiments,
         make_agents=lambda: agents,
         cluster_id="cluster-1",
         version="1.2.3",

@@ -147,5 +147,5 @@ def test_a_process_is_named_by_its_module() -> None:
     def name_of(command: str) -> str:
         return cluster.process_name(Process(1, 0, 0, command))
 
-    assert name_of("/usr/bin/python -P -m lambdas.local --home /x") == "lambdas.local"
+    assert name_of("/usr/bin/python -P -m local_cluster --home /x") == "local_cluster"
     assert name_of("/usr/bin/sh -c true") == "sh"

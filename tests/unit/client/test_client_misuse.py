@@ -68,7 +68,7 @@ def test_handles_are_copied_pickled_and_sent_to_threads(client: Client) -> None:
     for twin in (copy.deepcopy(experiment), pickle.loads(pickle.dumps(experiment))):
         twin.refresh()
         assert twin.id == 1
-        twin._client.close()
+        twin._client.http.close()
     seen: list[str] = []
 
     def ask() -> None:

@@ -236,7 +236,10 @@ def test_each_field_acts_or_is_told_to_act_on_nothing(tmp_path: Path) -> None:
                 acts = (effects(changed, tmp_path), notices_of(changed)) != before
                 (acting if acts else silent).add(path)
     # Where a field acts at all, a value of it may still come to the same, as more rungs than fit.
-    assert silent - acting == {*PROVEN_BY, "profiling.sync_timings"}
+    assert silent - acting == {*PROVEN_BY, "profiling.sync_timings"}, (
+        "a field that training code reads is in PROVEN_BY with the test of its effect; any other "
+        "field changes a part of `effects`, or is told about in `notices_of`"
+    )
     assert found == acting | silent
 
 

@@ -16,6 +16,7 @@ from control_plane.searchers.methods.grid import GridPlan
 from control_plane.searchers.methods.pbt import PopulationPlan
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.methods.single import SinglePlan
+from control_plane.searchers.registry import searcher_specs
 from tests.unit.config.samples import (
     LENGTH,
     STEP,
@@ -165,6 +166,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 def searcher_changes(searcher: dict[str, Any]) -> dict[str, Any]:
     return {"searcher": {"metric": "loss", **searcher}}
+
+
+def test_every_searcher_has_a_sample_in_its_eras() -> None:
+    specs = searcher_specs()
+    in_steps = {spec.name for spec in specs if spec.step_options}
+    assert {searcher["name"] for searcher in STEP_SEARCHERS} == in_steps
+    assert {searcher["name"] for searcher in LENGTH_SEARCHERS} == {spec.name for spec in specs}
 
 
 @pytest.mark.parametrize("searcher", STEP_SEARCHERS)

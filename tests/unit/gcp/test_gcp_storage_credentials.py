@@ -285,8 +285,8 @@ def test_a_trials_store_tells_what_is_not_there_from_what_is_forbidden(
 def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_it(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from detcloud.agent.issued_keys import StorageToken as AgentToken
     from detcloud.agent.storage_credentials import CredentialServer
-    from detcloud.agent.storage_credentials import StorageToken as AgentToken
     from detcloud.storage import StorageError, build_store
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)

@@ -8,7 +8,7 @@ from tests.unit.house.rules import ROOT
 
 DOCUMENTS = [
     path
-    for pattern in ("*.md", "docs/**/*.md", "images/**/*.md", "examples/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "images/**/*.md", "examples/**/*.md", "tests/*.md")
     for path in sorted(ROOT.glob(pattern))
 ]
 

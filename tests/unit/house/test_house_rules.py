@@ -149,7 +149,7 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
     ),
     (torch_stays_in_its_folder, CLI, "import torchgen"),
     (detcloud_never_imports_the_server, CLI, "from detcloud.cli import main"),
-    (detcloud_never_imports_the_server, "lambdas/local/__main__.py", "import control_plane"),
+    (detcloud_never_imports_the_server, "local_cluster/__main__.py", "import control_plane"),
 ]
 
 

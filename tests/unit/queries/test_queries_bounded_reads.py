@@ -88,7 +88,7 @@ def test_page_in_id_order_reads_limit_plus_one_rows(cluster: Cluster) -> None:
 
 def test_definitions_are_read_in_one_call(cluster: Cluster) -> None:
     create(cluster, 12)
-    cluster.services.agents._definitions._cache._entries.clear()
+    cluster.services.experiments._cache._entries.clear()
     with counting_table(cluster) as table:
         assert len(cluster.get("/experiments").json["items"]) == 12
     # One call reads the states and settings, the other the definitions.

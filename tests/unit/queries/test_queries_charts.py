@@ -168,7 +168,7 @@ def test_unused_series_leave_the_cache(
     agent.report("1.1", metrics(1, loss=1))
     for n in range(10):
         series(cluster, f"group=g{n}")
-    assert len(cluster.services.metric_series) <= 3
+    assert len(cluster.services.cache_of(metric_series.MetricSeriesCache)) <= 3
     assert series(cluster, "group=training") == {"loss": [[1, 1]]}
 
 

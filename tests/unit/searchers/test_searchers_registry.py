@@ -33,6 +33,7 @@ from control_plane.searchers.method import (
     Shutdown,
     Tally,
     TrialClosed,
+    TrialExitedEarly,
     TrialLengthReached,
 )
 from control_plane.searchers.methods.random import SPEC as RANDOM
@@ -83,13 +84,16 @@ class SequentialSearch(SearchMethod[SequentialState]):
         match event:
             case TrialLengthReached(metric=metric) if metric < self._plan.good_enough:
                 return MethodStep(replace(state, is_done=True))
-            case TrialClosed() if not state.is_done and state.created < self._plan.max_trials:
+            case TrialClosed() | TrialExitedEarly() if self._needs_more(state):
                 return MethodStep(replace(state, created=state.created + 1), (self._make_create(),))
             case _:
                 return MethodStep(state)
 
     def progress(self, state: SequentialState, tally: Tally) -> float:
         return tally.closed / self._plan.max_trials
+
+    def _needs_more(self, state: SequentialState) -> bool:
+        return not state.is_done and state.created < self._plan.max_trials
 
     def _make_create(self) -> Create:
         return Create(1, "Sampled", 0, self._plan.max_length, closed=True)
@@ -260,6 +264,23 @@ def test_rejects_plan_type_with_same_stored_fields() -> None:
     ambiguous = replace(ambiguous, name="ambiguous", plan_type=AmbiguousPlan)
     with pytest.raises(ValueError, match="look like those of single"):
         registry.register(ambiguous)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlan:
+    """A plan with the fields of SequentialPlan and another value of `kind`, which is stored."""
+
+    kind: Literal["other"]
+    max_length: int
+    max_trials: int
+    good_enough: float
+    rules: SearchRules
+
+
+def test_accepts_plan_type_with_same_fields_and_other_kind() -> None:
+    other: registry.AnySpec = SPEC
+    registry.register(replace(other, name="other", plan_type=OtherPlan))
+    assert registry.searcher_spec("other").plan_type is OtherPlan
 
 
 def test_rejects_same_plan_type_with_other_state_type() -> None:

@@ -157,5 +157,5 @@ def distance(point: Mapping[str, object], place: float) -> float:
 
 
 def test_the_server_does_without_optuna_until_it_is_needed() -> None:
-    look = "import sys, lambdas.local.cluster; sys.exit('optuna' in sys.modules)"
+    look = "import sys, local_cluster.cluster; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

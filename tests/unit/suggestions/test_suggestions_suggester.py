@@ -20,7 +20,7 @@ from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Unavailable
 from control_plane.suggestions.model import Observation, Problem, Stage
 from control_plane.suggestions.suggester import TRIES_MAX, Suggester
-from lambdas.local.suggestion_thread import SuggestionThread
+from local_cluster.suggestion_thread import SuggestionThread
 from tests.patience import wait_until
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import train_at_once
@@ -188,7 +188,7 @@ def test_an_answer_that_nobody_folds_is_not_repeated_at_once(
 def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
     cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lambdas.local.suggestion_thread.LOOK_SECONDS", 60)
+    monkeypatch.setattr("local_cluster.suggestion_thread.LOOK_SECONDS", 60)
     made = SuggestionThread(cluster.host.suggester)
     cluster.engine.on_row = made.wake_on_row
     made.start()

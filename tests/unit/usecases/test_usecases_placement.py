@@ -303,7 +303,7 @@ def test_job_with_several_pools_starts_in_the_first(cluster: Cluster) -> None:
     assert answer.json["preferred_pools"] == ["second", "first"]
     shown = cluster.get(f"/experiments/{answer.json['id']}").json["config"]["resources"]
     assert (shown["resource_pool"], shown["pool_patience"]) == (["second", "first"], "1m30s")
-    loaded = cluster.services.agents.read_experiment(answer.json["id"])
+    loaded = cluster.services.experiments.read_experiment(answer.json["id"])
     assert loaded is not None
     state, definition = loaded
     assert state.pool_moves == PoolMoves()

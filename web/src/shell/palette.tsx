@@ -6,7 +6,7 @@ import { useLive } from "../live/use_live";
 import { Dialog } from "../parts/dialog";
 import { shortText } from "../parts/format";
 import { href } from "./router";
-import { VIEWS } from "./navigation";
+import { VIEWS } from "./view_list";
 
 export interface Command {
   title: string;

@@ -1,7 +1,7 @@
 /** A window that tells the keys of the page. */
 
 import { Dialog } from "../parts/dialog";
-import { VIEWS } from "./navigation";
+import { VIEWS } from "./view_list";
 
 export function Shortcuts({ onClose }: { onClose: () => void }) {
   return (

@@ -145,9 +145,9 @@ class Allocation:
         return (self.acked or {}).get("agent", 0) >= self._agent_report.size
 
     def launch(self, prepare: Callable[[], Callable[[], None]]) -> None:
-        """Run `prepare`, then the start function that `prepare` returns. Record both states.
-        If a kill was requested meanwhile, record a killed exit and start nothing. After an
-        exception, record a failed start. The reason is `errored` for LaunchImpossible. Never raise.
+        """Record PULLING, run `prepare`, record STARTING, and run the function from `prepare`.
+        After a kill request, record a killed exit and start nothing. After an exception, record the
+        exit `killed` (if requested), `errored` (LaunchImpossible) or `start_failed`. Never raise.
         """
         try:
             self._enter_state("PULLING")
@@ -202,10 +202,10 @@ class Allocation:
     def kill(
         self, grace_ms: int, *, saves: bool = False, reason: str = "the trial is stopped"
     ) -> None:
-        """Stop the trial within `grace_ms`, first by directives, then by the runtime.
-        A trial that has not started never starts. An ended trial sends fewer reports. Repeated
-        calls can only shorten the grace. With `saves`, the trial saves a checkpoint during the
-        grace. Raise OSError if a write fails; `poll` then repeats the write.
+        """Stop the trial within `grace_ms`: direct the trial to stop for `reason`, and let the
+        runtime kill the trial. Do nothing unless the grace is shorter than in earlier calls. Before
+        the start, only prevent the start. An ended trial sends fewer reports. With `saves`, the
+        trial saves a checkpoint first. Raise OSError if a write fails; `poll` repeats the write.
         """
         with self._lock:
             if self._kill_grace_ms is None or grace_ms < self._kill_grace_ms:
@@ -240,7 +240,7 @@ class Allocation:
                         self._write_directives()
 
     def scan_output(self) -> ScanResult:
-        """Search for reports and log output written since the last scan. Update `has_priority`."""
+        """Search for new reports and log output. Return the kinds, update `has_priority`."""
         urgent = self._agent_report.size > self._agent_report_scanned
         self._agent_report_scanned = self._agent_report.size
         self.has_priority = self.has_priority or (urgent and self._exited)
@@ -274,7 +274,9 @@ class Allocation:
         self._scan_from = "0"
 
     def _read_running(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
-        """Read lines of a running trial. The search for ends of too long lines is rate-limited."""
+        """Return a running trial's complete lines after `offset`, with warnings for too long lines.
+        Skipped bytes of too long lines are limited per second; later calls continue. May be empty.
+        """
         now = time.monotonic()
         refill = (now - self._look_at) * limits.LOOK_BYTES_PER_SECOND
         self._look_bytes = min(limits.LOOK_BYTES_BURST, self._look_bytes + refill)

@@ -66,9 +66,10 @@ class LogMarks:
             self._marks = _thin_out(self._marks, MARKS_MAX // 2)
 
     def marks_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the marks of the bytes from `start` to before `end`, at most MARKS_SENT_MAX.
+        """Return the marks (offset, time in ms) of the bytes from `start` to before `end`.
 
-        The first mark is the last one at or before `start`, if any.
+        The first mark is the last mark at or before `start`, if any. Of more than MARKS_SENT_MAX
+        marks, return every n-th mark. Return an empty list without marks.
         """
         first = max(0, bisect_right(self._marks, start, key=_offset) - 1)
         last = bisect_right(self._marks, end - 1, key=_offset)

@@ -133,7 +133,7 @@ class EngineClient:
         self._request_json("POST", "/containers/create?" + urlencode({"name": name}), body)
 
     def start_container(self, name: str) -> None:
-        """Start a container. Do nothing if the container runs already."""
+        """Start a container. Do nothing if the container runs already. May raise EngineError."""
         self._request_json("POST", f"/containers/{name}/start")
 
     def inspect_container(self, name: str) -> dict[str, Any] | None:
@@ -167,7 +167,10 @@ class EngineClient:
         return entries
 
     def container_output(self, name: str) -> str:
-        """Return the last 50 lines that a container printed to the engine, at most 8 KiB."""
+        """Return the last 50 lines that a container wrote to stdout and stderr, at most 8 KiB.
+
+        Raise EngineError if the engine refuses, for example without such a container.
+        """
         path = f"/containers/{name}/logs?stdout=1&stderr=1&tail=50"
         with closing(self._connect(self._seconds_max)) as connection:
             content = _read_answer(self._send(connection, "GET", path, None, {}))

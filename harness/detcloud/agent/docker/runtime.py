@@ -248,7 +248,11 @@ class DockerRuntime:
             os.chown(folder, *self.owner, follow_symlinks=False)
 
     def _write_records(self, directory: Path, launch: Launch) -> None:
-        """Write launch.json for the supervisor, in a folder of the container's user."""
+        """Write launch.json for the supervisor into the folder RECORDS of `directory`.
+
+        Create the folder with mode 0700. Folder and file belong to the user of the container. Raise
+        OSError if either cannot be written.
+        """
         records = directory / RECORDS
         records.mkdir(mode=0o700, exist_ok=True)
         record = {

@@ -130,10 +130,10 @@ class LayerUploads:
 
 
 def _pack(cache: Path, layer: str, archive: Path, is_active: Callable[[], bool]) -> dict[str, Any]:
-    """Pack a layer in a child process, and return the result of `pack_layer`.
+    """Pack a layer into the file `archive` in a child process. Return the result of `pack_layer`.
 
     Kill the process and raise TrialEnded once `is_active` returns False. Raise OSError if the
-    process cannot be started or fails.
+    process cannot be started or fails. The file may then contain a part.
     """
     module = "detcloud.agent.layer_archives.pack"
     command = [sys.executable, "-P", "-m", module, str(cache), layer, str(archive)]

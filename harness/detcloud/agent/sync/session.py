@@ -205,7 +205,11 @@ class Session:
         self._wait_for_next_sync(answer, payload, quick=quick)
 
     def _can_defer_payload(self, first: bool) -> bool:
-        """Whether all new data may wait until after the next regular call.
+        """Whether the next call may be empty, because all new data may wait for a later call.
+
+        True if new data waits and is not due within the pause that the cluster's last answer
+        requested. False without new data or without a pause, during the search for a refused line,
+        and with `first`: before the cluster has acknowledged offsets of every allocation.
 
         Fewer calls with more data cost less if the cluster's state table bills each row.
         """

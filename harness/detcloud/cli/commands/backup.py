@@ -22,7 +22,7 @@ from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.plurals import count_text
 
-BACKUPS = "lambdas.local.backups"
+BACKUPS = "local_cluster.backups"
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:

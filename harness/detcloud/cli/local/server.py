@@ -35,7 +35,7 @@ def server_path() -> Path:
     """
     package = Path(detcloud.__file__).parent
     for folder in (package / "_server", package.parents[1]):
-        if (folder / "control_plane").is_dir() and (folder / "lambdas").is_dir():
+        if (folder / "control_plane").is_dir() and (folder / "local_cluster").is_dir():
             break
     else:
         raise DetcloudError("the server is not installed; pip install 'detcloud[server]'")
@@ -63,7 +63,7 @@ def server_command(
 ) -> list[str]:
     """Return the command that runs the server. A setting that is None is left to the server."""
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
-    command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(home.folder)]
+    command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
     command += ["--config", str(config.absolute())] if config is not None else []
     return command + (["--port", str(port)] if port is not None else [])

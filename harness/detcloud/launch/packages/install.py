@@ -85,7 +85,12 @@ class Request:
 
 
 def main(arguments: list[str]) -> int:
-    """Create the overlay in the folder `arguments[0]`. Return 0, or 1 after printing the error."""
+    """Install the packages of a request, and create the overlay in the folder `arguments[0]`.
+
+    The agent has written the request to `request.json` in this folder. A layer with the requested
+    packages is reused if the cache has one; otherwise pip or uv installs a new layer. Print the
+    outcome as a line of the trial's log. Return 0, or 1 after PackagesRefused or OSError.
+    """
     overlay = Path(arguments[0])
     request = Request.read(overlay / REQUEST_FILE)
     began = time.monotonic()

@@ -53,7 +53,7 @@ class ParentPython:
 
 
 def current_python() -> ParentPython:
-    """Return the interpreter that runs this process."""
+    """Return the interpreter that runs this process, with the existing folders of packages."""
     import site
 
     base = getattr(sys, "_base_executable", None) or sys.executable
@@ -93,11 +93,15 @@ def make_overlay(folder: Path, parent: ParentPython, layer: Path | None, harness
 
 
 def overlay_variables(folder: Path, path: str, scripts: Path) -> dict[str, str]:
-    """Return the environment variables of programs in an overlay.
+    """Return the environment variables of programs in the overlay `folder`.
+
+    PATH lists the programs of the overlay, of the declared layer and of `scripts`, then `path`.
+    VIRTUAL_ENV and PYTHONUSERBASE are the folder. INTERPRETER_VARIABLE is the overlay's
+    interpreter.
 
     Args:
         path: the PATH of the parent environment.
-        scripts: the folder of `write_parent_scripts`.
+        scripts: the folder with the parent environment's scripts, from `parent_scripts`.
     """
     folders = [folder / "bin", folder / DECLARED_LAYER / "bin", scripts]
     return {
@@ -148,7 +152,8 @@ def parent_scripts(cache: Path, parent: ParentPython) -> Path:
     """Return a folder in `cache` with the parent's Python scripts, which run in the caller's
     overlay.
 
-    The folder is written again only after the parent's folder of programs has changed.
+    Write the folder unless a folder exists for the present modification time of the parent's
+    programs. Raises OSError if the folder cannot be written.
     """
     programs = Path(parent.executable).parent
     folder = cache / f"{_modified_ns(str(programs)):x}"

@@ -24,7 +24,7 @@ _ABANDONED_SECONDS = 24 * 3600
 
 
 def build_store(config: Mapping[str, Any]) -> DirectoryStore:
-    """Return the store in the folder `path` of the configuration.
+    """Return the store in the folder `path` of the configuration. No folder is created yet.
 
     Raises StorageError unless the path is absolute.
     """
@@ -84,8 +84,10 @@ class DirectoryStore:
             self._remove_empty_folders(path.parent)
 
     def _path(self, key: str) -> Path:
-        """Return the path of a key. Raises StorageError if the key is invalid or leads out of the
-        store.
+        """Return the path of a key below the root, with links as they are.
+
+        Raises StorageError if the key is invalid, begins with STAGING_FOLDER, or leads out of the
+        store through a link.
         """
         if checked_key(key).split("/")[0] == STAGING_FOLDER:
             raise StorageError(
@@ -98,7 +100,10 @@ class DirectoryStore:
         return path
 
     def _remove_empty_folders(self, folder: Path) -> None:
-        """Delete `folder` and its parents below the root, up to the first that is not empty."""
+        """Delete `folder` and the parents below the root, up to the first that cannot be deleted.
+
+        A folder with files and a missing folder cannot be deleted. The root stays. Raises nothing.
+        """
         while folder != self.root and folder.is_relative_to(self.root):
             try:
                 folder.rmdir()
@@ -108,7 +113,11 @@ class DirectoryStore:
 
 
 def _real_path(path: Path) -> Path:
-    """Return the path with all links resolved. Raises StorageError if the links form a circle."""
+    """Return the path with all links resolved. Missing parts are no error.
+
+    Raises StorageError if the links form a circle. From Python 3.13 on, return the path of a circle
+    unresolved.
+    """
     try:
         return path.resolve()
     except RuntimeError:
@@ -125,10 +134,11 @@ def _make_folder_durably(folder: Path) -> None:
 
 
 def _remove_abandoned_files(staged: Path) -> None:
-    """Delete the files of killed writers in the folder of `staged`, a file that was just created.
+    """Delete all files in the folder of `staged` that are unchanged for _ABANDONED_SECONDS, a day.
 
-    The age of a file is compared with the time of `staged`, because the clock of the file system
-    may differ from this machine's clock.
+    The writers of these files were killed. `staged` was just created: its time is the present,
+    because the clock of the file system may differ from this machine's clock. Missing files are
+    skipped. Raises OSError for other failures.
     """
     now = staged.stat().st_mtime
     for file in staged.parent.iterdir():
@@ -146,9 +156,11 @@ def _copy_durably(source: Path, staged: Path) -> None:
 
 
 def _publish_file(staged: Path, destination: Path, claim: Path) -> None:
-    """Make `staged` visible as `destination`. Raises KeyExists if the destination exists.
+    """Make `staged` visible as `destination`, and never replace an existing file.
 
-    In a store without hard links, the file `claim` admits a single writer at a time.
+    A hard link keeps `staged`, which the caller deletes. In a store without hard links, rename
+    `staged`; the file `claim` admits a single writer at a time. Raises KeyExists if the destination
+    exists or another writer has the claim.
     """
     try:
         os.link(staged, destination)
@@ -161,8 +173,9 @@ def _publish_file(staged: Path, destination: Path, claim: Path) -> None:
 def _rename_exclusively(staged: Path, destination: Path, claim: Path) -> None:
     """Rename `staged` to `destination` while the new file `claim` keeps other writers away.
 
-    Raises KeyExists if the destination exists or another writer has the claim. The claim of a
-    killed writer counts until `_remove_abandoned_files` deletes the claim.
+    Delete the claim at the end. Raises KeyExists if the destination exists or another writer has
+    the claim. The claim of a killed writer counts until `_remove_abandoned_files` deletes the
+    claim.
     """
     try:
         claim.touch(exist_ok=False)

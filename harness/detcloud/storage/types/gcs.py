@@ -15,7 +15,8 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
     checkpoints.
 
     The store uses tokens of the trial's agent if the agent offers any, or else the application's
-    default credentials. Raises StorageError if the store cannot be used.
+    default credentials. Raises StorageError if the configuration has no `bucket`, or if no client
+    can be created.
     """
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
@@ -24,9 +25,11 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
 
 
 def build_data_store(config: Mapping[str, Any]) -> BucketStore:
-    """Return a store for the user's data, with the application's default credentials.
+    """Return a store for the user's data in the bucket `bucket` of the configuration, below
+    `prefix`.
 
-    Raises StorageError if the store cannot be used.
+    The store uses the application's default credentials. Raises KeyError if the configuration has
+    no `bucket`, and StorageError if no client can be created.
     """
     with translate_errors("using the data layer"):
         return BucketStore(_open_bucket(config, None))

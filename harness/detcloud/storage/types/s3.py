@@ -16,7 +16,8 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
     """Return the store in the bucket `bucket` of the configuration, for checkpoints.
 
     The access keys are those of the configuration, the agent or the machine, never those of the
-    user's environment. Raises StorageError if the bucket is missing or the store cannot be used.
+    user's environment. Raises StorageError if the configuration has no `bucket`, or if no client
+    can be created. The bucket itself is not requested.
     """
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
@@ -26,10 +27,11 @@ def build_store(config: Mapping[str, Any]) -> BucketStore:
 
 
 def build_data_store(config: Mapping[str, Any]) -> BucketStore:
-    """Return a store for the user's data.
+    """Return a store for the user's data in the bucket `bucket` of the configuration.
 
     Without access keys in the configuration, use the access keys and the region of the user's
-    environment. Raises StorageError if the store cannot be used.
+    environment. Raises KeyError if the configuration has no `bucket`, and StorageError if no client
+    can be created.
     """
     with translate_errors("using the data layer"):
         return BucketStore(Bucket(BucketPlace.from_storage(config)))

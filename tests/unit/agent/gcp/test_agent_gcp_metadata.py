@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from detcloud.agent.assignment.environment import without_user_variables
-from detcloud.agent.storage_credentials import CredentialServer, StorageKeys, StorageToken
+from detcloud.agent.issued_keys import StorageKeys, StorageToken
+from detcloud.agent.storage_credentials import CredentialServer
 from detcloud.agent.trial_grants import TrialGrants
 from tests.patience import PROCESS_SECONDS_MAX
 

@@ -6,7 +6,8 @@ import pytest
 
 from detcloud.cli.commands.project import parse_move
 from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
-from detcloud.client.experiment_list import metadata_filters, report_omitted
+from detcloud.client.experiment_list import report_omitted
+from detcloud.client.resource import metadata_filters
 from detcloud.shared.errors import DetcloudError
 
 

@@ -85,11 +85,10 @@ server.serve_forever(0.01)
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     code = tmp_path / "installed"
-    (code / "lambdas" / "local").mkdir(parents=True)
-    # Without them the package of a checkout would be found first, where PYTHONPATH names one.
-    (code / "lambdas" / "__init__.py").touch()
-    (code / "lambdas" / "local" / "__init__.py").touch()
-    (code / "lambdas" / "local" / "__main__.py").write_text(SERVER)
+    (code / "local_cluster").mkdir(parents=True)
+    # Without this file, the package of a checkout in PYTHONPATH would be found first.
+    (code / "local_cluster" / "__init__.py").touch()
+    (code / "local_cluster" / "__main__.py").write_text(SERVER)
     monkeypatch.setattr("detcloud.cli.local.server.server_path", lambda: code)
     monkeypatch.setenv("DETCLOUD_HOME", str(tmp_path / "data"))
     home = Home(tmp_path / "data")
@@ -234,7 +233,7 @@ def test_a_server_that_does_not_answer_is_ended(
     with pytest.raises(DetcloudError, match="did not answer within"):
         start_server(home)
     assert not [
-        child for child in list_descendants(os.getpid()) if "lambdas.local" in child.command
+        child for child in list_descendants(os.getpid()) if "local_cluster" in child.command
     ]
 
 

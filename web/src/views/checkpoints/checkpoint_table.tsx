@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
+import { markOf, motionOfParts, type Owner } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { bytesText, numberText } from "../../parts/format";
@@ -9,7 +10,6 @@ import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { useWho, type Who } from "../../shell/who";
-import { markOf, motionOfParts, type Owner } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
 import { FilesDialog } from "./files_dialog";
 import { holdersText, othersUnpinned, pinActions, type Holders } from "./pins";

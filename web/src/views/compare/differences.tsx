@@ -1,11 +1,11 @@
 /** Hyperparameters and configurations side by side, with what differs marked. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { valueText } from "../../parts/format";
 import { Empty } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
 import { differingNames, flatten } from "../experiment/all_trials";
-import type { ExperimentWhole } from "../experiment/experiment_view";
 import type { Compared } from "./load_compared";
 
 interface Row {

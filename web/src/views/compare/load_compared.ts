@@ -1,7 +1,7 @@
 /** What is compared: trials, each with its experiment and with the curves of the chosen metrics. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { get, type Schemas } from "../../api/client";
-import type { ExperimentWhole } from "../experiment/experiment_view";
 
 export interface Metric {
   group: string;

@@ -1,8 +1,9 @@
 /** The trials of an experiment, as the views of it share them. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { collect, get, type Schemas } from "../../api/client";
+import { motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
-import { motionOfParts, type ExperimentWhole } from "./experiment_view";
 
 export type Trial = Schemas["Trial"];
 

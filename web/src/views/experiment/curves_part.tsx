@@ -1,13 +1,14 @@
 /** The curves of an experiment's best trials, live. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { collect, get } from "../../api/client";
 import { CurvePanel } from "../../curves/curve_panel";
 import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch, type XUnit } from "../../curves/x_axis";
 import { XChoice, useXUnit } from "../../curves/x_choice";
+import { markOf, motionOfParts } from "../../live/owner";
 import { useLive, type Live } from "../../live/use_live";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
 
 const COUNTS = ["5", "10", "20", "50", "100", "200"];
 // Of all curves together, so that an answer stays small.

@@ -1,7 +1,8 @@
 /** An experiment: its state, what can be done with it, and its parts. */
 
 import { useEffect } from "preact/hooks";
-import { get, type Schemas } from "../../api/client";
+import type { ExperimentWhole } from "../../api/answers";
+import { get } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Moment, Period, Progress, Shown } from "../../parts/status";
@@ -21,8 +22,6 @@ import { Name, Notes } from "./notes";
 import { RungsPart } from "./rungs_part";
 import { TrialsPart } from "./trials_part";
 
-export type ExperimentWhole = Schemas["ExperimentWithConfig"];
-
 const TABS = [
   ["curves", "Curves"],
   ["trials", "Trials"],
@@ -33,8 +32,6 @@ const TABS = [
   ["code", "Code"],
   ["history", "History"],
 ] as const;
-
-export { markOf, motionOf, motionOfParts, type Owner } from "../../live/owner";
 
 export function ExperimentView({ id }: { id: number }) {
   const live = useLive(

@@ -6,7 +6,7 @@ import { metricScale } from "../../curves/rung_places";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import type { Measured } from "./hyperparameters_part";
+import type { Measured } from "./measured_trials";
 
 const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, BOTTOM] = [70, 36, 170, 22, 84];
 // With fewer trials nothing can be said of a plane.

@@ -1,10 +1,10 @@
 /** What happened to an experiment and its trials, or to one of them, in sentences with their reasons. */
 
 import { collect, get } from "../../api/client";
+import { markOf, motionOfParts, type Owner } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Empty, Moment, Shown } from "../../parts/status";
 import { setQuery, useRoute } from "../../shell/router";
-import { markOf, motionOfParts, type Owner } from "./experiment_view";
 
 const PAGE = 500;
 

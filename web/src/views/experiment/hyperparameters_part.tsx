@@ -1,20 +1,15 @@
 /** What the hyperparameters do to the metric: their importance, and each against the metric. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { rankImportance, type Importance } from "../../curves/importance";
 import { Scatter, type Dot } from "../../curves/scatter";
 import { numberText, valueText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
-import { differingNames, flatten, useTrials, type Trial } from "./all_trials";
-import type { ExperimentWhole } from "./experiment_view";
+import { differingNames, useTrials } from "./all_trials";
 import { HeatMapPart } from "./heat_map";
+import { measuredTrials, type Measured } from "./measured_trials";
 import { ParallelPart } from "./parallel_part";
-
-export interface Measured {
-  id: number;
-  metric: number;
-  hparams: Record<string, unknown>;
-}
 
 export function HyperparametersPart({ experiment }: { experiment: ExperimentWhole }) {
   const live = useTrials(experiment);
@@ -46,12 +41,6 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
         );
       }}
     </Shown>
-  );
-}
-
-function measuredTrials(trials: Trial[]): Measured[] {
-  return trials.flatMap(({ id, best_metric: metric, hparams }) =>
-    metric === null || !Number.isFinite(metric) ? [] : [{ id, metric, hparams: flatten(hparams) }],
   );
 }
 

@@ -1,12 +1,12 @@
 /** An experiment's name, notes, labels and metadata, edited where they stand. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { send } from "../../api/client";
 import { Heading } from "../../parts/heading";
 import { InPlace } from "../../parts/in_place";
 import { Remarks } from "../../parts/remarks";
 import { Badge } from "../../parts/status";
 import { mayChange, useWho } from "../../shell/who";
-import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
   experiment: ExperimentWhole;

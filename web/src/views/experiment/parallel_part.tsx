@@ -1,13 +1,13 @@
 /** All hyperparameters of the trials together, those of parts of their axes alone, and a table of these. */
 
+import type { ExperimentWhole } from "../../api/answers";
 import { axisPlaces, isWithin, type Axis, type AxisRange } from "../../curves/axes";
 import { ranks } from "../../curves/importance";
 import { BANDS, bandColour, Parallel, type Row } from "../../curves/parallel";
 import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
-import type { ExperimentWhole } from "./experiment_view";
-import type { Measured } from "./hyperparameters_part";
+import type { Measured } from "./measured_trials";
 import { readRanges, writeRanges } from "./kept_ranges";
 
 // As many as the view that compares takes.

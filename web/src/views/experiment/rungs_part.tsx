@@ -1,5 +1,7 @@
 /** The brackets of a search with their rungs, or its rounds: as pictures, and as a table. */
 
+import type { ExperimentWhole } from "../../api/answers";
+import { markOf, motionOfParts } from "../../live/owner";
 import "./rungs.css";
 import { get, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
@@ -7,7 +9,6 @@ import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
-import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
 import { OUTCOMES, RungPicture, type Outcome, type Rung } from "./rung_picture";
 
 type Rungs = Schemas["Rungs"];

@@ -1,13 +1,13 @@
 /** What can be done with an experiment in its present state. */
 
 import { useState } from "preact/hooks";
+import type { ExperimentWhole } from "../../api/answers";
 import { send } from "../../api/client";
 import { Action, FormDialog } from "../../parts/dialog";
 import { useKeptDraft } from "../../parts/kept_draft";
 import { useChecked } from "../../parts/use_checked";
 import { href } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
-import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
   experiment: ExperimentWhole;

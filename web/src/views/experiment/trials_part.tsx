@@ -1,12 +1,12 @@
 /** The trials of an experiment in one table, with what they differ in. */
 
 import { useState } from "preact/hooks";
+import type { ExperimentWhole } from "../../api/answers";
 import { countText, numberText, stepsText, valueText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { differingNames, flatten, useTrials, type Trial } from "./all_trials";
-import type { ExperimentWhole } from "./experiment_view";
 
 type Row = Trial & { flat: Record<string, unknown> };
 

@@ -1,7 +1,8 @@
 /** The job queue of a pool: its order, why each job waits, and how to change that. */
 
 import { useState } from "preact/hooks";
-import { collect, get, send, type Schemas } from "../../api/client";
+import type { Job } from "../../api/answers";
+import { collect, get, send } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { Heading } from "../../parts/heading";
@@ -10,8 +11,6 @@ import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { mayChange, useWho } from "../../shell/who";
 import { ManageJob } from "./manage_job";
-
-export type Job = Schemas["JobView"];
 
 // As many as one answer has room for, with reasons of some length.
 const PAGE = 200;

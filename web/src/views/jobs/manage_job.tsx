@@ -1,9 +1,9 @@
 /** Manage Job: the one change that is made to a job at a time. */
 
 import { useState } from "preact/hooks";
+import type { Job } from "../../api/answers";
 import { send } from "../../api/client";
 import { FormDialog } from "../../parts/dialog";
-import type { Job } from "./jobs_view";
 
 interface Props {
   job: Job;

@@ -1,9 +1,9 @@
 /** A button that opens Manage Job for an experiment or command which is in the queue. */
 
 import { useState } from "preact/hooks";
+import type { Job } from "../../api/answers";
 import { collect, get } from "../../api/client";
 import { messageOf } from "../../parts/format";
-import type { Job } from "./jobs_view";
 import { ManageJob } from "./manage_job";
 
 // Jobs that one can be put ahead of or behind.

@@ -1,16 +1,16 @@
 /** A trial's metrics: a group's curves, and the bounds of every name. */
 
+import type { TrialWhole } from "../../api/answers";
 import { get, type Schemas } from "../../api/client";
 import { CurveChart, CurveTools } from "../../curves/curve_panel";
 import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch } from "../../curves/x_axis";
 import { XChoice, useXUnit } from "../../curves/x_choice";
+import { markOf, motionOfParts } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
-import { markOf, motionOfParts } from "../experiment/experiment_view";
-import type { TrialWhole } from "./trial_view";
 
 const COLUMNS: Column<Schemas["MetricName"]>[] = [
   { key: "group", title: "Group", show: (one) => one.group, value: (one) => one.group },

@@ -1,14 +1,14 @@
 /** What the profiler measured of the machines that a trial runs on, by the rank that did. */
 
+import type { TrialWhole } from "../../api/answers";
 import { get, type Schemas } from "../../api/client";
 import { Chart } from "../../curves/chart";
 import { toPoints } from "../../curves/joining";
+import { markOf, motionOfParts } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Empty, Shown } from "../../parts/status";
 import { setQuery, useRoute } from "../../shell/router";
-import { markOf, motionOfParts } from "../experiment/experiment_view";
 import { profilerCharts, type ProfilerChart } from "./profiler_charts";
-import type { TrialWhole } from "./trial_view";
 
 // Of more ranks the first can be chosen, and any by the address.
 const RANKS_MAX = 256;

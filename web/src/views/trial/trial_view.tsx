@@ -1,6 +1,8 @@
 /** A trial: its state, its metrics, its checkpoints, its logs. */
 
-import { get, send, type Schemas } from "../../api/client";
+import type { TrialWhole } from "../../api/answers";
+import { get, send } from "../../api/client";
+import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { countText, dollarsText, numberText, stepsText, valueText } from "../../parts/format";
@@ -12,13 +14,10 @@ import { href } from "../../shell/router";
 import { useExperimentRight, type Right } from "../../shell/who";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
-import { motionOf } from "../experiment/experiment_view";
 import { HistoryPart } from "../experiment/history_part";
 import { LogsPart } from "./logs_part";
 import { MetricsPart } from "./metrics_part";
 import { ProfilerPart } from "./profiler_part";
-
-export type TrialWhole = Schemas["TrialWithEnvironment"];
 
 const TABS = [
   ["metrics", "Metrics"],

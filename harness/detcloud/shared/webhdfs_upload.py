@@ -1,0 +1,48 @@
+"""The upload of a checkpoint's file to HDFS in parts that the cluster receives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detcloud.shared.file_parts import FilePart, open_source
+from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.webhdfs import HdfsFolder
+
+
+class HdfsPartsUpload:
+    """The upload in parts of a file of `size` bytes to a key.
+
+    Parts are sent through the cluster, because HDFS cannot sign requests. Every method may raise
+    BucketError if HDFS refuses or does not answer.
+    """
+
+    is_in_order = False
+    whole_bytes_max: int | None = None
+
+    def __init__(self, folder: HdfsFolder, key: str, size: int) -> None:
+        self.sizes = PartSizes(size)
+        self._parts = folder.parts_of(key, self.sizes)
+
+    def stored_parts(self) -> list[int]:
+        """Return the sorted numbers, from 1, of the stored parts."""
+        return self._parts.stored_numbers()
+
+    def sign_part(self, number: int, md5: str, seconds: int) -> None:
+        """Return None, because HDFS cannot sign requests."""
+
+    def store_part(self, number: int, md5: str, source: str) -> None:
+        """Store a part from a file of this machine at the path `source`.
+
+        `md5` is the part's digest in hexadecimal. Do nothing if the part is stored.
+        """
+        if self._parts.has(number, md5):
+            return
+        with open_source(Path(source)) as file:
+            self._parts.store(number, FilePart(file, 0, file.size), md5)
+
+    def join(self) -> bool:
+        """Create the file from the stored parts. Return False if the file exists already.
+
+        Raise PartsConflict if a part is missing, or if the existing file has another size.
+        """
+        return self._parts.join()

@@ -1,0 +1,96 @@
+"""The adapters of an embedded cluster, which runs on a single machine.
+
+All data is in a folder, and instances are processes.
+"""
+
+import uuid
+from functools import cached_property
+
+from control_plane.agents.long_polls import LongPollRegistry
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.rows import cluster_rows
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put, StateTable
+from lambdas.adapters import Adapters
+from local_cluster.home import HomeFolder
+from local_cluster.instances import InstanceLauncher
+from provisioner.clouds.provider import CloudProvider
+from provisioner.model import ProvisionerSettings
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_CLUSTER_ID = Key(*cluster_rows.CLUSTER_ID.only_key)
+
+
+def read_cluster_id(table: StateTable) -> str | None:
+    """Read the id of the cluster that a state table belongs to.
+
+    Return None if no server has used the table yet. Raises TableError.
+    """
+    row = table.get(_CLUSTER_ID)
+    return None if row is None else row.body.decode()
+
+
+class LocalAdapters(Adapters):
+    """The adapters of an embedded cluster: files in a folder, and processes as instances.
+
+    Args:
+        home: the folder with the cluster's data.
+        url: the URL of the server, which the agents of instances call. "" if no instance will be
+            launched.
+    """
+
+    api_hosts = LOOPBACK
+    provider_types = frozenset({"local"})
+
+    def __init__(self, home: HomeFolder, url: str = "") -> None:
+        self._home = home
+        self._url = url
+
+    @cached_property
+    def state_table(self) -> SqliteTable:
+        return SqliteTable(self._home.state)
+
+    @cached_property
+    def long_polls(self) -> LongPollRegistry:
+        return LongPollRegistry()
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """The id of the cluster, which the first access draws at random and stores.
+
+        Raises TableError if the state table fails.
+        """
+        known = read_cluster_id(self.state_table)
+        if known is not None:
+            return known
+        cluster_id = str(uuid.uuid4())
+        self.state_table.commit((Put(_CLUSTER_ID, 1, cluster_id.encode(), Expect.ABSENT),))
+        return cluster_id
+
+    @cached_property
+    def url_signer(self) -> HmacUrlSigner:
+        return HmacUrlSigner(self._home.load_or_create_secret("signing.key").encode())
+
+    @cached_property
+    def object_store(self) -> DirectoryObjectStore:
+        return DirectoryObjectStore(self._home.objects, self.url_signer)
+
+    @property
+    def checkpoint_storage(self) -> Directory:
+        return Directory(type="directory", container_path=str(self._home.checkpoints))
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider that runs a pool's instances as processes of this machine.
+
+        Raises ConfigurationError if the pool's provider type is not `local`.
+        """
+        self._check_provider_type(settings)
+        return self.launcher.provider(settings.section)
+
+    @cached_property
+    def launcher(self) -> InstanceLauncher:
+        """The launcher of the agents of instances."""
+        return InstanceLauncher(self._home, self.state_table, self._url, self.clock)

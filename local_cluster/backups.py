@@ -1,0 +1,117 @@
+"""`python -m local_cluster.backups`: write or restore a backup of an embedded cluster.
+
+The program prints a JSON object. Lines `copied N of M` on stderr report the progress in KiB.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import TableError
+from lambdas.clock import now_ms
+from local_cluster.adapters import read_cluster_id
+from local_cluster.backup_archive import BackupDescription, BackupInvalid, write_backup
+from local_cluster.home import HomeFolder, HomeInUse
+from local_cluster.restore import restore_backup
+
+PROGRESS_SECONDS = 0.1
+
+
+def main() -> int:
+    """Write or restore a backup, and print a report as JSON.
+
+    Return the exit status: 0, or 1 after an error, with the reason on stderr. All new files are
+    readable by the owner only.
+    """
+    options = _options()
+    os.umask(0o077)
+    try:
+        report = options.handler(HomeFolder(options.home), options)
+    except HomeInUse:
+        print("a cluster runs here: stop it with `detcloud down` first", file=sys.stderr)
+        return 1
+    except (BackupInvalid, TableError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(report))
+    return 0
+
+
+def _make_backup(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
+    """Write a backup to the file `options.archive`, and return the report.
+
+    With `options.checkpoints`, include the checkpoints. Print the progress to stderr. The report
+    contains `archive`, `size_bytes`, `taken_ms` and `has_checkpoints`. Raises the errors of
+    `write_backup`.
+    """
+    archive = Path(options.archive)
+
+    def describe(state: Path) -> BackupDescription:
+        with closing(SqliteTable(state)) as table:
+            cluster_id = read_cluster_id(table) or ""
+        return BackupDescription(cluster_id, now_ms(), has_checkpoints=options.checkpoints)
+
+    description = write_backup(
+        home, archive, describe, with_checkpoints=options.checkpoints, on_progress=_ProgressLines()
+    )
+    return {
+        "archive": str(archive),
+        "size_bytes": archive.stat().st_size,
+        "taken_ms": description.taken_ms,
+        "has_checkpoints": description.has_checkpoints,
+    }
+
+
+def _restore(home: HomeFolder, options: argparse.Namespace) -> dict[str, Any]:
+    """Restore the backup `options.archive` while holding the server's lock; return the report.
+
+    Print the progress to stderr. The report contains `taken_ms`, `version`, `experiments`,
+    `next_ids` and `kept`: the path of a copy of the replaced state, or None. Raises HomeInUse if a
+    server runs, and the errors of `restore_backup`.
+    """
+    with home.claim():
+        report = restore_backup(home, Path(options.archive), _ProgressLines())
+    return {
+        "taken_ms": report.backup.taken_ms,
+        "version": report.backup.version,
+        "experiments": report.restart.experiments,
+        "next_ids": dict(report.restart.next_ids),
+        "kept": None if report.kept is None else str(report.kept),
+    }
+
+
+class _ProgressLines:
+    """A callback that prints the progress at most every PROGRESS_SECONDS, and at the end."""
+
+    def __init__(self) -> None:
+        self._printed_seconds = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done >= total or now - self._printed_seconds >= PROGRESS_SECONDS:
+            self._printed_seconds = now
+            print(f"copied {done // 1024} of {max(1, total // 1024)}", file=sys.stderr, flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m local_cluster.backups")
+    parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
+    commands = parser.add_subparsers(required=True)
+    backup = commands.add_parser("backup", help="write a backup, also while the cluster runs")
+    backup.add_argument("--checkpoints", action="store_true", help="with the trials' checkpoints")
+    backup.set_defaults(handler=_make_backup)
+    restore = commands.add_parser("restore", help="restore a backup; no server may run")
+    restore.set_defaults(handler=_restore)
+    for command in (backup, restore):
+        command.add_argument("archive", help="the backup file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The life of an embedded cluster on a single machine: server, threads and agent."""
+
+import getpass
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from control_plane.config.__main__ import read_config
+from control_plane.state.table import TableError
+from detcloud.shared.version import __version__
+from lambdas.clock import now_ms
+from local_cluster.agent_process import AgentKeeper, agent_command, kill_former_agent
+from local_cluster.embedded_cluster import build_embedded_cluster, own_agent_name
+from local_cluster.home import HomeFolder
+from local_cluster.http_server import HOST, EmbeddedServer, configure_logging, open_listener
+from local_cluster.provisioning_thread import ProvisioningThread
+from local_cluster.tick_thread import TickThread
+
+PORT_RECORD = "port"
+
+
+def serve(
+    home: HomeFolder, slots: int | None, port: int | None, config: Path | None = None
+) -> None:
+    """Run an embedded cluster until SIGTERM or SIGINT, then stop its agents.
+
+    The caller holds the folder's lock. Logs and the server's address are written to the folder.
+
+    Args:
+        slots: the number of CPU slots of the own agent. None for slots of the detected devices.
+        port: the port to listen on. None for the former port or the next free port.
+        config: the path of a cluster configuration to apply first. None to keep the current pools.
+
+    Raises:
+        OSError: `port` is not available, or a file cannot be read or written.
+        ConfigInvalid: the configuration is invalid.
+        RequestError: the configuration cannot be applied.
+        HomeInvalid: a file with a secret is invalid.
+        TableError: the state table cannot be used.
+    """
+    configure_logging(home.folder / "server.log")
+    # A killed server leaves its record, which would mislead commands.
+    home.remove_record("server")
+    former = home.read_record(PORT_RECORD).get("port")
+    listener = open_listener(port, former if isinstance(former, int) else None)
+    own_port = listener.getsockname()[1]
+    home.write_record(PORT_RECORD, {"port": own_port})
+    url = f"http://{HOST}:{own_port}"
+    home.checkpoints.mkdir(exist_ok=True)
+    text = None if config is None else read_config(str(config))
+    embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
+    cluster, own_pool = embedded.cluster, embedded.own_pool
+    record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
+    tick_thread = TickThread(cluster.engine, cluster.collector, embedded.mark.advance)
+    provisioning_thread = ProvisioningThread(cluster.provisioner)
+    launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
+
+    def record_agent(pid: int) -> None:
+        home.write_record("server", {**record, "agent_pid": pid})
+
+    command = agent_command(home, url, own_agent_name(own_pool), own_pool, slots)
+    agent = AgentKeeper(home, command, record_agent)
+
+    def start() -> None:
+        home.write_record("server", {**record, "agent_pid": None})
+        tick_thread.start()
+        embedded.suggestion_thread.start()
+        if own_pool:
+            agent.start()
+        else:
+            kill_former_agent(home)
+        provisioning_thread.start()
+
+    def stop() -> None:
+        # The API still answers, because the agents report the exits of the trials.
+        provisioning_thread.stop()
+        launcher.ask_to_stop(cluster_id)
+        agent.stop()
+        launcher.wait_for_stop(cluster_id)
+        embedded.adapters.long_polls.end_all()
+
+    try:
+        EmbeddedServer(embedded.app, start, stop).run(sockets=[listener])
+    finally:
+        home.remove_record("server")
+        tick_thread.stop()
+        embedded.suggestion_thread.stop()
+        with suppress(TableError, OSError):
+            embedded.mark.advance()
+        embedded.table.close()

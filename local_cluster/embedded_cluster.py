@@ -1,0 +1,174 @@
+"""The builder of an embedded cluster, which runs on a single machine.
+
+The builder adds long polls, a thread for suggestions and the pool of the machine's own agent to the
+parts of a cluster.
+"""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from fastapi import FastAPI
+
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import StaticTokens, token_digest
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.agents.leases import mark_ended_agent
+from control_plane.config.pools import check_cluster
+from control_plane.engine.engine import Engine
+from control_plane.queries.cluster_configuration import cluster_config
+from control_plane.queries.pool import load_settings, pool_names
+from control_plane.restoration.restart import begin_incarnation
+from control_plane.services import Services
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Conflict
+from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
+from control_plane.usecases.idempotency import no_extra_writes
+from lambdas.builder import Cluster
+from local_cluster.adapters import LocalAdapters
+from local_cluster.home import HomeFolder
+from local_cluster.state_mark import StateMark
+from local_cluster.suggestion_thread import SuggestionThread
+
+log = logging.getLogger(__name__)
+
+# The name of the only pool of a cluster without a configuration.
+POOL = "default"
+
+
+@dataclass(frozen=True)
+class EmbeddedCluster:
+    """The parts of an embedded cluster's server."""
+
+    cluster: Cluster
+    adapters: LocalAdapters
+    app: FastAPI
+    """The API."""
+    table: SqliteTable
+    """The state table."""
+    suggestion_thread: SuggestionThread
+    """The thread for suggestions, not started yet."""
+    own_pool: str
+    """The pool of the machine's own agent, or "" if the machine has no own agent."""
+    mark: StateMark
+    """The mark that detects older copies of the state."""
+
+
+def build_embedded_cluster(
+    home: HomeFolder, user: str, config: str | None = None, url: str = ""
+) -> EmbeddedCluster:
+    """Build an embedded cluster on the files of `home`, with its pools configured.
+
+    Create the state table and the secrets on first use. If the state is an older copy or another
+    cluster's, start a new incarnation. Threads are not started.
+
+    Args:
+        user: the only user, who gets the role of an admin.
+        config: the text of a cluster configuration to apply. None to keep the current pools, or to
+            create the pool POOL if no pool exists.
+        url: the URL of the server, which the agents of instances call.
+
+    Raises:
+        ConfigInvalid: the configuration is invalid.
+        RequestError: the configuration cannot be applied.
+        HomeInvalid: a file with a secret is invalid.
+        TableError: the state table cannot be used.
+    """
+    adapters = LocalAdapters(home, url)
+    cluster = Cluster(adapters)
+    mark = StateMark(home, adapters.state_table, adapters.cluster_id)
+    _check_state_is_latest(mark, cluster.engine)
+    suggestion_thread = SuggestionThread(cluster.suggester)
+    cluster.engine.on_commit = adapters.long_polls.wake_address
+    cluster.engine.on_row = suggestion_thread.wake_on_row
+    own_pool = _configure_pools(cluster.services, user, config)
+    app = cluster.build_app(_file_tokens(home, user, own_pool))
+    return EmbeddedCluster(
+        cluster, adapters, app, adapters.state_table, suggestion_thread, own_pool, mark
+    )
+
+
+def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
+    """Start a new incarnation if the state was replaced by an older copy or another cluster's.
+
+    An older copy also skips ids. Both cases are logged. Finally advance the mark in every case.
+    Raises TableError.
+    """
+    if mark.is_older_copy():
+        report = begin_incarnation(engine)
+        log.warning(
+            "state.db is an older copy of this cluster's state: its trials restart "
+            "from their latest checkpoints, and the next ids are %s (`detcloud restore` "
+            "skips none)",
+            dict(report.next_ids),
+        )
+    elif mark.is_other_cluster():
+        begin_incarnation(engine, {})
+        log.warning("state.db belongs to another cluster than before: its trials restart")
+    mark.advance()
+
+
+def _configure_pools(services: Services, user: str, config: str | None) -> str:
+    """Configure the pools, and return the pool of the machine's own agent.
+
+    - With a configuration, apply it. The own agent is removed from pools that are not in it.
+    - Without a configuration, create or update the pool POOL if no other pool exists.
+
+    Return the default compute pool, or "" if this pool has a provider or does not exist. Raises
+    ConfigInvalid for an invalid configuration, and RequestError if it cannot be applied.
+    """
+    if config is not None:
+        wanted = check_cluster(config)
+        _end_own_agent(
+            services, [name for name in pool_names(services) if wanted.find_pool(name) is None]
+        )
+        apply_configuration(services, check_configuration(services, wanted), user, no_extra_writes)
+    elif pool_names(services) in ([], [POOL]):
+        # A pool of an earlier release keeps its settings, except that idle jobs are now stored
+        # apart.
+        settings = replace(load_settings(services, POOL), idle_apart=True)
+        services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL, settings))
+    cluster = cluster_config(services)
+    name = cluster.resource_manager.default_compute_resource_pool
+    pool = cluster.find_pool(name)
+    return name if pool is not None and pool.provider is None else ""
+
+
+def own_agent_name(pool: str) -> str:
+    """Return the name of the machine's own agent in a pool: `local` in the pool POOL.
+
+    In another pool, the name is `local-`, followed by the pool's name.
+    """
+    return "local" if pool == POOL else f"local-{pool}"
+
+
+def _end_own_agent(services: Services, pools: Iterable[str]) -> None:
+    """Mark the own agent of an earlier server as lost in these pools.
+
+    Otherwise the agent would prevent the removal of the pools. An agent whose lease changes
+    meanwhile is skipped.
+    """
+    engine = services.engine
+    for pool in pools:
+        # A conflict means that the agent has just called, so it is not left from an earlier server.
+        with suppress(Conflict):
+            mark_ended_agent(
+                engine.table, pool, own_agent_name(pool), engine.clock(), engine.advance_until_idle
+            )
+
+
+def _file_tokens(home: HomeFolder, user: str, own_pool: str) -> StaticTokens:
+    """Return the tokens of the user and of the machine's own agent, from files of `home`.
+
+    The user is an admin; the agent may only join `own_pool`. Missing files are created. Raises
+    HomeInvalid for an invalid file.
+    """
+    user_token, agent_token = map(home.load_or_create_secret, ("token", "agent.token"))
+    return StaticTokens(
+        {
+            token_digest(user_token): Principal(user, Role.ADMIN),
+            token_digest(agent_token): Principal("local agent", Role.JOIN, own_pool),
+        }
+    )

@@ -1,0 +1,176 @@
+"""The HTTP server of an embedded cluster: address, logs and shutdown."""
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from anyio import to_thread
+from starlette.types import ASGIApp
+
+from control_plane.api.access_log import JsonLines
+from local_cluster.connections import Connection
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8470
+"""The port of a data folder's first server."""
+PORTS_TRIED_MAX = 100
+# Longer than an agent's long poll, so that the connection of the agent is kept.
+KEEP_ALIVE_SECONDS = 75
+CLOSE_SECONDS_MAX = 1
+BACKLOG = 256
+# The number of concurrent handlers. The interpreter runs only a single thread at a time. More
+# threads would not increase the throughput. They would delay long requests, because a handler waits
+# for the interpreter after each row that the handler reads.
+THREADS = 2
+
+
+class EmbeddedServer(uvicorn.Server):
+    """A uvicorn server that stops other parts of the process before it closes.
+
+    Args:
+        app: the application to serve.
+        on_start: called after the server has started to listen.
+        on_stop: called in a thread at the first SIGTERM or SIGINT, while requests are still served.
+            The server closes after its end, also after an error. A second signal closes the server
+            at once.
+    """
+
+    def __init__(
+        self, app: ASGIApp, on_start: Callable[[], None], on_stop: Callable[[], None]
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
+        )
+        super().__init__(config)
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self._stop_thread: threading.Thread | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
+        await super().startup(sockets)
+        self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._stop_thread is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._stop_thread = threading.Thread(target=self._run_on_stop, name="leaving", daemon=True)
+        self._stop_thread.start()
+
+    def _run_on_stop(self) -> None:
+        """Call `on_stop`, then let the server close, even after an error."""
+        try:
+            self._on_stop()
+        finally:
+            self.should_exit = True
+
+
+def open_listener(port: int | None, former_port: int | None = None) -> socket.socket:
+    """Open a listening socket on 127.0.0.1.
+
+    Args:
+        port: the port to use. None for `former_port`, or for the next free port if that port is in
+            use.
+        former_port: the port of the former server. None for DEFAULT_PORT.
+
+    Raises:
+        OSError: `port` is not available; the message names the port. Without `port`, no port is
+            free.
+    """
+    if port is None:
+        return _bind_next_free(former_port or DEFAULT_PORT)
+    try:
+        return _bind_listener(port)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a port number"
+        raise OSError(
+            f"port {port} is not available: {why}; choose another port, or leave out --port to "
+            "use a free one"
+        ) from None
+
+
+def configure_logging(path: Path) -> None:
+    """Configure the process to write its logs as JSON lines to stderr and to the file `path`.
+
+    Do not open `path` if stderr already writes to this file. Lines below level INFO, lines of
+    uvicorn below WARNING, and lines about successful reads and syncs are omitted. Raises OSError if
+    the file cannot be opened.
+    """
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if not _is_standard_error(path):
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(JsonLines())
+        handler.addFilter(_is_worth_a_line)
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _bind_next_free(first: int) -> socket.socket:
+    """Return a socket that listens on the first free port of PORTS_TRIED_MAX ports from `first`.
+
+    If all of these ports are in use, the operating system chooses a port. Raises OSError if no port
+    is free.
+    """
+    for candidate in range(first, first + PORTS_TRIED_MAX):
+        try:
+            return _bind_listener(candidate)
+        except (OSError, OverflowError):
+            continue
+    return _bind_listener(0)
+
+
+def _bind_listener(port: int) -> socket.socket:
+    """Return a socket that listens on HOST at `port`; 0 for any free port.
+
+    Raises OSError if the port is not available, and OverflowError for an invalid port number.
+    """
+    # With an explicit protocol, the event loop disables Nagle's algorithm. Otherwise each short
+    # response would take 40 ms longer.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError):
+        listener.close()
+        raise
+    return listener
+
+
+def _is_standard_error(path: Path) -> bool:
+    """Return whether stderr writes to the file `path`. Return False for a missing file."""
+    try:
+        return os.path.samestat(os.fstat(2), path.stat())
+    except OSError:
+        return False
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return whether to log a record.
+
+    Successful GET requests and syncs below level WARNING are not logged, because agents and
+    browsers send them continuously.
+    """
+    fields = getattr(record, "fields", {})
+    # A request that failed with an exception has no status when it is logged.
+    if record.levelno >= logging.WARNING or (fields.get("status") or 500) >= 400:
+        return True
+    return fields.get("method") != "GET" and not str(fields.get("path")).endswith("/sync")

@@ -1,0 +1,70 @@
+"""The mark by which a server detects that a person replaced the state by an older copy.
+
+The state and a separate file contain the same number, which grows every minute, at a start and at a
+stop. A state with a lower number than the file, or with another cluster's id, was put in place
+later. A copy that is less than a minute old is not detected if the server was killed.
+"""
+
+from control_plane.rows import cluster_rows
+from control_plane.state.table import Expect, Key, Put, StateTable
+from local_cluster.home import HomeFolder
+
+_MARK = Key(*cluster_rows.MARK.only_key)
+_RECORD = "state-mark"
+
+
+class StateMark:
+    """The mark of a cluster's state.
+
+    Args:
+        home: the folder with the file.
+        table: the state table.
+        cluster_id: the id of the cluster in the state table.
+    """
+
+    def __init__(self, home: HomeFolder, table: StateTable, cluster_id: str) -> None:
+        self._home = home
+        self._table = table
+        self._cluster_id = cluster_id
+
+    def is_older_copy(self) -> bool:
+        """Return whether the state was replaced by an older copy of this cluster's state.
+
+        Return False if the file does not exist. Raises TableError.
+        """
+        return not self.is_other_cluster() and self._read_record() > self._read_row()
+
+    def is_other_cluster(self) -> bool:
+        """Return whether the state was replaced by another cluster's state.
+
+        Return False if the file does not exist.
+        """
+        found = self._home.read_record(_RECORD).get("cluster_id", self._cluster_id)
+        return bool(found != self._cluster_id)
+
+    def advance(self) -> None:
+        """Store the next number in the state, then in the file with the cluster's id.
+
+        The next number is greater than both current numbers. Raises TableError and OSError.
+        """
+        self.write_file(self.advance_state())
+
+    def advance_state(self) -> int:
+        """Store the next number in the state only, and return the number. Raises TableError."""
+        number = max(self._read_row(), self._read_record()) + 1
+        self._table.commit((Put(_MARK, number, b"%d" % number, Expect.ANYTHING),))
+        return number
+
+    def write_file(self, number: int) -> None:
+        """Store `number` in the file with the cluster's id. Raises OSError."""
+        self._home.write_record(_RECORD, {"cluster_id": self._cluster_id, "number": number})
+
+    def _read_row(self) -> int:
+        """Read the number in the state table; 0 if no number is stored."""
+        row = self._table.get(_MARK)
+        return 0 if row is None else int(row.body)
+
+    def _read_record(self) -> int:
+        """Read the number in the file; 0 if the file is missing or invalid."""
+        number = self._home.read_record(_RECORD).get("number")
+        return number if isinstance(number, int) else 0

@@ -1,0 +1,157 @@
+"""The tour's cluster: the product's own parts on one table, with a fixed clock and a fake cloud."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import StaticTokens, token_digest
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.config.storage import CheckpointStorage
+from control_plane.engine.engine import EngineTiming
+from control_plane.fleet.notices import InstanceNotice, read_notices
+from control_plane.fleet.records import Market, Offering
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.objects.store import model_code_key
+from control_plane.scheduling.model import SchedulerRules
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import StateTable
+from lambdas.adapters import Adapters
+from lambdas.builder import Cluster
+from lambdas.tick_steps import TickSteps
+from provisioner.clouds.provider import CloudProvider
+from provisioner.model import ProvisionerSettings
+from tests.engine_timing import UNHURRIED
+from tests.tour.handlers import place_of
+from tests.tour.recorder import Recorder, RecordingCloud, RecordingTable
+from tests.unit.api.cluster import NOW_MS, SUBJECTS, TOKENS, V1, Clock, archive_of
+from tests.unit.api.exchange import HOST, Answer, call
+
+POOL = "default"
+SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 2, 0.3)
+
+
+class RecordingApp:
+    """The API application, which reports each request and its endpoint to a recorder."""
+
+    def __init__(self, app: ASGIApp, recorder: Recorder) -> None:
+        self._app = app
+        self._recorder = recorder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hop = self._recorder.add(f"{scope['method']} {scope['path']}")
+        await self._app(scope, receive, send)
+        hop.place = place_of(scope["endpoint"].__code__)
+
+
+class TourAdapters(Adapters):
+    """The adapters of the tour. The table is in memory, and objects are in `folder`.
+
+    Attributes:
+        now: the clock of the cluster and of the cloud, which only the journeys advance.
+        cloud: the fake cloud.
+    """
+
+    cluster_id = "tour"
+    api_hosts = frozenset({HOST})
+    provider_types = frozenset({"fake"})
+
+    def __init__(self, folder: Path, recorder: Recorder) -> None:
+        self.now = Clock(NOW_MS)
+        self.cloud = RecordingCloud(self.now, Random(1), (SPOT,))
+        self.cloud.recorder = recorder
+        self._folder = folder
+        self._recorder = recorder
+
+    @cached_property
+    def state_table(self) -> StateTable:
+        return RecordingTable(MemoryTable(), self._recorder)
+
+    @cached_property
+    def object_store(self) -> DirectoryObjectStore:
+        return DirectoryObjectStore(self._folder / "objects", self.url_signer)
+
+    @property
+    def checkpoint_storage(self) -> CheckpointStorage:
+        return Directory(type="directory", container_path=str(self._folder / "checkpoints"))
+
+    @property
+    def url_signer(self) -> HmacUrlSigner:
+        return HmacUrlSigner(bytes(32))
+
+    @property
+    def timing(self) -> EngineTiming:
+        return UNHURRIED
+
+    @cached_property
+    def random(self) -> Random:
+        return Random(1)
+
+    def clock(self) -> int:
+        """Return the time as epoch ms."""
+        return self.now()
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the fake cloud. Raises ConfigurationError for another type of provider."""
+        self._check_provider_type(settings)
+        return self.cloud
+
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        """Return the notices in the state table."""
+        return read_notices(self.state_table)
+
+
+class TourCluster:
+    """A cluster with one pool.
+
+    Args:
+        folder: an empty folder for objects.
+        has_cloud: whether the pool launches spot instances of the fake cloud.
+    """
+
+    def __init__(self, folder: Path, recorder: Recorder, *, has_cloud: bool = False) -> None:
+        self.adapters = TourAdapters(folder, recorder)
+        self._cluster = Cluster(self.adapters)
+        principals = {
+            token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
+            for role, token in TOKENS.items()
+        }
+        self.app = RecordingApp(self._cluster.build_app(StaticTokens(principals)), recorder)
+        settings = PoolSettings(SchedulerRules("fair_share"), provider=_provider(has_cloud))
+        configured = PoolConfigured(POOL, settings)
+        self._cluster.engine.execute_command(addresses.pool(POOL), configured)
+
+    def post_experiment(self, config: str) -> Answer:
+        """Store model code and submit an experiment with it, as a user."""
+        content = archive_of(("train.py", b"print(1)\n"))
+        digest = hashlib.sha256(content).hexdigest()
+        self.adapters.object_store.put(model_code_key(digest), content)
+        body = {"config": config, "model_code": digest}
+        return call(self.app, "POST", V1 + "/experiments", token=TOKENS[Role.USER], content=body)
+
+    def provision(self, after_ms: int = 60_000) -> None:
+        """Advance the clock, then run the provisioning step of a tick."""
+        self.adapters.now.ms += after_ms
+        TickSteps(self._cluster).provisioning.run()
+
+
+def _provider(has_cloud: bool) -> str:
+    """Return the provider section of the pool as JSON, "" without a cloud."""
+    if not has_cloud:
+        return ""
+    fields: Mapping[str, Any] = {
+        "type": "fake",
+        "max_instances": 2,
+        "offerings": [asdict(SPOT)],
+    }
+    return json.dumps(fields)

@@ -1,0 +1,119 @@
+"""The port and the log of an embedded cluster's server."""
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.engine.engine import Engine
+from local_cluster.http_server import (
+    DEFAULT_PORT,
+    PORTS_TRIED_MAX,
+    configure_logging,
+    open_listener,
+)
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
+from tests.unit.api.exchange import Answer, call
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return build_cluster(tmp_path / "cluster")
+
+
+@pytest.fixture
+def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The log of a server that is configured as an embedded cluster's."""
+    path = tmp_path / "server.log"
+    root, handlers = logging.getLogger(), list[logging.Handler]()
+    level = root.level
+    monkeypatch.setattr(root, "handlers", handlers)
+    configure_logging(path)
+    yield path
+    root.setLevel(level)
+    for handler in handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.close()
+
+
+def read_lines(log_file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log_file.read_text().splitlines()]
+
+
+def break_engine(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls of these methods of the engine fail as a fault of the program does."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("canary")
+
+    for name in names:
+        monkeypatch.setattr(Engine, name, fail)
+
+
+@pytest.mark.parametrize("kind", ["sync", "GET", "POST"])
+def test_the_log_has_a_traceback_of_each_internal_error(
+    cluster: Cluster, log_file: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    names = ("read_state", "read_states", "read_states_and_rows", "execute_command")
+    break_engine(*names, monkeypatch=monkeypatch)
+    answers: list[Answer] = []
+    if kind == "sync":
+        answers = [agent.sync(), agent.report("1.1", {"kind": "progress"})]
+    elif kind == "GET":
+        answers = [cluster.get("/trials/1"), cluster.get("/experiments/1")]
+    else:
+        answers = [cluster.post("/experiments/1/pause", {}), cluster.create(CONFIG)]
+    lines = read_lines(log_file)
+    for answer in answers:
+        assert (answer.status, answer.code) == (500, "internal")
+        request_id = answer.headers["x-request-id"]
+        assert request_id in answer.json["error"]["message"]
+        ours = [line for line in lines if line.get("request_id") == request_id]
+        assert ["ValueError: canary" in line.get("traceback", "") for line in ours] == [True, False]
+
+
+def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_file: Path) -> None:
+    agent = Agent(cluster)
+    assert agent.sync().status == 200
+    assert cluster.get("/experiments").status == 200
+    assert cluster.get("/experiments/7").status == 404
+    assert call(cluster.app, "GET", f"{V1}/agents", token=TOKENS[Role.AGENT]).status == 403
+    listed = [(line["method"], line["status"]) for line in read_lines(log_file)]
+    assert listed == [("POST", 200), ("GET", 404), ("GET", 403)]
+
+
+def test_a_taken_port_is_named_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            OSError, match=f"^port {port} is not available: .*leave out --port to use a free"
+        ):
+            open_listener(port)
+
+
+def test_the_next_free_port_replaces_a_former_port_that_is_taken() -> None:
+    with open_listener(0) as taken:
+        port = taken.getsockname()[1]
+        with open_listener(None, port) as listener:
+            assert port < listener.getsockname()[1] < port + PORTS_TRIED_MAX
+    with open_listener(None, port) as listener:
+        assert listener.getsockname()[1] == port
+
+
+def test_a_first_start_listens_at_the_default_port_or_behind_it() -> None:
+    with open_listener(None) as first, open_listener(None) as second:
+        ports = [listener.getsockname()[1] for listener in (first, second)]
+    assert DEFAULT_PORT <= ports[0] < ports[1] < DEFAULT_PORT + PORTS_TRIED_MAX
+
+
+def test_any_port_is_used_where_no_port_follows() -> None:
+    with open_listener(None, 65536) as listener:
+        assert listener.getsockname()[1] not in (0, 65536)
