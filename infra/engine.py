@@ -29,7 +29,8 @@ def require_engine() -> None:
 def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> automation.Stack:
     """Return the stack of a team in Pulumi's state.
 
-    If the stack does not exist, create the stack if `is_new`; otherwise raise DeployFailed.
+    If the stack does not exist, create the stack if `is_new`; otherwise raise DeployFailed. Raise
+    CommandError if the engine fails.
     """
     if is_new:
         return automation.create_or_select_stack(team, PROJECT, program.run)
@@ -43,12 +44,18 @@ def open_stack(program: StackProgram, team: str, *, is_new: bool = True) -> auto
 
 
 def configure(stack: automation.Stack, config: Mapping[str, str]) -> None:
-    """Store `config` as the stack's configuration in Pulumi; names include the project."""
+    """Store `config` as the stack's configuration in Pulumi; names include the project.
+
+    Earlier values of other names stay. Raise CommandError if the engine fails.
+    """
     stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
 
 
 def read_output(stack: automation.Stack, name: str) -> str:
-    """Return an output of the stack's last deployment as text, or "" if missing."""
+    """Return an output of the stack's last deployment as text, or "" if missing.
+
+    Raise CommandError if the engine fails.
+    """
     found = stack.outputs().get(name)
     return str(found.value) if found else ""
 
@@ -88,7 +95,7 @@ def count_changes(stack: automation.Stack, progress: Progress) -> dict[str, int]
 def remove_stack(stack: automation.Stack, team: str, progress: Progress) -> None:
     """Delete all resources of the stack, and then the stack in Pulumi's state.
 
-    Raise CommandError if the engine fails.
+    `team` is the stack's name. Raise CommandError if the engine fails; the stack then stays.
     """
     stack.destroy(on_output=progress, color="never")
     stack.workspace.remove_stack(team)

@@ -126,8 +126,11 @@ class TickSteps:
         return not done.again_ms and not done.unbegun
 
     def _reconcile_pools(self) -> int:
-        """Run a provisioner pass over all pools. Return the delay in ms until the last of the
-        skipped pools is due, 0 without skipped pools. Raises PoolsFailed.
+        """Run a provisioner pass over all pools.
+
+        Return the longest delay in ms that a pool requests until another pass, or 0. A pool
+        requests a delay if the pass was skipped or lost a race, or if a launch is in progress.
+        Raises PoolsFailed after the last pool if any pool failed.
         """
         return self._cluster.provisioner.reconciler.reconcile_pools()
 

@@ -130,10 +130,10 @@ class AgentKeeper:
         return f"the agent ended with code {code}: {self._last_line()}"
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
-        """Start an agent process with `agent.log` for the output.
+        """Start an agent process, and remember the process for `stop`.
 
-        Return None without a start if the keeper is stopping. Raises OSError if the process cannot
-        be started.
+        Append the output to `agent.log`, after the rotation of a large log. Return None without a
+        start if the keeper is stopping. Raises OSError if the process cannot be started.
         """
         with self._changing:
             if self._stopping.is_set():

@@ -140,7 +140,8 @@ def pool_demand(
     """Return the pending work of a pool, with a hold reason if the pool drains or is over budget.
 
     Leave out requests with an agent label, since a provider's agents have no labels. `overdue`
-    lists the requests that have waited for `reserve_after_ms`.
+    lists the requests that have waited for `reserve_after_ms`. `find_deadline` is called for each
+    job with pending slots.
     """
     # The groups are read once: each row that a tick reads costs money.
     groups = list(queue.groups())

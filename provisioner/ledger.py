@@ -133,9 +133,10 @@ class Ledger:
             self._table.commit((Delete(Key(FLEETS, self.fleet.pool), self._revision),))
 
     def _instance_writes(self, changed: Sequence[InstanceRow]) -> list[Write]:
-        """Return the writes for changed instances, for a single commit.
+        """Return the writes for changed instances, for a single commit; commit nothing.
 
-        Include the bills of the ended instances and deletes of expired past instances.
+        Include the bills of the ended instances and deletes of expired past instances. The present
+        bills and the expired rows are read from the table.
         """
         writes = [
             write
@@ -168,7 +169,12 @@ class Ledger:
         return [Delete(row.key, Expect.ANYTHING) for row in page.rows]
 
     def _commit(self, fleet: FleetRow, writes: Iterable[Write]) -> None:
-        """Commit the fleet's row and `writes`, if the row's revision is still the ledger's."""
+        """Commit the fleet's row and `writes`, and set `fleet` to the committed row.
+
+        The caller applies `writes` to `instances` and `intents`. Raises Conflict, and commits
+        nothing, if the row's revision in the table is not the ledger's, or if a condition in
+        `writes` does not hold.
+        """
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
         body = encode_row(fleet, self._fleet_body)

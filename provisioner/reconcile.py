@@ -247,7 +247,7 @@ class _ReconcilePass:
                 return
 
     def _report_supply(self, offered: tuple[Offering, ...]) -> None:
-        """Report why the pool gets no instances, or "" while a launch is open or starting."""
+        """Report the pool's supply gap to the pool; no gap while a launch is open or starting."""
         ledger = self._ledger
         starting = ledger.intents or any(
             row.state is InstanceState.STARTING for row in ledger.instances.values()
@@ -316,7 +316,7 @@ class _ReconcilePass:
         return intents
 
     def _resume_launch(self, cloud: CloudProvider, intent: IntentRow) -> None:
-        """Repeat an open launch. After INTENT_MS_MAX, close the intent by the cloud's list."""
+        """Repeat an open launch. After INTENT_MS_MAX, close the intent with listed instances."""
         if self._started_ms - intent.created_ms <= INTENT_MS_MAX:
             self._attempt_launch(cloud, intent, again=True)
             return
@@ -354,7 +354,7 @@ class _ReconcilePass:
     def _close_intent(
         self, intent: IntentRow, launched: Sequence[CloudInstance], error: CloudError | None
     ) -> None:
-        """Commit the launched instances and the offering's new health; delete the intent."""
+        """Commit launched instances and the offering's health, delete the intent, note an error."""
         fleet = self._ledger.fleet
         health = fleet.health.get(intent.offering.name, offerings.FRESH)
         after = (

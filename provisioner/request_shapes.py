@@ -16,9 +16,15 @@ class InstanceBounds:
     instances_max: int
     """The pool's maximum."""
     room: int
-    """The number of instances that may be launched now without exceeding the maximum."""
+    """The number of instances that may be launched now without exceeding the maximum; at least 0.
+
+    Launches in progress use up room. Instances with an interruption notice use up no room.
+    """
     draining: int = 0
-    """The number of instances that drain; the room grows by this number once they have ended."""
+    """The number of instances that drain or whose agent is silent.
+
+    The room grows by this number once these instances have ended.
+    """
 
 
 class RequestShape(NamedTuple):

@@ -156,7 +156,7 @@ def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int
 
 
 def _instance_bounds(draft: DraftPlan) -> InstanceBounds:
-    """Return the room below the maximum, and the room that leaving instances will add."""
+    """Return the pool's maximum, the room for launches, and the number of leaving instances."""
     settings, rows = draft.snapshot.settings, draft.rows.values()
     existing = sum(map(_counts_against_max, rows))
     room = settings.max_instances - existing - sum(count for _, count in draft.snapshot.pending)
@@ -461,7 +461,7 @@ def _is_leaving(row: InstanceRow) -> bool:
 
 
 def _demand_with_replacements(draft: DraftPlan) -> Demand:
-    """Return the pending work and the work on instances with a notice. Return no held work."""
+    """Return the pending work and the work on instances with a notice, or only a hold reason."""
     demand = draft.snapshot.demand
     if demand.hold_reason:
         return Demand(hold_reason=demand.hold_reason)

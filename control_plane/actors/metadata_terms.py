@@ -1,8 +1,8 @@
 """Terms of metadata, by which searches find experiments and trials. An example is `data.version=3`.
 
-A term is the path to a value, with dots between the keys, and the value as text. Equal numbers have
-the same text, whatever their notation. Each item of a list counts as a value. A path or value over
-the length limits of filters has no term, so no filter finds it.
+A term is the path to a value, with dots between the keys, and the value as text. Equal numbers
+below 1e15 have the same text, whatever their notation. Each item of a list counts as a value. A
+path or value over the length limits of filters has no term, so no filter finds it.
 
 A term is stored without quotes: `a.b=1` stands for the nested keys `a` and `b` and for the key
 "a.b".
@@ -77,7 +77,11 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _number_text(text: str) -> str:
-    """Return the text of a value. Texts of equal numbers become the same text."""
+    """Return the text of a value. Texts of equal numbers below 1e15 become the same text.
+
+    From 1e15 on, integers and floats keep different texts. Any other text, and a text above
+    VALUE_CHARACTERS_MAX, is returned unchanged.
+    """
     if len(text) > VALUE_CHARACTERS_MAX or not text[:1].strip("+-.").isascii():
         return text
     try:

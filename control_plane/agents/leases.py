@@ -229,7 +229,8 @@ def mark_lost_agents(
     Also store the new state of loss detection. Return the agents that were marked, and that state.
 
     Args:
-        follow: advances the actors at these addresses; called if an agent was marked.
+        follow: advances the actors at these addresses; called with the pool's address if an agent
+            was marked.
         pass_ms: the interval of passes.
     """
     partition = leases_partition(pool)
@@ -308,13 +309,15 @@ def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
 def mark_ended_agent(
     table: StateTable, pool: str, agent: str, now_ms: int, follow: Callable[[tuple[str, ...]], None]
 ) -> bool:
-    """Mark an agent as lost before the lease lapses, because the machine has certainly ended.
+    """Mark an agent as lost before the lease lapses, and mail `AgentLost` to the pool.
 
-    Return False if the agent has no lease or was already marked. Raises Conflict if the agent's
-    lease changed meanwhile, because the agent has just called.
+    The caller knows that the machine has ended. Return True if the agent was marked. Return False
+    if the agent has no lease or was already marked. Raises Conflict if the agent's lease changed
+    meanwhile, because the agent has just called.
 
     Args:
-        follow: advances the actors at these addresses; called if the agent was marked.
+        follow: advances the actors at these addresses; called with the pool's address if the agent
+            was marked.
     """
     row = table.get(Key(leases_partition(pool), agent))
     lease = _LEASE.decode(row.body) if row else None
@@ -333,12 +336,14 @@ def mark_all_agents(
     follow: Callable[[tuple[str, ...]], None],
     reason: str,
 ) -> tuple[str, ...]:
-    """Mark every agent of a pool as lost, and return the agents that were not marked before.
+    """Mark every agent of a pool as lost, and mail an `AgentLost` for each agent to the pool.
 
-    An agent whose lease changes meanwhile is skipped.
+    Return the newly marked agents, sorted by name. An agent with a lease that changes meanwhile is
+    skipped. Each agent is marked by a commit of its own.
 
     Args:
-        follow: advances the actors at these addresses; called if an agent was marked.
+        follow: advances the actors at these addresses; called with the pool's address if an agent
+            was marked.
         reason: a text for users.
     """
     rows = _read_partition(table, leases_partition(pool))

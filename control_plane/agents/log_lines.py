@@ -195,6 +195,8 @@ class _Scan:
     def cut_lines(self, *, ends: bool) -> None:
         """Cut lines off the pending bytes and collect the lines that meet the filter.
 
+        Stop when `limit` lines are collected; the rest stays pending.
+
         Args:
             ends: whether the bytes after the last newline are a line as well.
         """
@@ -232,7 +234,10 @@ class _Scan:
         self.pending, self.start, self.is_inside = b"", end, True
 
     def _parse_pending_line(self, place: int, length: int) -> LogLine:
-        """Parse `length` pending bytes from index `place` on as a line."""
+        """Parse `length` pending bytes from index `place` on as a line. The bytes stay pending.
+
+        The line gets the time of the last mark at or before its first byte, or None.
+        """
         offset = self.start + place
         at = bisect_right(self.marks, offset, key=lambda mark: mark[0])
         time_ms = self.marks[at - 1][1] if at else None
@@ -355,8 +360,9 @@ def _may_match(chunk: IndexedChunk, line_filter: LineFilter) -> bool:
 def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
     """Yield the length of each line in the bytes, without and with the line break.
 
-    A line above `PIECE_BYTES` is divided into pieces. Unless `ends`, bytes after the last newline
-    are omitted.
+    A line break is LF or CR LF. A line above `PIECE_BYTES` is divided into pieces of whole
+    characters, each without a line break. Unless `ends`, the rest after the last line break or
+    piece is omitted.
     """
     place = 0
     while place < len(content):
@@ -401,5 +407,8 @@ def _level_pattern(level: str) -> re.Pattern[bytes]:
 
 
 def _level_rank(level: str | None) -> int:
-    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`."""
+    """Return the index of a level in `LEVELS`. `None` counts as `LEVEL_OF_PLAIN_LINES`.
+
+    Raises ValueError for an unknown level.
+    """
     return LEVELS.index(level or LEVEL_OF_PLAIN_LINES)

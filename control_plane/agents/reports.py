@@ -134,7 +134,8 @@ def _to_validation(report: Report, context: ReportContext) -> TrialMessage | Non
     """Convert a `metrics` line.
 
     Return None for training metrics. Without a time metric in the search, also return None if the
-    searcher metric is missing. Raises KeyError or ValueError for a malformed line.
+    searcher metric is missing. A metric that is not finite is reported as None. Raises KeyError,
+    TypeError or ValueError for a malformed line.
     """
     if report.line["group"] != "validation":
         return None
@@ -154,7 +155,11 @@ def _to_timed_validation(
 ) -> ValidationReported:
     """Return the message of a validation in a search with a time metric.
 
-    If one of the two metrics is missing or not a number, the message contains the reason.
+    - If a metric is missing or not a number, the message has the reason and no metric.
+    - If the time metric is not finite, the message has the reason and the searcher metric.
+    - If only the searcher metric is not finite, the metric is None, and no reason is added.
+
+    An unreported metric named "batches" has the value `steps`; see `_parse_metric` for the values.
     """
     values: list[float | None] = []
     for name in (context.metric, context.time_metric):
@@ -344,10 +349,10 @@ def _parse_count(value: object) -> int:
 
 
 def _parse_metric(value: object) -> float | None:
-    """Parse the value of a metric. Raises ValueError for other types.
+    """Parse the value of a metric. Return None for a value that is not finite.
 
-    Return None for a value that is not finite: the names of NaN and the infinities, and integers
-    beyond the range of floats.
+    The texts "NaN", "Infinity" and "-Infinity", and integers beyond the range of floats are not
+    finite. Raises ValueError for booleans, other types, and the floats NaN and infinity.
     """
     if value in ("NaN", "Infinity", "-Infinity"):
         return None

@@ -360,7 +360,10 @@ class AgentService:
                 log.info("metrics of %s were not merged: %s", allocation, error)
 
     def _store_log_chunk(self, chunk: LogChunk, desired: DesiredAllocation, now_ms: int) -> Write:
-        """Store a log chunk with the node's rank and return the write of the index row."""
+        """Store a log chunk with the node's rank. Return the write of the index row.
+
+        The caller commits the write; see `TrialLogs.store_chunk`.
+        """
         # Older agents send no times, so the text counts as seen now.
         marks = chunk.marks or ((chunk.offset, now_ms),)
         placed = replace(chunk, marks=marks, node_rank=desired.node_rank, nodes=desired.nodes)

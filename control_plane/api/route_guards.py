@@ -140,7 +140,10 @@ class GuardedRoute(APIRoute):
         )
 
     def complete(self) -> None:
-        """Build the rest of the route. Do nothing if the route is already complete."""
+        """Build the checks of parameters and answer. Do nothing if the route is already complete.
+
+        The rule for access was checked by the constructor.
+        """
         if build := self._build:
             build()
             self._build = None

@@ -176,8 +176,10 @@ class Collector:
     def _advance_job(self, job: _CollectionJob, until: float) -> None:
         """Run steps of a job until its end or until the pass must pause, and remove a finished job.
 
-        Every exception is recorded as a failure of the job. If a later request replaced the job's
-        request, forget the job's steps.
+        Every exception except Conflict is recorded as a failure: the job starts again after a
+        pause, or is removed (see `_record_failure`). After a Conflict, forget the job's steps,
+        because a later request replaced the job's request. Raises TableError if the last failure
+        cannot be reported.
         """
         try:
             job.work = job.work or self._start_work(job)
@@ -217,8 +219,9 @@ class Collector:
     def _record_failure(self, job: _CollectionJob, why: str, *, is_transient: bool) -> None:
         """Log a failed try and schedule the next try, with a pause that doubles up to PAUSE_MS_MAX.
 
-        The last failure of an experiment's deletion is reported to the experiment instead, and the
-        job is removed. A failure is the last after TRIES_MAX tries, or if it is not transient.
+        The next try starts the work again. The last failure of an experiment's deletion is reported
+        to the experiment instead, and the job is removed. A failure is the last after TRIES_MAX
+        tries, or if the failure is not transient. Raises TableError if the report fails.
         """
         job.work = None
         job.tries += 1

@@ -107,9 +107,11 @@ class DeletionRateLimiter:
     def count_step(self, step: CollectionStep) -> None:
         """Count the outcome of a step, and update the pause before the next step.
 
-        Removed files take tokens. Without a token left, the pause lasts until the bucket has a
-        token again, plus up to JITTER_SECONDS_MAX. A busy store halves the rate, down to SLOWEST of
-        the limit, and adds a random pause of at most BUSY_PAUSE_SECONDS_MAX.
+        Each removed file takes a token. Without a token left, the pause lasts until the bucket has
+        a token again, plus up to JITTER_SECONDS_MAX. A busy store halves the rate, down to SLOWEST
+        of the limit. The pause is then random, at most BUSY_PAUSE_SECONDS_MAX, and at least the
+        time of a file at the new rate. The next removed file ends the busy state. Then the rate
+        recovers within RECOVERY_SECONDS.
         """
         self._fill()
         if step.is_store_busy:

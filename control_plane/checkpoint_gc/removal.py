@@ -196,9 +196,12 @@ def _remove_part(
 ) -> Steps:
     """Remove the files that a user deleted from a checkpoint, and report the removal to the trial.
 
-    The record's patterns choose the files. Remove nothing if `parts` is empty, but report. Let the
-    checkpoint's pin row expire. Raises OSError if a file cannot be removed. Raises CommandRefused
-    if the trial refuses the report, and TableError.
+    The record's patterns choose the files. After the report, let the checkpoint's pin row expire.
+    Raises OSError if a file cannot be removed. Raises CommandRefused if the trial refuses the
+    report, and TableError.
+
+    Args:
+        parts: the result of `_folder_parts`. If empty, remove nothing, but report.
     """
     reference, patterns = record.checkpoint, record.deleted_patterns
     if parts:
@@ -217,11 +220,13 @@ def _report_removed(
 ) -> Steps:
     """Make the removal of checkpoints durable, then report the removal to the trial.
 
-    Let the checkpoints' pin rows expire. If the removal cannot be made durable, append the reason
-    to `failures` and report nothing. Raises CommandRefused and TableError.
+    After the report, let the checkpoints' pin rows expire. If the removal cannot be made durable,
+    append the reason to `failures`, report nothing and expire no pins. Raises CommandRefused if the
+    trial refuses the report, and TableError.
 
     Args:
-        done: the removed folder of each checkpoint, by UUID; empty if nothing was removed.
+        done: the parts of each removed folder, by the checkpoint's UUID. A checkpoint without a
+            folder to remove has the parts (), and is reported as well.
     """
     try:
         for parent in {parts[:-1] for parts in done.values() if parts}:

@@ -41,7 +41,7 @@ class UploadSessions:
         self._key = Key(addresses.trial(trial_id), f"{UPLOAD_SESSIONS}{uuid}#{digest}")
 
     def find(self) -> str | None:
-        """Return the stored session, or None."""
+        """Return the stored session, or None without a row."""
         return self._find()[1]
 
     def keep(self, session: str, instead_of: str | None) -> str:

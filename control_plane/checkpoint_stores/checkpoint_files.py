@@ -136,7 +136,8 @@ class CheckpointFiles(Protocol):
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         """Remove an empty folder, and the folders above that are then empty.
 
-        Do nothing for a folder with content, and in a bucket.
+        Do nothing for a folder with content, and in a bucket. A missing folder is not an error: a
+        store in a local folder still removes the empty folders above.
         """
 
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:

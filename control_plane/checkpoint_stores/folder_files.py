@@ -107,7 +107,8 @@ class FolderFiles:
 def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
     """Return the sorted names of the folders in ROOT/part/part/..., links excluded.
 
-    Return an empty list if the folder does not exist or its path has a link. Raises OSError.
+    Return an empty list if the root or the folder does not exist, or if the path has a file or
+    link. Raises OSError if a folder cannot be opened. The caller has checked `parts`.
     """
     with suppress(FileNotFoundError), _open_folders(root, parts) as folders:
         if len(folders) > len(parts):
@@ -128,7 +129,8 @@ def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) ->
             other processes write: a new folder is empty as well.
 
     Raises:
-        OSError: the root is missing, or an entry cannot be removed.
+        FileNotFoundError: the root is missing.
+        OSError: an entry cannot be removed.
         ValueError: `parts` are fewer than two, or have a name that is not plain.
     """
     check_parts(parts)
@@ -163,8 +165,8 @@ def remove_file(root: Path, parts: tuple[str, ...], name: str) -> int:
 def remove_unfinished_writes(root: Path, uuid: str) -> None:
     """Remove the staged files that killed processes left of a checkpoint's unfinished writes.
 
-    These are the entries of STAGING_FOLDER with names that begin with the checkpoint's UUID. Raises
-    OSError, also if the root is missing.
+    These are the entries of STAGING_FOLDER with names that begin with the checkpoint's UUID. A
+    missing STAGING_FOLDER is no error. Raises OSError, also if the root is missing.
     """
     with _open_folders(root, (STAGING_FOLDER,)) as folders:
         if len(folders) < 2:
@@ -189,10 +191,15 @@ def sync_folder(root: Path, parts: tuple[str, ...]) -> None:
 
 
 def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
-    """Remove the folder ROOT/part/part/... and the folders above it if they are empty.
+    """Remove the folder ROOT/part/part/... and the folders above, each if the folder is empty.
 
-    The root stays. Folders that are not empty or cannot be removed are skipped silently. Raises
-    OSError if a folder of the path cannot be opened, and ValueError like `remove_folder`.
+    The root stays. Folders that are not empty or cannot be removed are skipped silently. If a
+    folder of the path is missing, or a file or link, only the folders above are removed.
+
+    Raises:
+        FileNotFoundError: the root is missing.
+        OSError: a folder of the path exists and cannot be opened.
+        ValueError: as for `remove_folder`.
     """
     check_parts(parts)
     with _open_folders(root, parts) as folders:
@@ -222,8 +229,9 @@ def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
 def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
     """Open the root and the folders of the path, up to the first missing folder, file or link.
 
-    Yield the descriptors, the root's first; they are closed at the end. Raises OSError if the root
-    is missing or a folder cannot be opened.
+    Yield the descriptors, the root's first, and close all descriptors at the end of the block.
+    Fewer than 1 + len(parts) descriptors mean that the path does not lead to a folder. Raises
+    FileNotFoundError if the root is missing, and other OSErrors if a folder cannot be opened.
     """
     with ExitStack() as stack:
         folders = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]

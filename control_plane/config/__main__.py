@@ -34,9 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     - `--config PATH=VALUE` overrides a field. No template or cluster is read.
     - `--json` prints a JSON report instead of text: `ok`, `era`, `problems`, `warnings`, and
       `config` with masked secrets. The report is also printed for an invalid configuration.
-    - `--migrate` prints the configuration of the length era instead of the summary.
-    - `--preview` adds the preview of the search to the report of `--json`. Progress goes to
-      standard error.
+    - `--migrate` prints the configuration of the length era instead of the summary. With `--json`,
+      `migrated` in the report has this text. Masks are accepted as the values of secrets.
+    - `--preview` adds the preview of the search as `preview` to the report of `--json`. Progress
+      goes to standard error. Masks are accepted as the values of secrets.
     - `--for-trial` puts the values for a trial into the report of `--json`: `config` with unmasked
       `data`, and unmasked `environment_variables`.
 

@@ -161,7 +161,14 @@ class EraMixed(ConfigInvalid):
     """
 
     def __init__(self, place: Loc, step: Loc, length: Loc, other: Loc | None = None) -> None:
-        """Set the finding at `place` about the fields `step` and `length` of the two eras."""
+        """Set the finding at `place` about the fields `step` and `length` of the two eras.
+
+        Args:
+            place: the path of the field that the finding is shown at.
+            step: the path of a field of the step era.
+            length: the path of a field of the length era.
+            other: the path of the field that is not at `place`. None if the user's layer has both.
+        """
         self.other = other
         is_period = step[0] in PERIODS
         instead = "use a length like {batches: 100} there, or " if is_period else ""

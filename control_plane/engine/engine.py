@@ -126,11 +126,11 @@ class Engine:
     def advance(
         self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
     ) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` its due timers, until nothing or no time is
-        left.
+        """Fold the actor's mail, and with `timers` due timers, until nothing or no time is left.
 
-        Return the addresses of the actors that have new mail. The recovery pass retries mail that
-        could not be folded. Raises TableError.
+        A spilled outbox is sent first. Stop without an error if another process advances the actor.
+        Mail that cannot be folded is left for the recovery pass. Return the addresses of the
+        actors that have new mail. Raises TableError.
         """
         receivers: dict[str, None] = {}
         skipped: set[str] = set()
@@ -162,9 +162,7 @@ class Engine:
         return None if row is None else self._decode_head_row(address, row).state
 
     def read_states(self, addresses: Sequence[str]) -> list[Any]:
-        """Read the states of actors in the order of `addresses`. Return None for a missing
-        actor.
-        """
+        """Read the states of actors, in the order of `addresses`. None stands for no actor."""
         return self.read_states_and_rows(addresses, ())[0]
 
     def read_states_and_rows(
@@ -172,8 +170,8 @@ class Engine:
     ) -> tuple[list[Any], list[Row | None]]:
         """Read the states of actors and other rows in common batches.
 
-        Return the states in the order of `addresses` and the rows in the order of `keys`, with None
-        for a missing row. The result is not a snapshot: rows may be from different moments.
+        Return the states in the order of `addresses` and the rows in the order of `keys`. None
+        stands for a missing actor or row. The rows may be from different moments.
         """
         rows = self._read_rows([*(Key(address, HEAD) for address in addresses), *keys])
         states = [
@@ -183,7 +181,7 @@ class Engine:
         return states, rows[len(addresses) :]
 
     def _decode_head_row(self, address: str, row: Row) -> ActorSnapshot:
-        """Decode a head row into an actor, and cache the actor."""
+        """Decode a head row into an actor. Cache the actor unless a later revision is cached."""
         snapshot = decode_snapshot(self._cache, address, row)[0]
         self._cache.put_if_newer(snapshot)
         return snapshot
@@ -370,8 +368,10 @@ class Engine:
         extra_writes: Callable[[object], tuple[Write, ...]],
         mail_only: MailOnly,
     ) -> tuple[object] | None:
-        """Try once to commit a command. Return a tuple with the reply, or None to try again.
+        """Try once to commit the actor's mail and a command. Return None to try again.
 
+        After the commit, advance the actor and the receivers, and return a tuple with the reply. If
+        the commit would be too large, change `mail_only` or fold the mail first, and return None.
         Raises Conflict if another process committed first, and CommandRefused.
         """
         now_ms = self.clock()
@@ -411,9 +411,10 @@ class Engine:
         return (fold.reply,)
 
     def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:
-        """Commit the next entries of the actor's spilled outbox as mail. Return their receivers.
+        """Mail the next DRAINED_RECEIVERS_MAX entries of the spilled outbox. Return the receivers.
 
-        Raises TornRead if another process has drained the outbox since the actor was loaded.
+        A part without further entries is deleted. The actor must have a spilled outbox. Raises
+        TornRead if another process has drained the outbox since the actor was loaded.
         """
         snapshot = actor.snapshot
         spill = snapshot.header.spill

@@ -201,8 +201,13 @@ def build_commit(
 ) -> Commit:
     """Build the commit of a fold: all writes, each with the condition that guards the write.
 
-    For a fold without a state, the commit drops the mail and records it in the journal. If the
-    messages do not fit into the commit, they are spilled: stored in parts and sent later.
+    - For a fold without a state, the commit removes the mail and records the mail in the journal.
+      Nothing is sent, and the head must be missing.
+    - If the messages do not fit into the commit, all messages are spilled: stored in parts and sent
+      by later commits. Messages are also spilled while the actor has an older spilled outbox.
+      Adds the parts to `fold`. The commit's receivers do not include spilled receivers.
+
+    The total size is not checked: the table raises InvalidCommit for a commit that is too large.
 
     Args:
         extra_write_count: the number of writes that the caller adds to the commit.
@@ -341,12 +346,12 @@ def _mail_removals(fold: Fold, now_ms: int) -> list[Write]:
 
 
 def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:
-    # The condition on the head guards the parts, because each commit that writes a part increases
-    # the head's revision.
     """Build the writes of the changed parts. A value of None deletes the part.
 
     Parts of a spilled outbox are due like mail, for the recovery pass.
     """
+    # The condition on the head guards the parts, because each commit that writes a part increases
+    # the head's revision.
     for name, value in fold.parts.items():
         key = Key(before.address, PARTS + name)
         if value is None:

@@ -124,11 +124,13 @@ def timer_key(address: str, due_ms: int, clock: int) -> Key:
 
 
 def timer_write(address: str, due_ms: int, clock: int, message: EncodedMessage, now_ms: int) -> Put:
-    """Build the Put that sets a timer.
+    """Build the Put that sets a timer. The Put conflicts with an existing timer of the same key.
 
     Args:
         clock: the actor's hybrid clock.
         message: the encoded message that the actor receives at `due_ms`.
+        now_ms: the present time. The due index lists the timer at DUE_MS_MAX from now at the
+            latest.
     """
     key = timer_key(address, due_ms, clock)
     return mail_write(key, address, FIRST, clock, [message], _index_due_ms(due_ms, now_ms))

@@ -55,7 +55,7 @@ def field_outputs(actor_type: ActorType, before: Any, after: Any) -> Iterator[tu
 def part_outputs(
     actor_type: ActorType, parts: Mapping[str, object | None]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the outputs of changed parts.
+    """Yield the name and the encoding of each changed part; DELETED for a deleted part.
 
     The parts of a spilled outbox are left out, because their messages are outputs already.
     """
@@ -68,15 +68,18 @@ def part_outputs(
 
 
 def row_outputs(rows: Mapping[Key, bytes | None]) -> Iterator[tuple[str, bytes]]:
-    """Yield the outputs of changed rows outside the actor."""
+    """Yield the name and the body of each changed row outside the actor.
+
+    The body of a deleted row is DELETED.
+    """
     for key, body in rows.items():
         yield f"{ROW}{key.partition}/{key.sort}", DELETED if body is None else body
 
 
 def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tuple[str, bytes]]:
-    """Yield an output for each receiver's messages.
+    """Yield the name and the encoded messages of each receiver. The name is `M:` and the address.
 
-    Yield a single output for all messages if the fold has more than RECEIVERS_MAX receivers.
+    For more than RECEIVERS_MAX receivers, yield all messages as a single output named `M:*`.
     """
     encoded = {
         to: b",".join(b'["%s",%s]' % (name.encode(), body) for name, body in messages)
@@ -90,8 +93,9 @@ def mail_outputs(sends: Mapping[str, Sequence[EncodedMessage]]) -> Iterator[tupl
 
 
 def timer_outputs(actor_type: ActorType, timers: Sequence[SetTimer]) -> Iterator[tuple[str, bytes]]:
-    """Yield all timers that were set, in order, as a single output. Yield nothing without
-    timers.
+    """Yield all timers that were set, in order, as a single output named `T`.
+
+    Yield nothing without timers.
     """
     if timers:
         encoded = (

@@ -216,10 +216,11 @@ class FoldReader:
 def _ensure_complete(
     table: StateTable, address: str, mail: tuple[MailboxRow, ...]
 ) -> tuple[MailboxRow, ...]:
-    """Return the mail if no earlier row of a sender is missing; read the mailbox again where
-    needed.
+    """Return the mail if no earlier row of a sender is missing. Otherwise raise TornRead.
 
-    Raises TornRead if a row is missing.
+    A row is missing if the table has the row, but the mail does not. Rows that were folded and
+    removed are not missing. If a sender has forgotten the previous row, read the mailbox again
+    first; see `_read_again`.
     """
     if any(row.previous == UNKNOWN for row in mail):
         mail = _read_again(table, address, mail)

@@ -116,7 +116,11 @@ class MetricRanks(Answer):
 
 
 def list_ranks(services: Services, trial_id: int) -> MetricRanks:
-    """Return the ranks that keep metrics separate from the trial's metrics."""
+    """Return the ranks that keep metrics separate from the trial's metrics.
+
+    Return at most RANKS_MAX ranks. Empty for a trial without separate metrics, and for an unknown
+    trial.
+    """
     ranks: list[int] = []
     first = RANK_METRICS
     while len(ranks) < RANKS_MAX:
@@ -293,7 +297,11 @@ def _started_json(services: Services, trial_id: int) -> bytes:
 
 
 def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> bytes:
-    """Return the JSON fields `points` and `total` of a metric, from the cache if possible."""
+    """Return the JSON fields `points` and `total` of a metric, without braces.
+
+    `points` has at most `points` points, with a time in each if `times` is true. For an unknown
+    metric, the list is empty and `total` is 0. Cache the result in the series.
+    """
 
     def draw() -> bytes:
         moments = series.moments() if times else None

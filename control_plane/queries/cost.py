@@ -150,7 +150,8 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
 def usages(services: Services, pool: str, since: date) -> list[Usage]:
     """Return the costs of the pool's allocations that ran on the day `since` or later.
 
-    An allocation that still runs is counted as if the allocation ended now.
+    Each usage has the allocation's whole cost, including the cost before `since`. A running
+    allocation is counted as if the allocation ended now.
     """
     rows = read_rows(services.table, usage_partition(pool), f"{day_start_ms(since):015d}")
     ended = {

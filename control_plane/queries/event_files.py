@@ -58,7 +58,8 @@ def list_event_files(services: Services, trial_id: int, page: PageRequest) -> Pa
 
     Raises:
         RequestError: not_found, if the trial does not exist; invalid, for a wrong cursor; conflict,
-            for more than PARTS_MAX stored parts; unavailable, if the store does not answer.
+            for more than PARTS_MAX stored parts, or if the cluster may not call the store's
+            endpoints; unavailable, if the store does not answer.
     """
     store, parts = _open_folder(services, trial_id)
     folder = "/".join(parts)
@@ -95,7 +96,14 @@ def open_event_file(services: Services, key: ObjectKey) -> FileContent:
 
 
 def _open_folder(services: Services, trial_id: int) -> tuple[CheckpointFiles, tuple[str, ...]]:
-    """Return the store of the trial's event files, and the parts of the folder's path there."""
+    """Return the store of the trial's event files, and the parts of the folder's path in the store.
+
+    The folder need not exist.
+
+    Raises:
+        RequestError: not_found, if the trial does not exist; conflict, if the cluster may not call
+            the store's endpoints; unavailable, if the store cannot be opened.
+    """
     experiment_id = get_trial(services, trial_id).experiment_id
     try:
         store = open_checkpoint_files(experiment_storage(services, experiment_id))
@@ -140,7 +148,11 @@ def _readable_path(path: str) -> str:
 
 
 def _url(services: Services, store: CheckpointFiles, folder: str, trial_id: int, part: Part) -> str:
-    """Return a URL of the part: of the store if the store signs URLs, otherwise of this server."""
+    """Return a URL of the part: of the store if the store signs URLs, otherwise of this server.
+
+    The URL needs no token and is valid for VALIDITY_MS_MAX. Raises RequestError unavailable if the
+    store cannot sign at the moment.
+    """
     try:
         if url := store.signed_url(f"{folder}/{part.key}", VALIDITY_MS_MAX // 1000):
             return url

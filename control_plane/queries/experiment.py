@@ -295,7 +295,12 @@ def _fields(
 
 
 def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
-    """Return the answer fields for a job's preferred pools and last move between pools."""
+    """Return the answer fields for a job's preferred pools and last move between pools.
+
+    The fields are `preferred_pools`, `waits_since_ms`, `pool_moved_ms` and `pool_move_reason`. The
+    list of pools is empty for a job that stays in its pool. Without a move, the times are None and
+    the reason is "".
+    """
     moves = state.pool_moves or PoolMoves()
     return {
         "preferred_pools": list(preferred_pools(definition.pools, state.pool_moves)),

@@ -101,7 +101,12 @@ def read_code_file(services: Services, digest: str, path: str) -> CodeTextAnswer
 
 
 def _read_archive(digest: str, read: Callable[[], Content]) -> Content:
-    """Return the result of `read`, with errors of archives raised as RequestError."""
+    """Call `read` and return the result. `digest` names the archive in the errors.
+
+    Raises:
+        RequestError: not_found, if `read` raises ObjectNotFound; conflict, if `read` raises
+            ArchiveInvalid, because the archive is damaged or breaks a rule.
+    """
     try:
         return read()
     except ObjectNotFound:

@@ -291,7 +291,12 @@ def _entry_with_time(
 
 
 def _event_describer(services: Services, state: ExperimentState) -> DescribeEntry:
-    """Return a function that converts the experiment's journal entries to events."""
+    """Return a function that converts the experiment's journal entries to events.
+
+    The function reads the experiment's definition at the first call, and the ids of trials when a
+    sentence names a trial. The definition and the ids are cached. An entry has an event for each
+    message.
+    """
 
     @cache
     def trial_ids_of_part(index: int) -> list[int]:
@@ -353,7 +358,16 @@ def _actor_addresses(
 ) -> list[str]:
     """Return the addresses of the journals that `list_history` reads, the experiment's first.
 
-    Raises as `list_history`.
+    Args:
+        services: the services that read the ids of the trials.
+        state: the experiment.
+        actor: return only the address of this actor, and ignore `merged`. None for no limit.
+        merged: True adds all trials, False adds no trial. None adds all trials if the experiment
+            has at most MERGED_TRIALS_MAX.
+
+    Raises:
+        RequestError: invalid, if `actor` is not an actor of the experiment, or if `merged` is True
+            for more than MERGED_TRIALS_MAX trials; not_found, if the experiment lacks the trial.
     """
     own = addresses.experiment(state.experiment_id)
     if actor is not None:

@@ -95,7 +95,9 @@ def list_instances(services: Services, pool: str) -> list[InstanceView]:
 def list_offerings(services: Services, pool: str) -> list[OfferingView]:
     """Return the pool's cheapest offerings by price per slot, as of the last provisioner pass.
 
-    Empty before the pool's first pass.
+    Offerings with an unknown price come last, with a price of 0. A pass stores at most
+    `provisioner.offerings.OFFERED_MAX` offerings. Empty before the pool's first pass, and for an
+    unknown pool.
     """
     fleet = rows.read_fleet(services.table, pool)
     return [

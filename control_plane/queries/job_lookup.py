@@ -23,7 +23,8 @@ def find_job(services: Services, text: str) -> int:
     Args:
         services: the services that read the state.
         text: the job's UUID, a prefix of the UUID, or the experiment's id. Text shorter than
-            SHOWN_CHARACTERS is looked up as an id first, longer text as a UUID first.
+            SHOWN_CHARACTERS is looked up as an id first, longer text as a UUID first. The id also
+            matches an experiment that has ended; the UUID does not.
 
     Raises:
         RequestError: not_found, if no job matches; invalid, if several UUIDs have the prefix.
@@ -38,9 +39,10 @@ def find_job(services: Services, text: str) -> int:
 
 
 def find_owned_jobs(services: Services, jobs: Iterable[str]) -> Iterator[OwnedObject]:
-    """Yield the ownership of each job's experiment once. Skip texts that match no job.
+    """Yield the ownership of each job's experiment once.
 
-    `jobs` has texts as for `find_job`.
+    `jobs` has texts as for `find_job`. Skip texts for which `find_job` raises an error: texts that
+    match no job or several jobs.
     """
     experiment_ids = dict.fromkeys(_find_job_or_none(services, job) for job in jobs)
     for experiment_id in experiment_ids:
@@ -65,6 +67,8 @@ def _find_by_number(services: Services, text: str) -> int | None:
 
 def _find_by_uuid(services: Services, text: str) -> int | None:
     """Return the experiment id of the job whose UUID starts with the text. None without a match.
+
+    UUIDs of experiments that have ended do not match.
 
     Raises:
         RequestError: invalid, if several UUIDs match.

@@ -349,8 +349,10 @@ class MetricSeriesCache:
 
 
 def _refresh(source: _RowSource, series: MetricSeries) -> None:
-    """Read the new reports of the series. If a new run has begun, read the series again from the
-    start.
+    """Read the new reports into `series`.
+
+    Read all reports again if the series is empty, if the cuts have changed, or if `_read_new`
+    returns False, for example after a new run has begun.
     """
     is_known = bool(series.lasts) and series.cuts == source.cuts
     if not is_known or not _read_new(source, series):

@@ -90,7 +90,10 @@ class _ProjectCounts:
 
 
 def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
-    """Return the projects of a workspace. None stands for all workspaces."""
+    """Return the projects of a workspace with counts; None stands for all workspaces.
+
+    Only the newest COUNTED_MAX experiments count. Empty for an unknown workspace.
+    """
     census = _count_experiments(table)
     items = [
         Project(workspace=parent, project=name, **vars(counts))
@@ -101,7 +104,7 @@ def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
 
 
 def list_workspaces(table: StateTable) -> WorkspaceList:
-    """Return all workspaces that have an experiment."""
+    """Return the workspaces of the newest COUNTED_MAX experiments, with counts."""
     census = _count_experiments(table)
     sums: dict[str, Counter[str]] = {}
     for (workspace, _), counts in sorted(census.projects.items()):

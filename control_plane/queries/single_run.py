@@ -59,7 +59,10 @@ def read_single_runs(
 def _run_of(
     trial: TrialState | None, state: ExperimentState, definition: Definition
 ) -> SingleRun | None:
-    """Return the run of a job. None without a trial and for a deleted trial."""
+    """Return the run of a command, notebook or shell, given the job's only trial.
+
+    None without a trial and for a deleted trial.
+    """
     if trial is None or trial.deleted:
         return None
     held = () if trial.allocation is None else trial.allocation.agents

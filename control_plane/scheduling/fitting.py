@@ -159,7 +159,7 @@ class AgentSet:
 
     @property
     def most_free_slots(self) -> int:
-        """The largest number of free slots on a single agent."""
+        """The largest number of free slots on a single agent. 0 if no slot is free."""
         return max(self._rings.kinds, default=(0, 0))[0]
 
     def can_ever_fit(self, slots: int, single_agent: bool) -> bool:
@@ -320,7 +320,12 @@ class AgentSet:
         return self._aux_rings
 
     def _aux_score(self, number: int) -> float:
-        """Return the score of an agent for zero-slot requests. Higher is better."""
+        """Return the score of an agent for zero-slot requests. Higher is better.
+
+        If a slot of the agent is in use, the free slots decide, otherwise the free auxiliary
+        places. Best fit prefers the agent with the smallest number free. Worst fit prefers the
+        agent with the largest free share.
+        """
         agent = self._agents[number]
         free, total = self._free[number], agent.total
         if free == total:
@@ -359,7 +364,11 @@ class AgentSet:
         }
 
     def _can_form_gang(self, slots: int, unused: dict[int, int]) -> bool:
-        """Return whether the unused agents, counted by size, can form a gang with exactly `slots`
-        slots.
+        """Return whether whole unused agents can form a gang with exactly `slots` slots.
+
+        Not every sum counts: `sizes.gang_shape` chooses the agents.
+
+        Args:
+            unused: the number of unused agents by size.
         """
         return bool(unused) and bool(gang_shape(slots, unused, self.heterogeneous))

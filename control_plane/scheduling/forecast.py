@@ -101,7 +101,11 @@ class _PoolForecast:
         self._started = _STARTED
 
     def start_request(self, start: AllocationStart, now_ms: int) -> None:
-        """Run a pending request at the given placements until the expected end."""
+        """Run a pending request at the given placements until the expected end.
+
+        A preempted allocation with an expected end runs for the remaining time. Other allocations
+        run for the job's expected duration, or never end without an expected duration.
+        """
         request = start.request
         group, allocation = request.group, request.allocation_id
         del self._pending[group][allocation]

@@ -46,7 +46,7 @@ class HashRings(Generic[K]):
         return len(self._rings[kind])
 
     def add_agent(self, kind: K, number: int) -> None:
-        """Add an agent to the ring of a kind."""
+        """Add an agent to the ring of a kind. The agent must not be on the ring yet."""
         ring = self._rings.get(kind)
         if ring is None:
             self._rings[kind] = [self._ring_point(number)]
@@ -54,7 +54,11 @@ class HashRings(Generic[K]):
             insort(ring, self._ring_point(number))
 
     def remove_agent(self, kind: K, number: int) -> None:
-        """Remove an agent from the ring of a kind."""
+        """Remove an agent from the ring of a kind. The agent must be on the ring.
+
+        A wrong `number` removes another agent or raises IndexError. Raises KeyError for a kind
+        without agents.
+        """
         ring = self._rings[kind]
         if len(ring) == 1:
             del self._rings[kind]
@@ -64,7 +68,8 @@ class HashRings(Generic[K]):
     def nearest_agent(self, kinds: Sequence[K], allocation: str) -> int:
         """Return the nearest agent among all agents of these kinds.
 
-        The nearest agent has the smallest (hash(allocation) - hash(agent)) mod 2^64.
+        The nearest agent has the smallest (hash(allocation) - hash(agent)) mod 2^64. Raises
+        KeyError for a kind without agents, and ValueError without kinds.
         """
         if len(kinds) == 1:
             return self._agent_at(self._rings[kinds[0]], allocation, 0)
@@ -76,7 +81,10 @@ class HashRings(Generic[K]):
         )
 
     def nearest_agents(self, kind: K, allocation: str, count: int) -> list[int]:
-        """Return the `count` nearest agents of a kind, the nearest first."""
+        """Return the `count` nearest agents of a kind, the nearest first.
+
+        The kind must have at least `count` agents. Raises KeyError for a kind without agents.
+        """
         ring = self._rings[kind]
         return [self._agent_at(ring, allocation, steps) for steps in range(count)]
 
@@ -88,7 +96,10 @@ class HashRings(Generic[K]):
         return _NUMBER_MAX - (ring[above - 1 - steps] & _NUMBER_MAX)
 
     def _ring_point(self, number: int) -> int:
-        """Return the point of an agent on a ring, computed once."""
+        """Return the point of an agent on a ring: the hash, followed by the number counted down.
+
+        The point is computed once.
+        """
         point = self._points[number]
         if not point:
             point = _agent_hash(self._names[number]) << _NUMBER_BITS | _NUMBER_MAX - number

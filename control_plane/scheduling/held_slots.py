@@ -179,8 +179,12 @@ def _plan_lending(
 ) -> SchedulingResult:
     """Lend the held slots while other allocations block the reserved job, then take the slots back.
 
-    Allocations block the job if they started before the reservation or cannot be preempted. The
-    other occupants are borrowers; when nothing blocks the job any more, they are preempted.
+    An allocation on the held agents blocks the job if the allocation started before the reservation
+    or cannot be preempted. The other allocations on the held agents are borrowers.
+
+    - While allocations block the job, plan all jobs on all agents, as if no slots were held.
+    - Otherwise preempt as many borrowers as the reserved job needs. Plan the other jobs without
+      the free slots of the held agents; see `_plan_holding`.
     """
     reservation = held.reservation
     borrowers: list[RunningAllocation] = []
@@ -234,7 +238,8 @@ def _choose_borrowers(
 ) -> list[RunningAllocation]:
     """Choose the borrowers to preempt, the youngest first, until the reserved job has enough slots.
 
-    Borrowers that are already stopping count as stopped and are not chosen.
+    Borrowers that are already stopping count as stopped and are not chosen. If the borrowers do not
+    suffice, choose every borrower that holds a missing slot.
     """
     missing = {
         agent.agent: reservation.wanted_slots(agent)

@@ -176,9 +176,11 @@ def _enforce_max_slots(jobs: Iterable[Job], outcome: SchedulingResult) -> Schedu
 
 
 def _victims_beyond(job: Job, max_slots: int, victim_ids: set[str]) -> Iterator[Victim]:
-    """Yield the youngest allocations to preempt until the job holds at most `max_slots`.
+    """Yield the youngest preemptible allocations until the job holds at most `max_slots`.
 
-    Allocations in `victim_ids` count as stopped.
+    The job may keep more slots, because allocations that cannot be preempted are never chosen.
+    Allocations that are stopping or in `victim_ids` count as stopped. Zero-slot allocations are
+    ignored.
     """
     staying = [
         running

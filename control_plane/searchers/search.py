@@ -245,8 +245,13 @@ def handle_end_of_continued(
 ) -> SearchStep:
     """Return the step after the end of a trial in a continued search.
 
+    The event is only counted; the operations, also a shutdown, come from the method's `resume`.
     Creates trials up to the search's limit of open trials, at most `create_max`, and advances
-    `generator` as `handle_event` does. If reopened trials exceed the limit, no trial is created.
+    `generator` as `handle_event` does. If reopened trials exceed the limit, no trial is created. An
+    event that is late, or of an unknown trial, changes nothing.
+
+    Raises:
+        ValueError: the units of the event are negative or not finite.
     """
     if _is_late(state, event):
         return SearchStep(state, (), more=has_more(state))

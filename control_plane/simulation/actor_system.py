@@ -80,7 +80,7 @@ class ActorSystem:
         self._waiting: deque[SimulatedActor] = deque()
 
     def read_state(self, address: str) -> Any:
-        """Return an actor's state. None if the actor does not exist."""
+        """Return an actor's state, not a copy. Return None if the actor does not exist."""
         actor = self._actors.get(address)
         return None if actor is None else actor.state
 
@@ -99,7 +99,8 @@ class ActorSystem:
     def deliver_messages(self) -> None:
         """Process all messages in all mailboxes, including the messages that actors send meanwhile.
 
-        Schedules the actors' timers with the clock.
+        Call `watch` with each actor that processed messages. Schedule the actors' timers with the
+        clock, whose time stays the same. Raises every error of an actor.
         """
         while self._waiting:
             actor = self._waiting.popleft()

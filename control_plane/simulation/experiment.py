@@ -108,7 +108,18 @@ class _Simulation:
         self._actors.post_messages(self._address, submission)
 
     def run(self, on_progress: ProgressCallback, on_events: Callable[[], None]) -> SimulationResult:
-        """Run all events until the experiment has ended, and return the result."""
+        """Run all events until the experiment has ended, and return the result.
+
+        A _Simulation runs only once. Raises every error of `on_events` and `on_progress`.
+
+        Args:
+            on_progress: called with the number of ended trials, whenever at least
+                PROGRESS_EVERY_TRIALS trials have ended since the last call.
+            on_events: called after every EVENTS_PER_CALL events.
+
+        Raises:
+            SimulationStuck: no event is scheduled, but the experiment has not ended.
+        """
         self._actors.deliver_messages()
         ended = events = 0
         while not (experiment := self._experiment()).status.is_final:

@@ -73,7 +73,11 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
-    """Check that the caller's token lets the agent into the pool. Raises as `enrol_agent`."""
+    """Check that the caller's token lets the agent into the pool.
+
+    Raises:
+        RequestError: forbidden, invalid or conflict, as `enrol_agent`.
+    """
     pool = request.resource_pool
     if pool != caller.subject:
         raise RequestError(Code.FORBIDDEN, f"this join token is not valid for pool {pool}")

@@ -152,7 +152,11 @@ def end_session(table: StateTable, token: str) -> None:
 def _open_session(
     services: Services, holder: Principal, last_ms: int, *writes: Write
 ) -> BrowserSession:
-    """Store and return a new session for `holder`. `writes` are further writes of the commit."""
+    """Store and return a new session for `holder`.
+
+    The session ends after `last_ms`, or earlier with the token of `holder`. `writes` are further
+    writes of the commit, which raises Conflict if a condition in `writes` does not hold.
+    """
     ends_ms = services.now_ms() + last_ms
     expires_ms = ends_ms if holder.expires_ms is None else min(ends_ms, holder.expires_ms)
     principal = replace(holder, expires_ms=expires_ms)

@@ -104,6 +104,9 @@ def unpin_checkpoint(
 def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
     """Return the write that replaces `row` by the pin, or deletes the row of an empty pin.
 
+    A pin is empty if nothing holds the checkpoint and the checkpoint is not gone. The write expects
+    the revision of `row`. Without a row, the write creates the row, also for an empty pin.
+
     The first revision of a row is `now_ms`, so that a row that is deleted and created again does
     not repeat a revision.
 

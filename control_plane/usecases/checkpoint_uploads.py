@@ -268,7 +268,10 @@ def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
     """Join the stored parts to the file. Joining again is not an error.
 
     Raises:
-        RequestError: as `store_part`.
+        RequestError: conflict, if a part is missing, the joined file has another size or MD5, the
+            checkpoint is already recorded, or the store cannot be opened; invalid, for a wrong
+            path, or if the store accepts only whole files; too_large, for a file above
+            FILE_BYTES_MAX; unavailable, if the store does not answer.
     """
     opened = _open_file_parts(services, upload, file)
     if opened is None:
@@ -449,10 +452,14 @@ def _check_file(path: str, size: int) -> None:
 
 
 def _open_file_parts(services: Services, upload: Upload, file: LargeFile) -> PartsUpload | None:
-    """Open the upload in parts of a file. None if the store accepts only whole files.
+    """Check the path and size of a file, and open the upload in parts; begin nothing in the store.
+
+    None if the store accepts only whole files.
 
     Raises:
-        RequestError: as `offer_parts`.
+        RequestError: conflict, if the checkpoint is already recorded or the store cannot be opened;
+            invalid, for a wrong path; too_large, for a file above FILE_BYTES_MAX; unavailable, if
+            the store does not answer.
     """
     _check_file(file.path, file.size)
     place = LargeFile(f"{upload.path}/{file.path}", file.size, file.md5)
@@ -464,7 +471,8 @@ def _open_parts(
 ) -> PartsUpload | None:
     """Open the upload in parts of the file at `place.path`, a path in the store.
 
-    None if the store accepts only whole files. RequestError unavailable if the store fails.
+    Begin nothing in the store: the first call of `PartsUpload.stored_parts` begins the upload. None
+    if the store accepts only whole files. RequestError unavailable if the store does not answer.
     """
     memory = UploadSessions(services.table, upload.trial_id, upload.uuid, place.path)
     try:

@@ -23,14 +23,17 @@ _ALLOWED = (*LENGTHS, RESTARTS)
 def continue_command(definition: Definition, overrides: Sequence[str]) -> ContinueRequested:
     """Return the command that continues an experiment with overrides.
 
+    If no value changes, the command has neither a configuration nor a plan.
+
     Args:
         definition: the experiment's definition.
         overrides: values as `path=value`. Only the length and max_restarts can change, and they can
-            only increase.
+            only increase. Only the single searcher's length can change, in the unit as before, and
+            not in a test run.
 
     Raises:
-        RequestError: invalid, if an override changes another field, decreases a value, or makes the
-            configuration invalid.
+        RequestError: invalid, if an override changes another field, decreases a value, changes a
+            length that cannot change, or makes the configuration invalid.
     """
     for override in overrides:
         _check_allowed(override)

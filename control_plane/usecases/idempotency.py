@@ -24,7 +24,11 @@ log = logging.getLogger(__name__)
 KEPT_MS = 24 * 3600 * 1000
 
 ExtraWrites = Callable[[object], tuple[Write, ...]]
-"""Returns further writes for the commit of an effect, given the effect's reply."""
+"""Returns further writes for the commit of an effect, given the effect's reply.
+
+An effect passes on the Conflict of these writes. IdempotentRequest then reads the answer of the
+concurrent request with the same key.
+"""
 
 
 def no_extra_writes(reply: object) -> tuple[Write, ...]:
@@ -123,7 +127,18 @@ class IdempotentRequest:
     ) -> Row:
         """Execute the effect and create the key's row in a single commit; return the row.
 
-        If a concurrent request was faster, return the row that it created.
+        If a concurrent request has created the key's row, nothing takes effect; return this row.
+        Also return the row if the effect raises CommandRefused although the row exists.
+
+        Args:
+            services: the services with the state table.
+            effect: executes the mutation, as in `execute`.
+            due_ms: the time at which the row expires.
+            status: the HTTP status code that the row stores.
+
+        Raises:
+            RequestError: unavailable, if the row expired in the meantime. Other errors of `effect`
+                are passed on, also a Conflict of another row.
         """
 
         def key_row(reply: object) -> tuple[Write, ...]:
@@ -152,7 +167,16 @@ class IdempotentRequest:
     def _answer(
         self, services: Services, row: Row, describe: Describe, is_secret: bool
     ) -> StoredAnswer:
-        """Return the answer in the key's row, or build and store the answer if it is missing."""
+        """Return the answer in the key's row, or build and store a missing answer.
+
+        Return the answer of a concurrent repetition that stored its answer first. If the answer
+        cannot be stored, log this and return the answer. A secret answer is built each time and
+        never stored.
+
+        Raises:
+            RequestError: conflict, if the key was used for another request. Errors of `describe`
+                are passed on.
+        """
         fields = self._stored_fields(row)
         if is_secret:
             return StoredAnswer(fields["status"], to_json(describe(fields["reply"])))

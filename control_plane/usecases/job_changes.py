@@ -208,9 +208,9 @@ def _pool_change_command(services: Services, group: int, present: str, pool: str
 def _move(
     services: Services, group: int, change: JobChange, by: str, extra_writes: ExtraWrites
 ) -> object:
-    """Move the job next to another job. Change nothing if the other job is in another pool.
+    """Move the job next to another job; return the experiment's id.
 
-    Raises as `change_job`.
+    Change nothing if the other job is in another pool. Errors are those of `change_job`.
     """
     anchor = find_job(services, change.ahead_of or change.behind_of or "")
     pool = experiments.get_experiment(services, group)[0].pool

@@ -94,6 +94,7 @@ def remove_pool(
 
     Raises:
         CommandRefused: conflict, if the pool has jobs or agents. Instances are not checked here.
+        Conflict: the condition of an extra write does not hold.
     """
     removal = Delete(Key(POOL_CONFIGS, name), Expect.ANYTHING)
     services.engine.execute_command(

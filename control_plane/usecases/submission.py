@@ -190,6 +190,8 @@ def submit_experiment(
 
     Raises:
         RequestError: unavailable, if too many experiments are created at the same time.
+        CommandRefused: the experiment is too large to store, or too busy.
+        Conflict: the condition of an extra write does not hold.
     """
     for _ in range(_RESERVE_TRIES_MAX):
         row = services.table.get(EXPERIMENT_COUNTER)
@@ -223,8 +225,12 @@ def _place(
 ) -> tuple[ExperimentConfig, tuple[Destination, ...], tuple[str, ...]]:
     """Choose the pools, and apply the defaults of the first pool to the configuration.
 
+    The secrets of another user's template are left out, which depends on `caller`. Without a seed
+    in the configuration, draw a random seed.
+
     Returns:
-        The configuration, the pools in the order of preference, and warnings about the template.
+        The configuration, the pools in the order of preference, and a warning that names the
+        secrets that were left out.
 
     Raises:
         RequestError: invalid, for problems of the configuration, the template or the pools.

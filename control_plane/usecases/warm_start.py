@@ -42,7 +42,9 @@ def find_warm_start(services: Services, config: ExperimentConfig) -> CheckpointR
 
 
 def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
-    """Return the trial's complete checkpoint of most steps; checkpoints of users do not count.
+    """Return the trial's complete checkpoint with the most steps; of several, the newest.
+
+    Checkpoints that users uploaded do not count.
 
     Raises:
         RequestError: invalid, if the trial or a complete checkpoint does not exist.

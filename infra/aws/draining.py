@@ -53,7 +53,7 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
     """Return the sorted ARNs of all resources that AWS lists with the cluster's tag.
 
     Terminated instances are left out, because AWS lists them for another hour. If AWS refuses a
-    call, return one line that says so.
+    call or cannot be reached, return one line that says so.
     """
     try:
         return _find_tagged(names, clients)
@@ -77,7 +77,10 @@ def _find_tagged(names: Names, clients: Clients) -> list[str]:
 
 
 def _refuse_protected(names: Names, clients: Clients) -> None:
-    """Raise DrainFailed if the table is protected from deletion. Ignore a missing table."""
+    """Raise DrainFailed if the table is protected from deletion.
+
+    Do nothing for a missing table. Raise the SDK's errors if the table cannot be read.
+    """
     try:
         table = clients("dynamodb").describe_table(TableName=names.cluster)["Table"]
     except sdk.ClientError as error:
@@ -94,7 +97,7 @@ def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
     """Set the tick's reserved concurrency to 0, so that no tick starts any more.
 
     Return for how many seconds a running tick may still launch instances that then become
-    visible; 0.0 if the function does not exist.
+    visible; 0.0 if the function does not exist. Raise the SDK's errors if AWS refuses.
     """
     tick = names.part("tick")
     try:

@@ -240,7 +240,10 @@ def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
 
 
 def journal(names: Names, groups: Sequence[str]) -> Statement:
-    """Return the statement that lets instances write agents' journals to the log groups."""
+    """Return the statement that lets instances write agents' journals to the log groups.
+
+    `groups` are names of log groups in the stack's account and region.
+    """
     arns = [names.any_log_group_arn(group) for group in groups]
     actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
     return make_statement("Journal", actions, [f"{arn}:*" for arn in arns])
@@ -255,7 +258,7 @@ def journals(names: Names, groups: Sequence[str]) -> Document:
 
 
 def key_use(names: Names, key: str) -> list[Statement]:
-    """Return the statement that lets a role use rows and objects encrypted with the key.
+    """Return a list of the statement that lets a role use rows and objects encrypted with the key.
 
     `key` is the ARN of a customer-managed key, which DynamoDB and S3 use with their caller's
     permissions.

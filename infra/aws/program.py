@@ -180,8 +180,8 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
     """Return the sorted ARNs of the remaining resources with the cluster's tag in the account.
 
-    Terminated instances are left out. If AWS refuses, return one line that says so. Raise
-    SettingsInvalid if the settings are invalid.
+    Terminated instances are left out. If AWS refuses or cannot be reached, return one line that
+    says so. Raise SettingsInvalid if the settings are invalid.
     """
     settings = _read_settings(team, stack_config)
     return draining.find_leftovers(settings.names, aws_clients(settings.region))

@@ -23,8 +23,9 @@ class Scope:
         return self.settings.names
 
     def tags(self, name: str = "") -> dict[str, str]:
-        """Return the settings' tags and the cluster's tag; with `name`, also a tag Name.
+        """Return the settings' tags and the cluster's tag.
 
+        With `name`, also return the tag Name, whose value is the cluster's name for this part.
         Resources without a name of their own get the tag Name.
         """
         name_tag = {"Name": self.names.part(name)} if name else {}

@@ -99,7 +99,15 @@ def _sha256(text: str) -> str:
 def _function_settings(
     scope: Scope, roles: Roles, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the additional environment variables of the API and of the tick, by function name."""
+    """Return the additional environment variables of the functions `api` and `tick`, by function.
+
+    The API gets the roles for storage, instances and trials, the key and the digest of the origin's
+    secret. The tick gets the names of the functions that the tick starts, and `network`. Both get
+    the remote accounts. Variables of unset settings are left out.
+
+    Args:
+        network: the JSON that `make_network` returns.
+    """
     secret = scope.settings.origin_secret
     return {
         "api": {

@@ -52,7 +52,7 @@ def _bucket_statement(
 
 
 def data_key_use(names: Names, key: str) -> list[Statement]:
-    """Return the statement that lets a role use S3 objects encrypted with the key.
+    """Return a list of the statement that lets a role use S3 objects encrypted with the key.
 
     `key` is the ARN of the stack's key.
     """

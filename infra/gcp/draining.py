@@ -112,7 +112,10 @@ def _tick_url(names: Names) -> str:
 
 
 def _refuse_protected(names: Names, api: GoogleApi) -> None:
-    """Raise DrainFailed if the database is protected from deletion. Ignore a missing database."""
+    """Raise DrainFailed if the database is protected from deletion.
+
+    Do nothing for a missing database. Raise GoogleError if the database cannot be read.
+    """
     database = read_or_none(api, _database_url(names))
     if database and database.get("deleteProtectionState") == "DELETE_PROTECTION_ENABLED":
         raise DrainFailed(

@@ -40,8 +40,11 @@ class Demand(NamedTuple):
 def check_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
     """Yield a finding for each quota that the purchases count against.
 
-    A quota below the smallest instance is an error, or for vCPUs a warning. A quota below the
-    pools' maximum, an unlisted or an Unknown quota is a warning.
+    - An error: the quota is below the smallest instance. For vCPUs, this is a warning.
+    - A warning: the quota is below another instance or the pools' maximum, unlisted or Unknown.
+      Also a spot quota of 0 whose instances count against an on-demand quota.
+    - A fine finding: the quota suffices.
+    - No finding: the quota of vCPUs over all regions is unlisted.
     """
     for (region, metric), those in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")

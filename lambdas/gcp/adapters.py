@@ -154,8 +154,8 @@ class GcpAdapters(DeployedAdapters):
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait at most 5 s for the response.
 
-        Raises KeyError for an unknown name, and OSError if the function refuses the call or cannot
-        be reached.
+        A function that has not answered by then counts as started. Raises KeyError for an unknown
+        name. Raises OSError if the function cannot be reached or answers with an error status.
 
         Args:
             name: `suggest` or `checkpoint_gc`.

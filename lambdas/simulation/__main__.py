@@ -103,7 +103,8 @@ def _write_progress(outcome: Outcome, plan: Plan, done: int, count: int) -> None
 def _report(outcomes: list[Outcome], plan: Plan) -> dict[str, object]:
     """Return the sums of the outcomes and the first SHOWN_MAX violations, sorted by seed.
 
-    A single outcome is included completely.
+    `ok` is whether no outcome has a violation. Each violation has the command that repeats the
+    seed. The outcome of a single seed is included completely, as `seed`.
     """
     failed = sorted(
         (outcome for outcome in outcomes if outcome.violation), key=lambda item: item.seed

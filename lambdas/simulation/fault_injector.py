@@ -69,7 +69,9 @@ class FaultInjector:
         }
 
     def start(self, machines: int) -> None:
-        """Schedule the first fault of each kind. Each fault schedules its successor.
+        """Schedule the first fault of each kind with a rate above 0.
+
+        Each fault schedules the next fault of the kind.
 
         Args:
             machines: the approximate number of machines, which multiplies the rates per machine.
@@ -82,7 +84,13 @@ class FaultInjector:
     def _schedule_fault(self, name: str, hourly: float) -> None:
         """Schedule a fault after a random time, at an average of `hourly` faults per hour.
 
-        Inject nothing and stop scheduling if the fault's rate is 0 then.
+        Each injected fault schedules the next fault with the same average. If the current rate is
+        0 when the fault is due, inject nothing and schedule nothing more. Other changes of the rate
+        have no effect.
+
+        Args:
+            name: a key of the injections, like `reboots`.
+            hourly: above 0.
         """
 
         def inject() -> None:

@@ -279,10 +279,11 @@ class FleetChecker:
         return sum(instance_row.connected_ms is None for instance_row in active) + room
 
     def _count_needed(self, row: InstanceRow, available: int) -> int:
-        """Return the minimum number of instances of this size that waiting requests need.
+        """Return a lower bound of the instances of the row's size that waiting requests need.
 
-        Requests that fit on a single instance share instances. A request for several instances
-        counts only if `available` instances suffice for it as well; small requests come first.
+        Sum the slots of the requests that fit on a single instance, and round up to whole
+        instances. Then add the requests that fill several instances, in ascending order. Skip a
+        request if the new sum would exceed `available`.
         """
         size = row.offering.slots
         waiting = [slots for slots in self._waiting_slots(row.pool) if _fits(slots, size)]

@@ -160,7 +160,8 @@ def outcome_writer(path: Path | None) -> Callable[[Outcome], None]:
 def sum_outcomes(outcomes: Iterable[Outcome]) -> dict[str, object]:
     """Return the sums of the outcomes, as values for JSON.
 
-    The utilisation is the average of the outcomes, 0 without outcomes.
+    `violations` is the number of outcomes with a violation. `utilisation` is the average of the
+    outcomes, and 0 without outcomes. `virtual_over_real` is the ratio of the summed times.
     """
     counted = list(outcomes)
     names = ("trials", "preemptions", "losses", "restarts", "machines", "orphans", "leaked")

@@ -259,6 +259,8 @@ def _config(
         family: a key of SEARCHES.
         periods: the batches between validations and between checkpoints; 0 for none.
         slots: the slots of a trial.
+        on_several_nodes: make the entrypoint a command, which may run on several machines.
+        in_epochs: convert lengths and the validation period to epochs.
     """
     validation, checkpoint = periods
     options = {

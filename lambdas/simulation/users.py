@@ -146,7 +146,12 @@ class Users:
     ) -> None:
         """Repeat a call, with random pauses, until the call is answered or refused.
 
-        `on_answer` is not called after a refusal. The simulation fails after TRIES_MAX repetitions.
+        Return before the first call ends. The simulation fails after TRIES_MAX repetitions.
+
+        Args:
+            operation: runs on a host; may run more than once.
+            on_answer: called with the result of `operation`; not called after a refusal.
+            tries: the number of failed calls so far.
         """
 
         def retry(refused: CommandRefused | None) -> None:
@@ -255,7 +260,14 @@ class Users:
         message: object,
         on_answer: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """Send a command to an actor, and repeat the call until an answer or a refusal."""
+        """Send a command to an actor, and repeat the call until an answer or a refusal.
+
+        Return before the call ends. The actor executes the command at most once. The simulation
+        fails after TRIES_MAX repetitions.
+
+        Args:
+            on_answer: called with 0 after the answer; not called after a refusal.
+        """
         self.commands += 1
         key = _idempotency_key(f"command-{self.commands}")
         self._retry_until_answered(

@@ -56,6 +56,9 @@ SearchCall = Callable[[SearchPlan, Generator, BlobStore], SearchStep]
 def expand_backlog(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Create the next trials of the search's backlog, or close trials that the search has
     to close.
+
+    If work is left, the experiment is sent a SearchContinued. The state stays unchanged while the
+    experiment is stopping and after the end. A paused experiment creates trials as well.
     """
     if state.status.is_stopping or state.status.is_final:
         return state
@@ -103,7 +106,8 @@ def apply_post(
 ) -> ExperimentState:
     """Apply a post of the user's search method. The reply has the numbers of posts and events.
 
-    A repeated post is not applied again.
+    The progress becomes the share that the search reports, and may decrease. A repeated post
+    changes nothing and gets the present numbers, even after the end of the search.
 
     Raises:
         CommandRefused: the search is not a custom search, is over, or refuses the post.
@@ -171,8 +175,11 @@ def run_search(
 ) -> ExperimentState:
     """Call the search, store the new state and generator, and apply the operations.
 
-    If the search has more to do than fits into the commit, send a SearchContinued. `is_continued`:
-    such a message was sent already if the search had a backlog before.
+    If the search has more to do than fits into the commit, send a SearchContinued.
+
+    Args:
+        is_continued: whether a search with a backlog has sent a SearchContinued already. If True,
+            none is sent for a search that had a backlog before.
     """
     key = context.part("generator", bytes)
     assert key is not None

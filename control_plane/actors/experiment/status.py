@@ -29,8 +29,12 @@ def change_status(
 ) -> ExperimentState:
     """Change the status, and send the new status to every open trial.
 
-    A stopping status also ends trials that wait for a place. If no trial is open, the experiment
-    ends immediately. The listing row and the suggestion row are updated.
+    A stopping status also ends trials that wait for a place. If no trial is open, a stopping
+    experiment ends immediately; see `finish_if_no_trial_open`. The listing row and the suggestion
+    row are updated. Every change is accepted: the caller checks whether the status may follow.
+
+    Args:
+        forced: whether open trials end at once and without saving work, whatever the status.
     """
     context.add_reason(f"{state.status} to {status}")
     if status.is_stopping:

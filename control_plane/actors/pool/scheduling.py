@@ -159,15 +159,19 @@ def view_at(
 
 
 def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
-    """Remove expired protections from preemption, and schedule a pass if one has expired."""
+    """Remove expired protections from preemption. Shorten protections that last too long.
+
+    If a protection was removed or shortened, schedule a pass. Otherwise return `state` itself.
+    """
     after = _remove_expired(state, context)
     return state if after is state else evolve(after, unscheduled=True, changed=True)
 
 
 def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
-    """Remove expired protections from preemption. Shorten those that last too long.
+    """Remove expired protections from preemption. Shorten protections that last too long.
 
-    A protection too far in the future was written by a host with a wrong clock.
+    A protection too far in the future was written by a host with a wrong clock. After the
+    shortening, a timer is set for the new end. Return `state` itself if nothing changes.
     """
     now_ms = context.now_ms
     kept = tuple(allocation for allocation in state.kept if now_ms < allocation.until_ms)

@@ -256,7 +256,11 @@ def _inherit_checkpoint(
 def _follow_experiment(
     state: TrialState, message: ExperimentStatusChanged, context: StepContext
 ) -> TrialState:
-    """Follow the experiment's status. A stopping trial only follows a more severe one."""
+    """Follow the experiment's status, and reconcile in any case.
+
+    A stopping trial only follows a more severe status. A followed status ends the delay of a start.
+    A message with `forced` also kills the trial.
+    """
     if _should_follow(state.experiment_status, message.status):
         # A user who activates the experiment does not want to wait for a delayed start.
         state = evolve(state, experiment_status=message.status, held_back=False)
@@ -374,10 +378,7 @@ def _apply_agent_message(
 def _end_member(
     state: TrialState, before: Allocation, allocation: Allocation, context: StepContext
 ) -> TrialState:
-    """Apply the exit or loss of a gang's node. Stop the other nodes of a broken gang first.
-
-    So the trial requests no slots before its present slots are free.
-    """
+    """Apply a node's exit or loss. Stop a broken gang's other nodes before requesting slots."""
     verdict = allocation.verdict
     if allocation is before or verdict is None:
         return state

@@ -90,8 +90,9 @@ def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepCo
 def record_early_exit(state: TrialState, reason: str, context: StepContext) -> TrialState:
     """Record the exit reason that the training code announced.
 
-    After a refusal of the hyperparameters, a timer limits the time to exit, and later announcements
-    of other processes change nothing.
+    After a refusal of the hyperparameters, later announcements of other processes change nothing. A
+    timer kills an allocation that does not exit in time: `terminate_ms`, or REFUSED_MS without the
+    setting.
     """
     if _is_refusal(state.early_exit):
         return state

@@ -30,7 +30,8 @@ def reconcile_after_yield(
     """Release the slots of an allocation that ended by giving up the slots, and reconcile.
 
     An allocation that gave up its slots unasked, with work left and no batch trained, counts as a
-    stall.
+    stall. Any other yield resets the stalls to 0. More than STALLS_MAX stalls end the trial in
+    ERROR.
     """
     worked = state.steps > allocation.from_steps
     idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
@@ -44,9 +45,10 @@ def reconcile_after_yield(
 def reconcile_after_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Record a loss, release the slots and reconcile.
+    """Record a loss, release the slots and reconcile. The loss uses up no restart.
 
-    A loss counts as a stall if the node was lost on a living machine and no batch was trained.
+    A loss with the reason "lost" and no batch trained counts as a stall: the machine still exists.
+    Any other loss resets the stalls to 0. More than STALLS_MAX stalls end the trial in ERROR.
     """
     worked = state.steps > allocation.from_steps or message.reason != "lost"
     stalls = 0 if worked else state.stalls + 1
@@ -60,7 +62,10 @@ def reconcile_after_loss(
 def record_loss(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    """Record a loss for users, who can see why the trial starts again."""
+    """Record a loss for users, who can see why the trial starts again.
+
+    The total is counted. Only the last LOSSES_KEPT losses are kept.
+    """
     place, cause = allocation.places[message.node_rank :][:1], gang.exit_cause(message)
     context.add_reason(f"lost (no failure of the code): {cause}")
     loss = Loss(context.now_ms, place[0].agent if place else "", cause)
@@ -73,7 +78,7 @@ def reconcile_after_failed_start(
 ) -> TrialState:
     """Release the slots of an allocation that could not be started, and retry after a delay.
 
-    Each failed start counts as a stall.
+    Each failed start counts as a stall. More than STALLS_MAX stalls end the trial in ERROR.
     """
     stalls = state.stalls + 1
     text = message.message or "the trial could not be started"
@@ -95,6 +100,7 @@ def reconcile_after_damage(
     checkpoint.
 
     Damage of another trial's checkpoint ends the trial in ERROR. Other damage counts as a stall.
+    More than STALLS_MAX stalls end the trial in ERROR.
     """
     damage = state.recent_damages[-1]
     problem = f"checkpoint {damage.uuid}, from which it begins, is damaged: {damage.cause}"

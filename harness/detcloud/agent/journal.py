@@ -135,10 +135,10 @@ def send_request(request: urllib.request.Request, read_error_name: Callable[[byt
 def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:
     """Yield lists of the agent's journal lines, each gathered for GATHER_SECONDS after a line.
 
-    Start after the cursor in the file `cursor`. Without a cursor, start at the machine's last boot.
-    Unusable lines are skipped, so a list may be empty. Run `journalctl --follow` as a child process
-    and end with the process. Raise OSError if journalctl cannot be started or the file cannot be
-    read.
+    Start after the cursor in the file `cursor`, which the caller writes. Without a cursor, start at
+    the machine's last boot. A list has at most EVENTS_MAX lines. Unusable lines are skipped, so a
+    list may be empty. Run `journalctl --follow` as a child process, and end when journalctl ends.
+    Raise OSError if journalctl cannot be started or the file cannot be read.
     """
     known = cursor.read_text(encoding="ascii").strip() if cursor.exists() else ""
     since = [f"--after-cursor={known}"] if known else ["--boot"]

@@ -27,13 +27,15 @@ from detcloud.shared.version import __version__
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `detcloud ARGV` and return the exit code, one of `exit_codes.EXIT_CODES`.
 
-    Errors are printed to stderr. `detcloud command run` returns the exit code of its program.
+    Errors are printed to stderr, most with a hint, and become an exit code. Ctrl-C returns
+    INTERRUPTED. `detcloud command run` returns the exit code of its program. First, stdout and
+    stderr are made able to write any text.
 
     Args:
         argv: the words after `detcloud`; None for the words of this process.
 
     Raises:
-        SystemExit: an argument of the command is wrong, or help was requested.
+        SystemExit: an argument of the command is wrong, or help of a command was requested.
     """
     prepare_streams()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -53,7 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """Print the help or the version, or run the command. Return the exit code."""
+    """Print the help or the version, or run the command. Return the exit code.
+
+    Without words, print the overview and return OK. For a noun alone, print the noun's commands and
+    return USAGE.
+
+    Raises:
+        UsageError: the words do not form a command.
+        SystemExit: an argument of the command is wrong, or help of a command was requested.
+    """
     url, words = _split_leading_url(words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(render_overview())
@@ -69,8 +79,9 @@ def _run(words: list[str]) -> int:
 
 
 def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
-    """Return the value of a leading `--url URL` or `--url=URL`, or None, and the words after the
-    option.
+    """Return the value of a leading `--url URL` or `--url=URL`, and the words after the option.
+
+    Without a leading `--url`, return None and all words. The value is not checked.
 
     Raises:
         UsageError: no word follows `--url`.
@@ -87,8 +98,13 @@ def _split_leading_url(words: list[str]) -> tuple[str | None, list[str]]:
 def _run_command(words: list[str], url: str | None) -> int:
     """Run the command at the beginning of `words`, and return the exit code.
 
+    Afterwards, close the client that the command opened. Warnings about left-out items are printed
+    to stderr as notes.
+
     Args:
-        url: the value of an `--url` before the command, or None.
+        words: at least one word.
+        url: the value of an `--url` before the command, or None. An `--url` after the command has
+            precedence.
 
     Raises:
         UsageError: `words` do not begin with a command, or the command does not accept `--url`.
@@ -122,7 +138,7 @@ def _run_command(words: list[str], url: str | None) -> int:
 def _show_warning(
     message: Warning | str, category: type[Warning], *place: object, **more: object
 ) -> None:
-    """Print a Python warning as a note, without the file and line of the code."""
+    """Print a Python warning to stderr as a note, without the file and line of the code."""
     from detcloud.cli.rendering.output import print_note
     from detcloud.cli.rendering.terminal import sanitize
 
@@ -131,6 +147,11 @@ def _show_warning(
 
 def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
     """Return the command, the command's words as typed, and the words after the command.
+
+    A command of two words has precedence over a command of one word.
+
+    Args:
+        words: at least one word. A noun may have its short form.
 
     Raises:
         UsageError: the words do not begin with a command.
@@ -150,8 +171,8 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
 
 
 def _unknown_option_error(word: str) -> UsageError:
-    """Return the error for an option in front of the command, with the replacement of an option of
-    `det`.
+    """Return the error for an option in front of the command. The hint has the replacement of an
+    option of `det`, or names `--help`.
     """
     from detcloud.cli.framework.original_commands import REPLACED_OPTIONS
 
@@ -161,7 +182,12 @@ def _unknown_option_error(word: str) -> UsageError:
 
 
 def _refuse_original(noun: str, words: list[str]) -> None:
-    """Raise a UsageError with the replacement if the words are a replaced command of `det`."""
+    """Raise a UsageError with the replacement if the words are a replaced command of `det`.
+    Otherwise do nothing.
+
+    Args:
+        noun: the full noun for the first of the words, which may be a short form.
+    """
     from detcloud.cli.framework.original_commands import find_replacement
 
     if replacement := find_replacement([noun, *words[1:]]):
@@ -170,7 +196,11 @@ def _refuse_original(noun: str, words: list[str]) -> None:
 
 
 def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
-    """Return the error for words without a command, with the closest known command.
+    """Return the error for words without a command. The hint names possible next words, the closest
+    known command, or the help.
+
+    Args:
+        known: the commands of the noun by verb, or the flat commands if `noun` is not a noun.
 
     Raises:
         UsageError: the words are a replaced command of `det`.

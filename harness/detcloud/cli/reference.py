@@ -33,12 +33,16 @@ Without `--url`, a command uses the first cluster of this list that is configure
 
 
 def render_reference() -> str:
-    """Return the text of docs/cli.md: exit codes, commands, and replaced commands of `det`."""
+    """Return the text of docs/cli.md: exit codes, commands, and replaced commands of `det`. The
+    modules of all commands are imported.
+    """
     return "\n".join(_reference_lines()) + "\n"
 
 
 def _reference_lines() -> Iterator[str]:
-    """Yield the lines of docs/cli.md. A line may contain line breaks."""
+    """Yield the lines of docs/cli.md. A line may contain line breaks. The modules of all commands
+    are imported.
+    """
     yield _INTRODUCTION
     yield "| exit code | meaning |"
     yield "|---|---|"
@@ -60,8 +64,9 @@ def _noun_lines(noun: str, forms: dict[str, CommandForm]) -> Iterator[str]:
 
 
 def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
-    """Yield the section of a command: heading, summary, other spellings, and a table of
-    arguments.
+    """Yield the section of a command: heading, summary, other spellings, and a table of arguments.
+
+    The table omits `--help` and `--url`. A command without other arguments has no table.
     """
     yield f"\n### detcloud {command.name}\n"
     other = [f"`detcloud {word}`" for word in command.flat if word != command.name]

@@ -26,7 +26,10 @@ class Agent(Resource):
 
     @property
     def slots(self) -> list[Slot]:
-        """The slots in the cluster's latest answer to this handle: GPUs, or shares of the CPUs."""
+        """The slots in the cluster's latest answer to this handle: GPUs, or shares of the CPUs.
+
+        No request is sent; `refresh` updates the slots.
+        """
         return [Slot(self, slot) for slot in self.data["slots"]]
 
     def enable(self) -> None:

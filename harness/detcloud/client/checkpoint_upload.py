@@ -291,9 +291,10 @@ class _Sender:
         return answer
 
     def _post_fresh(self, name: str, body: Mapping[str, Any]) -> Any:
-        """Post `body` to a route of the upload, and return the answer.
+        """Post `body` to a route of the upload, and return the parsed answer.
 
-        The request has no idempotency key, because a repeated request must return new URLs.
+        After a transient failure, the request is repeated. The request has no idempotency key,
+        because a repeated request must return new URLs. Raises ApiError and Unreachable.
         """
         return self._client.http.request("POST", f"/api/v1{self._path}/{name}", body)
 

@@ -251,7 +251,7 @@ class Client:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last ones.
+        """Return the first `limit` jobs, or all, of a pool's queue; with `reverse`, the last jobs.
 
         The default pool is the default compute pool.
         """
@@ -289,7 +289,7 @@ class Client:
         return [ResourcePool(self, item) for item in self.items("/resource-pools")]
 
     def resource_pool(self, name: str) -> ResourcePool:
-        """Return the pool with this name."""
+        """Return the pool with this name. Raises ApiError `not_found` for an unknown pool."""
         return ResourcePool(self, self.get(pool_path(name)))
 
     def set_resource_pool(
@@ -303,7 +303,7 @@ class Client:
 
         Args:
             config: all fields as in the cluster configuration file: the path of a YAML file, or a
-                mapping. None for the pool's present fields.
+                mapping. None for the pool's present fields, or for no fields of a new pool.
             overrides: changes of these fields as `a.b=value`, with values in YAML.
 
         Raises:

@@ -23,7 +23,7 @@ class Command(Experiment):
     """A command, notebook or shell: an experiment that runs a program once."""
 
     def trial(self) -> Trial | None:
-        """Return the run of the program. Return None shortly after the creation."""
+        """Return the run of the program. Return None until the cluster has created the run."""
         return next(self.trials(1), None)
 
 

@@ -109,9 +109,10 @@ def select_files(
 def download_model_code(
     client: Requester, sha256: str, destination: Path, on_progress: OnProgress | None = None
 ) -> None:
-    """Download the model code with this SHA-256 and unpack it into the new folder `destination`.
+    """Download the model code with this SHA-256, and unpack the code to `destination`.
 
-    `on_progress` is called with the bytes received and 0, because the total is not known.
+    `destination` is a folder that must not exist. `on_progress` is called with the bytes received
+    and 0, because the total is not known.
 
     Raises:
         DetcloudError: the digest differs, the archive is unsafe, or `destination` exists or cannot

@@ -69,7 +69,10 @@ class Job(Resource):
         self.change({"weight": weight})
 
     def move_to(self, resource_pool: str) -> None:
-        """Move the job to another pool. Running trials store a checkpoint, then wait there."""
+        """Move the job to another pool, and update this handle.
+
+        Running trials store a checkpoint, stop, and wait for slots of the new pool.
+        """
         self.change({"resource_pool": resource_pool})
 
     def move_ahead_of(self, job: Job | str) -> None:

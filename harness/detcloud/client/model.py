@@ -130,8 +130,9 @@ class Model(Resource):
         self.set(workspace=workspace)
 
     def delete(self) -> None:
-        """Delete the model and all versions. Checkpoints stay, but these versions no longer keep
-        them.
+        """Delete the model and all versions. The checkpoints stay.
+
+        The deleted versions no longer protect their checkpoints from garbage collection.
         """
         self._client.delete(model_path(self.name))
 

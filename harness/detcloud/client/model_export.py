@@ -59,8 +59,12 @@ def export_version(
 ) -> dict[str, Any]:
     """Write a model version to a new or empty folder, and return the manifest.
 
-    `on_progress` is called with the bytes of the checkpoint received and the total bytes. After an
-    error nothing of the export is left.
+    The folder then contains the checkpoint, the experiment's model code and configuration, and the
+    manifest: the constants CHECKPOINT, CODE, CONFIG and MANIFEST are the names. After an error,
+    all files of the export are deleted. A folder that this call created is deleted, too.
+
+    Args:
+        on_progress: called with the bytes of the checkpoint received and the total bytes.
 
     Raises:
         DetcloudError: the folder is not empty or cannot be written, or a download does not match

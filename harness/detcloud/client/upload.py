@@ -27,7 +27,8 @@ def pack_model_code(model_dir: str | Path | None, includes: Sequence[str | Path]
     named in a LeftOutWarning.
 
     Raises:
-        detcloud.shared.archive.ArchiveInvalid: the files are too large, or one cannot be sent.
+        detcloud.shared.archive.ArchiveInvalid: `model_dir` does not exist, the files are too
+            large, or a file cannot be sent.
         DetcloudError: an include does not exist, two includes have one name, or `.detignore` is
             invalid.
     """

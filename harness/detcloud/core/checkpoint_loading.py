@@ -19,7 +19,10 @@ _OTHER_ERRORS = (DetcloudError, InvalidHP)
 
 
 class LoadWatch:
-    """Watches whether training code fails while loading the run's first checkpoint, `latest`."""
+    """Watches whether training code fails while loading the run's first checkpoint, `latest`.
+
+    The code loads the checkpoint between `begin` and `end`, and in the blocks of `watch`.
+    """
 
     def __init__(
         self, latest: CheckpointReference | None, report: Reporter, *, is_reporting: bool
@@ -34,7 +37,10 @@ class LoadWatch:
         self._is_loading = False
 
     def begin(self) -> None:
-        """Record that code begins to load the run's first checkpoint."""
+        """Record that code begins to load the run's first checkpoint.
+
+        Do nothing unless this watch reports load failures.
+        """
         self._is_loading = self._is_reporting
 
     def end(self) -> None:
@@ -42,11 +48,12 @@ class LoadWatch:
         self._is_loading = False
 
     def note_error(self, error: BaseException) -> None:
-        """Report `error` as a load failure if the first checkpoint is being loaded; end the
-        loading.
+        """Report `error` as a load failure if the first checkpoint is being loaded, and print the
+        failure.
 
-        At most one failure is reported in a run. DetcloudError, InvalidHP and exceptions that are
-        no Exception, such as SystemExit, are not reported. A failed report is only printed.
+        End the loading in any case, as `end` does. At most one failure is reported in a run.
+        DetcloudError, InvalidHP and exceptions that are no Exception, such as SystemExit, are not
+        reported. If the report fails, print the reason and raise nothing.
         """
         is_failure = isinstance(error, Exception) and not isinstance(error, _OTHER_ERRORS)
         if self._is_loading and is_failure:
@@ -58,7 +65,9 @@ class LoadWatch:
     def watch(self, checkpoint: str | CheckpointReference) -> Iterator[None]:
         """Watch a block that loads `checkpoint`, and report an exception as `note_error` does.
 
-        Pass on every exception. A checkpoint other than the run's first is not watched.
+        Pass on every exception. A block of a checkpoint other than the run's first is watched only
+        if `begin` was called before, without `end`. After a block without an exception, the watch
+        has the same state as before the block.
         """
         uuid = checkpoint if isinstance(checkpoint, str) else checkpoint.uuid
         was_loading = self._is_loading

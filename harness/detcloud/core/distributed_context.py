@@ -318,8 +318,10 @@ def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
 
 
 def _address(chief_ip: str, *, alone: bool) -> Address:
-    """Return the meeting place of the processes: a socket file if `alone` on a machine, else a
-    port.
+    """Return the meeting place of the processes: a socket if `alone` on a machine, else a port.
+
+    The socket's name contains the user's id, MASTER_PORT and the launcher's number of restarts.
+    The port is DETCLOUD_CHANNEL_PORT, by default CHANNEL_PORT.
     """
     port = os.environ.get("MASTER_PORT", "0")
     if alone:

@@ -96,10 +96,12 @@ class FrameworkLoop:
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> bool:
         """Report a validation at batch `steps`. Return whether to save a checkpoint of it.
 
-        Metrics that were already reported at this batch are skipped. The `checkpoint_policy`
-        decides: True for `all`, False for `none`. For `best`, True if the searcher metric is better
-        than every earlier one of the experiment and this loop, and False without the metric.
-        Without a cluster, always True.
+        All ranks must call this at the same batch, because the chief broadcasts the experiment's
+        best value. Metrics that were already reported at this batch are skipped. The
+        `checkpoint_policy` decides: True for `all`, False for `none`. For `best`, True if the
+        searcher metric is better than every earlier one of the experiment and this loop, and False
+        without the metric. Without a cluster, always True. Errors are as for
+        `TrainContext.report_metrics`.
         """
         experiment_best = self._context.train.get_experiment_best_validation()
         if self._context.distributed.can_exchange:
@@ -166,10 +168,10 @@ class FrameworkLoop:
             self._takes_epochs = self.operation.counts_epochs
 
     def _epochs(self, length: int) -> int | None:
-        """Return the epochs in `length` batches, rounded up and at most the maximum length in
-        epochs.
+        """Return the epochs in `length` batches, rounded up.
 
-        Return None if the search counts batches.
+        The result is at least 1, and at most the maximum length in epochs. Return None as
+        `_max_epochs` does.
         """
         info, max_epochs = self._context.info, self._max_epochs()
         if max_epochs is None:

@@ -31,8 +31,8 @@ class PreemptMode(Enum):
 class PreemptContext:
     """Answers whether to stop, without delay, so that code may ask at every batch.
 
-    A single process reads the directives at most every 100 ms. Several processes agree on a common
-    check at which to stop.
+    A single process reads the directives at most every 100 ms. In the mode WorkersAskChief, several
+    processes agree on a common check at which to stop.
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class PreemptContext:
     def request(self, preempt: Preemption) -> None:
         """Record a request to stop that reached this process directly, for example by a signal.
 
-        The request replaces an earlier direct request. In a single process, the next call of
-        `should_preempt` returns True. Several processes first agree on a common check.
+        The request replaces an earlier direct request. The next call of `should_preempt` returns
+        True. In the mode WorkersAskChief, several processes first agree on a common check.
         """
         self._requested = preempt
 
@@ -183,7 +183,10 @@ class PreemptContext:
             self._on_first_check()
 
     def _pending(self) -> Preemption | None:
-        """Return the request that reached this process directly, or else that of the directives."""
+        """Return the request that reached this process directly, or else the directives' request.
+
+        Return None without a request.
+        """
         return self._requested or self._directed
 
     def _read_request(self) -> Preemption | None:

@@ -167,7 +167,8 @@ def mean_of_samples(samples: list[dict[str, Metrics]]) -> dict[str, Metrics]:
 def gpu_reader() -> Callable[[], Metrics]:
     """Return a function that reads the metrics of the GPUs through NVIDIA's library.
 
-    Without the library, its driver or a GPU, return a function that returns an empty dict.
+    The function leaves out each GPU that fails. Without the library, its driver or a GPU, return a
+    function that returns an empty dict.
     """
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]

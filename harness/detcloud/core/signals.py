@@ -74,7 +74,7 @@ class _ForkGuard(threading.local):
         self._mask = {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, _SIGTERM)}
 
     def unblock(self) -> None:
-        """Restore the signal mask from before the fork."""
+        """Restore this thread's signal mask from before the fork, in the parent and in the fork."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def set_up_fork(self) -> None:

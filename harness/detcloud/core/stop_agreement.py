@@ -29,8 +29,8 @@ NEVER = sys.maxsize
 class StopAgreement:
     """A rank's part in the agreement, which runs in a thread.
 
-    `read` returns the request that this rank sees, or None. `request` is the request that all ranks
-    agreed on, or None.
+    `read` returns the request that this rank sees, or None. `request` is the latest request that
+    all ranks agreed on, or None. On the chief, `request` is set when the agreement begins.
     """
 
     def __init__(self, control: Channel, read: Callable[[], Preemption | None]) -> None:
@@ -85,8 +85,9 @@ class StopAgreement:
         return [chief] if chief is not None else self._control.workers
 
     def _notice(self, request: Preemption | None) -> None:
-        """Send a request to the chief, or collect the counts on the chief. Once for each
-        urgency.
+        """Send a request to the chief; on the chief, collect the counts.
+
+        Do nothing without a request, or after an earlier request of the same urgency.
         """
         if request is None:
             return
@@ -100,9 +101,15 @@ class StopAgreement:
             self._collect(request)
 
     def _receive(self, connection: Connection[Any, Any]) -> None:
-        """Read and answer a message of a connection. Forget a worker that has exited.
+        """Read a message of a connection, and carry out the step of the agreement.
 
-        Raises EOFError or OSError if the chief has exited.
+        - `request`, on the chief: ask every rank for the count of checks.
+        - `collect`, on a worker: send this rank's count, and hold the next check until `stop`.
+        - `checks`, on the chief: store a worker's count, as in `_finish_rounds`.
+        - `stop`, on a worker: set the check at which to stop, as in `_stop`.
+
+        On the chief, remove a worker that has exited, and continue without the worker. Raises
+        EOFError or OSError if the chief has exited.
         """
         try:
             kind, *values = connection.recv()
@@ -128,7 +135,10 @@ class StopAgreement:
                 self._stop(*values)
 
     def _collect(self, request: Preemption) -> None:
-        """On the chief, ask every rank for the count of checks and hold the chief's own checks."""
+        """On the chief, ask every rank for the count of checks and hold the chief's own checks.
+
+        Do nothing after an earlier request of the same urgency.
+        """
         urgent = request.deadline_ms is not None
         if urgent in self._sent:
             return
@@ -143,7 +153,10 @@ class StopAgreement:
         self._finish_rounds()
 
     def _finish_rounds(self) -> None:
-        """On the chief, announce the check at which to stop after every rank has answered."""
+        """On the chief, announce the check at which to stop, if every rank has answered.
+
+        This check comes after the highest count. Do nothing while an answer is missing.
+        """
         expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):
             if not expected <= answers.keys():
@@ -157,8 +170,10 @@ class StopAgreement:
             self._stop(urgent, stop, self.request, bool(self._answers))
 
     def _stop(self, urgent: bool, check: int, request: Preemption, is_held: bool) -> None:
-        """Set the check at which all ranks stop for `request`. `is_held` tells whether checks must
-        wait.
+        """Set the check at which all ranks stop for `request`, and wake waiting checks.
+
+        `is_held` tells whether checks must continue to wait, for another request's agreement. An
+        earlier check for the same urgency stays.
         """
         with self._lock:
             self._stops[urgent] = min(self._stops[urgent], check)

@@ -176,8 +176,10 @@ class TrainContext:
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Replace the trial's metadata by plain JSON data, and return a copy of the stored data.
 
-        `detcloud trial describe` shows the metadata, and later runs of the trial can read it.
-        Raises DetcloudError for other data and for more than 16 KiB.
+        `detcloud trial describe` shows the metadata, and later runs of the trial can read it. Any
+        rank may call this, but `get_metadata` of another rank does not return the new data in this
+        run. Raises DetcloudError for other data and for more than 16 KiB. Raises the error of a
+        failed background checkpoint.
         """
         if not isinstance(metadata, dict):
             raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
@@ -193,8 +195,9 @@ class TrainContext:
         return self.get_metadata()
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return a copy of the trial's metadata, set by this or an earlier run; empty by
-        default.
+        """Return a copy of the trial's metadata, set by this process or an earlier run.
+
+        The copy is empty by default.
         """
         return copy.deepcopy(self._metadata)
 
@@ -203,7 +206,7 @@ class TrainContext:
 
         Any rank may report this for all ranks. The first reason counts; a later one is only
         printed, except that INVALID_HP replaces any other reason. Raises InvalidValue for an
-        unknown reason.
+        unknown reason, and the error of a failed background checkpoint.
         """
         try:
             reason = EarlyExitReason(reason)
@@ -371,7 +374,8 @@ def _without_bytes(steps_completed: int, metrics: dict[str, Any]) -> dict[str, A
 def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics with tensors, arrays and numbers of other libraries as Python values.
 
-    Raises InvalidType if `metrics` is no dict, and InvalidCall for a validation metric of None.
+    Raises InvalidType if `metrics` is no dict, InvalidCall for a validation metric of None, and
+    DetcloudError for a tensor that cannot be read. Other values that JSON cannot contain stay.
     """
     if not isinstance(metrics, dict):
         raise InvalidType(

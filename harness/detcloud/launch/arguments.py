@@ -24,10 +24,11 @@ class LauncherArguments:
 def parse_launcher_arguments(
     name: str, argv: Sequence[str], description: str, *, takes_overrides: bool = True
 ) -> LauncherArguments:
-    """Parse the arguments of the launcher `name`.
+    """Return the overrides in the arguments of the launcher `name`, and the command of a worker.
 
     The words before the first `--` are the overrides; without `--`, no overrides exist. The
-    remaining words are `--trial TRIAL`, or a script with the script's own arguments.
+    remaining words are `--trial TRIAL`, or a script with the script's own arguments. The worker's
+    command trains the trial class or runs the script, a script `.py` by this interpreter.
 
     Print the usage and `description` and exit with 0 for `-h` or `--help`, except among a script's
     own arguments. For invalid arguments, print the usage and the error to stderr and exit with 1.

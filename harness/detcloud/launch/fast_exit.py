@@ -29,7 +29,8 @@ def install_fast_exit() -> None:
 def exit_process(status: int) -> NoReturn:
     """Raise SystemExit with `status`.
 
-    After `install_fast_exit`, the process ends after the atexit functions, without further cleanup.
+    After `install_fast_exit`, the last atexit function ends the process with `status`, without
+    further cleanup.
     """
     requested_status.append(status)
     sys.exit(status)

@@ -75,11 +75,17 @@ class ProcessTable:
                 self._children.setdefault(parent, []).append(pid)
 
     def children(self, pid: int) -> list[int]:
-        """Return the processes that `pid` has started, or inherited from an ended process."""
+        """Return the processes that `pid` has started, or inherited from an ended process.
+
+        Return an empty list for an unknown process.
+        """
         return self._children.get(pid, [])
 
     def is_worker(self, pid: int) -> bool:
-        """Return whether the process is a fork of the parent, or was started by multiprocessing."""
+        """Return whether the process is a fork of its parent, or was started by multiprocessing.
+
+        A fork has the parent's command line. Return False for an unknown process.
+        """
         command = self._command(pid)
         parent = self._parents.get(pid, 0)
         is_fork = bool(command) and command == self._command(parent)

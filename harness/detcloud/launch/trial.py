@@ -82,8 +82,10 @@ def _run_header(spec: TrialSpec) -> str:
 
 
 def _lost_training(spec: TrialSpec) -> str:
-    """Return the header's text about lost training for a run without a checkpoint; ""
-    without loss.
+    """Return the text on repeated training in the log's header, for a run without a checkpoint.
+
+    The text names the batches up to the latest validation that the cluster knows. Return "" if no
+    validation is known.
     """
     lost = spec.validated_steps or 0
     if lost <= 0:

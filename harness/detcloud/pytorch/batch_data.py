@@ -45,7 +45,10 @@ def _has_parts(data: Any) -> bool:
 def move_to_device(data: Any, device: torch.device, warned_types: object = None) -> Any:
     """Return the data with all tensors, arrays and objects with a method `to` on the device.
 
-    Dicts, lists and tuples are copied. Arrays of numbers become tensors; other values stay.
+    Dicts, lists and tuples are copied, also named tuples. A dict of any class becomes a plain dict.
+    Arrays of numbers become tensors, which share the array's memory on the CPU. Tensors on the
+    device and other values, such as arrays of text, are returned unchanged.
+
     `warned_types` exists for code written for Determined and changes nothing.
     """
     if isinstance(data, torch.Tensor):

@@ -478,7 +478,7 @@ class PyTorchTrialContext:
         return self._initial_batch
 
     def current_train_batch(self) -> int:
-        """Return the number of the batch in training since the trial's start, from 0."""
+        """Return the number of the batch in training, or else of the last trained batch, from 0."""
         return self._batch_idx
 
     def current_train_epoch(self) -> int:

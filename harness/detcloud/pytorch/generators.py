@@ -59,7 +59,10 @@ def capture_state() -> dict[str, Any]:
 
 
 def restore_state(state: dict[str, Any]) -> None:
-    """Restore a captured state. States of GPUs that do not exist here are ignored."""
+    """Set the generators of Python, torch, the GPUs and NumPy to a captured state.
+
+    States of GPUs that do not exist here are ignored. GPUs without a state keep their generators.
+    """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(state["torch"])

@@ -26,7 +26,10 @@ class MetricReducer(ABC):
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """Return the data that this process has collected. The data must be picklable."""
+        """Return the data that this process has collected since `reset`, as a picklable object.
+
+        Called at the end of a training workload or validation, before `cross_slot_reduce`.
+        """
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:

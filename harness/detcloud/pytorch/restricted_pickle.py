@@ -106,10 +106,11 @@ def load(file: IO[bytes], **options: Any) -> Any:
 
 
 def find_placeholder(value: object, place: str) -> tuple[str, Placeholder] | None:
-    """Find the first placeholder in nested dicts, lists, tuples and sets.
+    """Find the first placeholder in the values of nested dicts, lists, tuples and sets.
 
-    Return the placeholder's place and the placeholder, or None. `place` is the name of `value`,
-    from which the returned place is built.
+    Return the placeholder's place and the placeholder, or None without a placeholder. `place` is
+    the name of `value`; the returned place is for example `place['key'][0]`. Keys of dicts are not
+    searched.
     """
     if isinstance(value, Placeholder):
         return place, value
@@ -175,9 +176,10 @@ def _set_array(array: Any, state: Any) -> None:
 
 
 def _set_dtype(dtype: Any, state: Any) -> None:
-    """Set the byte order of a type. Raise UnpicklingError for anything else.
+    """Set the state that a file contains for a NumPy type, which changes only the byte order.
 
-    Otherwise the file could choose flags that NumPy trusts.
+    Raise UnpicklingError for a type with fields or a base type, and for a state with another size,
+    alignment or flags than the type. NumPy would trust false flags.
     """
     is_known = isinstance(state, tuple) and len(state) in _DTYPE_STATE_LENGTHS
     if not is_known or not isinstance(state[1], str) or any(one is not None for one in state[2:5]):

@@ -142,10 +142,12 @@ class Training:
     def _run_operation(self, operation: SearcherOperation) -> None:
         """Run workloads until the operation is done or this process has to stop.
 
-        Complete the operation with the searcher's metric. If the metric is missing, report that and
-        raise DetcloudError. The next workload is chosen before it runs rather than after the last
-        one. So a trial that is stopped between training and validation validates at the same batch
-        when it resumes.
+        Complete the operation with the searcher's metric. If the process has to stop earlier,
+        return without completing the operation. If the metric is missing, report the operation's
+        end without a metric to the searcher, and raise DetcloudError.
+
+        An endless operation ends at the plan's `max_length`, and validates after each scheduling
+        unit unless the configuration sets a period. In test mode, train a single batch.
         """
         schedule = self._plan.schedule
         length = operation_batches(operation, self._plan.epoch_length)
@@ -157,6 +159,8 @@ class Training:
         if self._plan.test_mode:
             length = 1
         while True:
+            # A workload is chosen just before the workload runs. So a trial that is stopped between
+            # training and validation validates at the same batch when the trial resumes.
             match next_workload(schedule, self._state.position, length):
                 case Train(end):
                     self._run_training(end, operation)
@@ -177,10 +181,11 @@ class Training:
                 return
 
     def _run_training(self, end: int, operation: SearcherOperation) -> None:
-        """Train up to batch `end`, advance the position, report the metrics and the progress.
+        """Train up to batch `end`, advance the position, and report the averaged metrics.
 
-        Then call `on_training_workload_end`, and begin new averages. If a deadline requires a stop,
-        stop earlier, advance the position only, report nothing, and leave the workload open.
+        The chief also reports the operation's progress. Then begin new averages, and call
+        `on_training_workload_end`. If the trial's deadline requires a stop, stop before `end`,
+        advance the position and report nothing. A resumed trial then trains the remaining batches.
         """
         self._optimization.set_training(True)
         self._context.reducers.reset()

@@ -90,7 +90,11 @@ class StateFolder:
         (self.path / "request.json").unlink()
 
     def save_state(self, record: RunnerRecord, state: SearcherState, method: SearchMethod) -> None:
-        """Save a new newest state. Keep the previous state, and delete all older states."""
+        """Save a new newest state completely or not at all, with the files of the method.
+
+        Keep the previous state, and delete all older states. Raises OSError if a file cannot be
+        written; the previous state is then still the newest.
+        """
         numbers = self._state_numbers()
         number = max(numbers, default=0) + 1
         fresh = self.path / "saving"
@@ -126,8 +130,8 @@ class StateFolder:
     def load_state(self, state: SearcherState, method: SearchMethod) -> RunnerRecord | None:
         """Load the newest state into `state` and `method`, and return the state's record.
 
-        If no state is saved, return None and change nothing. Raises DetcloudError as `read_record`
-        does.
+        If no state is saved, return None and change nothing. Raises DetcloudError if a file cannot
+        be read or has another version.
         """
         record, folder = self.read_record(), self._newest_state()
         if folder is not None:
@@ -162,8 +166,8 @@ def _save_method(
 ) -> None:
     """Save the method in the empty folder `folder`.
 
-    If the class overrides `save`, as for Determined, call it. Otherwise call `save_method_state`,
-    because the record contains the search's state.
+    If the class overrides `save`, as for Determined, call `save`. Otherwise call
+    `save_method_state`, because the record contains the search's state.
     """
     if type(method).save is SearchMethod.save:
         method.save_method_state(folder)

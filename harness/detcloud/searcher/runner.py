@@ -73,8 +73,9 @@ class SearchRunner:
         """Run the search from `record` to the end of the experiment, and return the experiment's
         id.
 
-        Outages of the cluster are waited for. Raises DetcloudError if the cluster refuses an
-        operation or if another process runs the same search. Raises every exception of the method.
+        The state is saved before operations are sent. Requests are repeated while the cluster is
+        unreachable. Raises DetcloudError if the cluster refuses an operation or if another process
+        runs the same search. Raises every exception of the method.
         """
         record = self._repeat_unaccepted_posts(record)
         while True:
@@ -122,9 +123,12 @@ class SearchRunner:
     def _repeat_unaccepted_posts(self, record: RunnerRecord) -> RunnerRecord:
         """Post the operations that an earlier process has not posted, and return the new record.
 
-        The last accepted post is repeated: the cluster refuses a different post with that number,
-        which shows that another process has posted. Raises DetcloudError if the cluster's number of
-        posts does not fit the record.
+        The new record is not saved. A record without operations is returned unchanged. The last
+        accepted post is repeated: the cluster refuses a different post with that number, which
+        shows that another process has posted.
+
+        Raises DetcloudError if the cluster's number of posts does not fit the record, or if the
+        cluster refuses a post.
         """
         posts = len(_split_into_posts(record.operations)) if record.acknowledged else 0
         accepted: int = self._get_events(record, 0)["post"] - record.post
@@ -193,8 +197,10 @@ class SearchRunner:
         return page
 
     def _handle_events(self, events: Sequence[Mapping[str, Any]]) -> Iterator[Operation]:
-        """Yield the method's operations for each event, and then the method's progress if
-        changed.
+        """Yield the method's operations for each event, and then the method's progress if changed.
+
+        Each event is recorded in the search's state before the method answers. Events and
+        operations are logged. Without a created trial, no progress is yielded.
         """
         for event in events:
             log.info("%s", _event_text(event))
@@ -211,8 +217,9 @@ class SearchRunner:
             yield progress
 
     def _finish_search(self, record: RunnerRecord, state: str) -> int:
-        """Wait until the trials have stopped, record how the search ended, and return the
-        experiment's id.
+        """Wait until the trials have stopped, and return the experiment's id.
+
+        Also set `experiment_completed` and `experiment_failed` in the search's state.
         """
         while state.startswith("STOPPING"):
             self._sleep(PAUSE_SECONDS)
@@ -373,7 +380,8 @@ class LocalSearchRunner(SearchRunner):
     def _start_search(self, experiment_id: int) -> RunnerRecord:
         """Set the id in the search's state, save the first record, and return the record.
 
-        The state and the method are saved too. Raises DetcloudError, and saves nothing, if
+        The state and the method are saved too. The record has no operations: the cluster's first
+        event asks for the initial operations. Raises DetcloudError, and saves nothing, if
         operations were posted for the experiment before.
         """
         self.state.experiment_id = experiment_id
@@ -388,8 +396,9 @@ class LocalSearchRunner(SearchRunner):
         return record
 
     def _continue_search(self, record: RunnerRecord) -> int:
-        """Run the search and return the experiment's id. Raises DetcloudError for another cluster's
-        record.
+        """Run the search to the end of the experiment, and return the experiment's id.
+
+        Raises DetcloudError for another cluster's record, and as `run_experiment` does.
         """
         if self._cluster_id() != record.cluster_id:
             raise DetcloudError(

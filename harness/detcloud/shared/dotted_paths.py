@@ -178,7 +178,11 @@ def _first_joined(keys: Sequence[str], path: DottedPath) -> int:
 
 
 def _unmistakable_text(keys: Sequence[str], path: DottedPath) -> str:
-    """Return a path of the keys that has no other reading, with quotes where needed."""
+    """Return the keys as a dotted path that `resolve_path` can read in no other way.
+
+    `keys` is one of the readings of `path`. If a key joins several names, quote only keys that need
+    quotes. If each name is a key, quote every key, because unquoted names might be joined.
+    """
     if len(keys) < len(path.names):
         return join_names(keys)
     return ".".join(json.dumps(key, ensure_ascii=False) for key in keys)

@@ -94,7 +94,7 @@ def body_blocks(body: bytes | FilePart) -> Iterable[bytes | memoryview]:
 
 @contextmanager
 def open_source(path: Path) -> Iterator[SourceFile]:
-    """Open a regular file for sending, and close the file at the end of the block.
+    """Open a regular file for sending, and close the file at the end of the block. Follow links.
 
     Raise BucketError for a folder or special file, and OSError if the file cannot be opened.
     """

@@ -245,7 +245,10 @@ class GcsBucket:
             return session
 
     def session_bytes(self, session: str) -> int | None:
-        """Return the number of stored bytes of a session. Return None for an ended session."""
+        """Return the number of stored bytes of a session.
+
+        Return None for a completed, canceled or expired session.
+        """
         answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
         if answer.status_code != _INCOMPLETE:
             return None

@@ -33,7 +33,8 @@ def register_store(storage_type: str, builder: str) -> None:
 def build_store(config: Mapping[str, Any]) -> CheckpointStore:
     """Return the store that the `storage` object of a trial's specification describes.
 
-    Raises StorageError for an unknown type and for missing fields.
+    Raises StorageError for an unknown type, for missing fields, and if the store cannot be used.
+    Exceptions of importing a registered builder's module pass.
     """
     builder = _find_builder(str(config.get("type")))
     if builder is None:
@@ -50,8 +51,9 @@ def build_own_store(config: Mapping[str, Any]) -> CheckpointStore:
     """Return the store that a `storage` object describes, for use outside of a trial.
 
     Stores of S3 and Google use the credentials of this process's environment. Other types, and
-    types that `register_store` has added, are built as by `build_store`. Raises StorageError for an
-    unknown type and as the type's function does.
+    types that `register_store` has added, are built as by `build_store`. Raises KeyError for S3 and
+    Google without `bucket`. Raises StorageError for an unknown type, for missing fields of other
+    types, and if the store cannot be used.
     """
     builder = _find_builder(str(config.get("type")))
     if builder is None or str(config.get("type")) in _registered:

@@ -51,14 +51,16 @@ class CheckpointStore(Protocol):
         """
 
     def get(self, key: str, destination: Path) -> None:
-        """Copy a file to `destination`, in an existing folder. Raises KeyNotFound for a missing
-        file.
+        """Copy a file to `destination`, in an existing folder. Replace an existing `destination`.
+
+        Raises KeyNotFound for a missing file.
         """
 
     def list(self, prefix: str) -> dict[str, int]:
         """Return the size in bytes of every file whose key is `prefix` or begins with `prefix/`.
 
-        The result maps keys to sizes. Return an empty dict if no file exists.
+        The result maps keys to sizes. Return an empty dict if no file exists. An empty prefix is
+        refused like an empty key.
         """
 
     def delete(self, key: str) -> None:

@@ -55,7 +55,10 @@ class CapacityBlocks:
             )
 
     def _describe(self, name: str) -> dict[str, Any] | None:
-        """Return EC2's description of a reservation. Return None if EC2 does not describe it."""
+        """Return EC2's description of a reservation.
+
+        Return None if EC2 does not know the reservation, or if the request fails. Log the failure.
+        """
         try:
             answer = self._api.describe_capacity_reservations(CapacityReservationIds=[name])
         except sdk.ClientError as error:

@@ -129,7 +129,10 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
 
 def is_caller_refused(code: str) -> bool:
-    """Whether EC2 refuses every request of the caller now, by throttling or missing access."""
+    """Whether EC2 refuses every request of the caller now, by throttling or missing access.
+
+    False for OperationNotPermitted, which refuses an operation on a single resource.
+    """
     code = _without_fault_prefix(code)
     return code not in _SPECIFIC_TO_RESOURCE and _error_class(code) in (ThrottlingError, NotAllowed)
 

@@ -110,7 +110,14 @@ class PriceList:
         return known.price
 
     def _read_price(self, wanted: Mapping[str, str], unit: str) -> float:
-        """Read the highest price of the matching products. Return 0 if no price can be read."""
+        """Read the highest price in dollars of the first 100 matching products.
+
+        Return 0 if no product matches. Log a failed request or an unexpected answer, and return 0.
+
+        Args:
+            wanted: the attributes that the products must have.
+            unit: the unit of the price, such as `Hrs`; other prices do not count.
+        """
         try:
             self._api = self._api or self._make_api()
             answer = self._api.get_products(

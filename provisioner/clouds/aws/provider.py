@@ -159,7 +159,11 @@ class Ec2Cloud:
             raise _with_quota_advice(error, request, settings.region) from None
 
     def _launch(self, request: IntentRow, settings: Ec2Settings) -> tuple[CloudInstance, ...]:
-        """Check the type and the capacity block, ensure the launch template, create the fleet."""
+        """Check the type and the capacity block, ensure the launch template, create the fleet.
+
+        Return the launched instances, which may be fewer than requested. Raises CloudError if
+        nothing is launched, and OutcomeUnknown if the launch must be repeated.
+        """
         offering = request.offering
         with translate_errors():
             self._unknown_types.check(offering.instance_type, offering.slots, settings)
@@ -293,7 +297,10 @@ class Ec2Cloud:
         return self._complete_settings(parse_section(self._settings.section))
 
     def _find_pool_subnets(self) -> Sequence[Subnet]:
-        """Return the subnets of the pool. Raises CloudError."""
+        """Return the subnets of the pool's settings, or else the default subnet of each zone.
+
+        The subnets may be up to SUBNETS_TTL_MS old. Raises CloudError if EC2 cannot list them.
+        """
         with translate_errors():
             return self._find_subnets(self._pool_settings())
 

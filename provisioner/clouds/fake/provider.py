@@ -187,7 +187,11 @@ class FakeCloud:
         return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in outcome.ids)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
-        """List the visible machines, with statuses that are up to `rules.stale_ms` old."""
+        """List the visible machines, with statuses that are up to `rules.stale_ms` old.
+
+        Machines stay in the list for ENDED_INSTANCE_TTL_MS after their end. Raises ThrottlingError
+        by chance.
+        """
         self._throttle_by_chance()
         now_ms = self.clock()
         seen_ms = now_ms - int(self.random.random() * self.rules.stale_ms)
@@ -218,7 +222,8 @@ class FakeCloud:
     def shut_down(self, name: str) -> None:
         """Begin to end a machine, which takes `rules.ending_ms`.
 
-        Do nothing if the end was requested before.
+        An earlier scheduled end stays. Do nothing if the end was requested before. Raises KeyError
+        for an unknown machine.
         """
         machine, now_ms = self.machines[name], self.clock()
         if machine.asked_ms is None or now_ms < machine.asked_ms:
@@ -237,7 +242,7 @@ class FakeCloud:
         self.machines[name].rebalance_at_ms = self.clock()
 
     def live_machines(self) -> Iterable[FakeMachine]:
-        """Return the machines that are billed now."""
+        """Return the machines that are billed now, from the launch until the machine is gone."""
         now_ms = self.clock()
         return [machine for machine in self.machines.values() if machine.is_billed(now_ms)]
 

@@ -70,7 +70,11 @@ def create_billing_api(credentials: Any = None) -> "GoogleApi":
 
 
 def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
-    """Create connections without retries, with a limit on the wait for each response."""
+    """Create a pool of connections without retries; connect to no host yet.
+
+    A request fails after CONNECT_SECONDS_MAX without a connection, and after `answer_seconds`
+    without data from the server.
+    """
     return urllib3.PoolManager(
         maxsize=CONNECTIONS_MAX,
         retries=False,

@@ -67,7 +67,9 @@ class MachineSettings:
     def instance_type(self, described: MachineTypes) -> InstanceType:
         """Return the machine type with the accelerators.
 
-        `described` has machine types that the catalogue lacks.
+        `gpu_type` and `gpu_num` that are None have the defaults of `describe_instance_type`: an N1
+        type without both gets 4 GPUs of the kind nvidia-tesla-t4. The result is not checked.
+        `described` has machine types that take precedence over the catalogue.
         """
         return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
 
@@ -205,7 +207,11 @@ def request_id(token: str) -> str:
 
 
 def instance_names(request: IntentRow, settings: GceSettings) -> list[str]:
-    """Return the names of a request's instances, at most INSTANCES_MAX. Names are also ids."""
+    """Return the names of a request's instances, at most INSTANCES_MAX. Names are also ids.
+
+    The names depend on the settings' prefix, and on digests of the token and of the request without
+    the price.
+    """
     stem = f"{settings.name_prefix.rstrip('-') or NAME_PREFIX_DEFAULT}-{_token_digest(request)}"
     count = min(request.count, INSTANCES_MAX)
     return [f"{stem}-{_request_digest(request)}-{number}" for number in range(count)]

@@ -63,7 +63,16 @@ def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObjec
 
 
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
-    """Read the result of a bulk insert so far, without waiting for the end."""
+    """Read the result of a bulk insert so far, without waiting for the end.
+
+    Raises CloudError if the operations cannot be read. Failed operations raise no error: the
+    result has their errors.
+
+    Args:
+        api: the API of Compute Engine.
+        project: the id of the project.
+        operation: the bulk insert, as found or created. Read again unless its status is DONE.
+    """
     if operation.get("status") != "DONE":
         operation = api.get(
             f"{project}/{operation_place(operation)}/operations/{operation['name']}"

@@ -276,7 +276,10 @@ class GceCloud:
             raise last
 
     def boot_log(self, instance: str) -> str:
-        """Return the end of the serial port's output, or "" for an instance that is gone."""
+        """Return the last BOOT_LOG_BYTES of the serial port's output.
+
+        Return "" for an instance that is gone. Raises CloudError for any other failed request.
+        """
         settings = self._pool_settings()
         for name, zone in self._find_zones(settings, [instance]).items():
             path = f"{settings.project}/zones/{zone}/instances/{name}/serialPort"

@@ -54,7 +54,8 @@ class LogMarks:
     def record_size(self, size: int, time_ms: int | None = None) -> None:
         """Record that the log has `size` bytes at `time_ms` (epoch milliseconds, by default now).
 
-        Do nothing unless the size has grown.
+        Do nothing unless the size has grown. If the last mark is younger than MARK_MS, store the
+        size without a mark. Above MARKS_MAX marks, delete marks evenly. Marks exist only in memory.
         """
         if size <= self._size:
             return

@@ -71,7 +71,7 @@ class Assignment:
 
     @property
     def uses_cuda(self) -> bool:
-        """Whether at least one slot of the trial is a GPU."""
+        """Whether at least one slot of the trial is a GPU. False without slots."""
         return any(slot.type == "cuda" for slot in self.slots)
 
     @property
@@ -96,7 +96,9 @@ class Assignment:
         """Return the names and command lines of all stages, in order.
 
         The stages are `packages` with an `install` command, `hook` if the code has a hook, and
-        `trial`. The shell of the hook becomes the trial after creating a file in `records`.
+        always `trial`. The shell of the hook creates PASSED_FILE in `records` and then becomes the
+        trial; the supervisor skips the stage `trial` if the file exists. If the hook itself exits
+        with 0, the supervisor runs the stage `trial`.
 
         Args:
             python: the interpreter of the trial.

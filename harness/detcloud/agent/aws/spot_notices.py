@@ -50,7 +50,10 @@ class Ec2Notices:
         self._thread.join()
 
     def poll(self) -> Notice | None:
-        """Return the notice of the last successful read. Return None if no end is announced."""
+        """Return the notice that the thread has read last, without a request.
+
+        Return None if no end is announced, and before the first successful read.
+        """
         return self._notice
 
     def _run(self) -> None:

@@ -202,9 +202,11 @@ class ProcessRuntime:
     def kill(self, directory: Path, grace_ms: int, *, saves: bool = False) -> None:
         """Write the request to kill.json, and send SIGTERM to a living supervisor.
 
-        A starting supervisor reads the file later. Raise OSError if the file cannot be written. A
-        living supervisor gets the signal even then, and stops the trial with an earlier request's
-        grace or its default grace.
+        Return at once. The supervisor stops the trial as `ContainerRuntime.kill` describes, also
+        for `saves`. A starting supervisor reads the file later.
+
+        Raise OSError if the file cannot be written. A living supervisor gets the signal even then,
+        and stops the trial with an earlier request's grace or the launch's default grace.
         """
         try:
             write_atomically(directory / "kill.json", {"grace_ms": grace_ms, "saves": saves})

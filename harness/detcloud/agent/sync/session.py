@@ -392,7 +392,11 @@ def _parse_notice(fields: object) -> Notice | None:
 
 
 def _has_progressed(answer: dict[str, Any], payload: SyncPayload) -> bool:
-    """Whether the cluster has acknowledged at least one writer's sent data completely."""
+    """Whether the cluster has acknowledged at least one writer's sent data completely.
+
+    An allocation's writers are the log and the processes that report. False if the payload contains
+    no data.
+    """
     for (allocation, writer), offset in payload.sent.items():
         if writer == "log":
             acked = answer["logs_acked"].get(allocation, 0)

@@ -12,7 +12,9 @@ from detcloud.client import Agent, Slot
 
 
 def _use_text(agent: Item) -> str:
-    """Return `enabled`, `draining` or `disabled` for an agent or a slot."""
+    """Return `enabled`, `draining` or `disabled` for an agent or a slot. A missing field `enabled`
+    counts as enabled.
+    """
     if agent.get("enabled", True):
         return "enabled"
     return "draining" if agent.get("draining") else "disabled"
@@ -45,7 +47,9 @@ SLOT_COLUMNS = (
 
 
 def slot_item(slot: Slot) -> Item:
-    """Return the fields of a slot, `agent_id` and `resource_pool`, for `SLOT_COLUMNS`."""
+    """Return the fields of a slot for `SLOT_COLUMNS`, extended by `agent_id` and `resource_pool`.
+    The slot is unchanged.
+    """
     agent = slot.agent
     return {**slot.data, "agent_id": agent.id, "resource_pool": agent.resource_pool}
 
@@ -66,7 +70,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_agent(arguments: Namespace) -> int:
-    """Print an agent and, as text, the table of the agent's slots."""
+    """Print an agent and, as text, an empty line and the table of the agent's slots. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     agent = connect(arguments).agent(arguments.agent_id)
     print_record(COLUMNS, agent.data, arguments)
     if arguments.form == "text":
@@ -83,7 +91,14 @@ def add_enable_arguments(parser: ArgumentParser) -> None:
 
 
 def enable_agents(arguments: Namespace) -> int:
-    """Enable the selected agents, and print the new use of each."""
+    """Enable the selected agents in order, print the new use of each agent, and return 0.
+
+    With `--json`, `--yaml` or `--csv`, print the agents' fields. With `--all`, nothing is printed
+    as text if no agent is ALIVE. If an agent fails, earlier agents stay enabled.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.enable()
@@ -99,7 +114,14 @@ def add_disable_arguments(parser: ArgumentParser) -> None:
 
 
 def disable_agents(arguments: Namespace) -> int:
-    """Disable the selected agents, and print the new use of each."""
+    """Disable the selected agents in order, print the new use of each agent, and return 0.
+
+    The agents' trials have a short time to store a checkpoint; with `--drain`, running trials may
+    finish. If an agent fails, earlier agents stay disabled.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     agents = _chosen_agents(arguments)
     for agent in agents:
         agent.disable(drain=arguments.drain)
@@ -108,7 +130,14 @@ def disable_agents(arguments: Namespace) -> int:
 
 
 def _chosen_agents(arguments: Namespace) -> list[Agent]:
-    """Return the agent that the arguments name, or with `--all` all agents in the state ALIVE."""
+    """Return the agent that the arguments name, or with `--all` all agents in the state ALIVE.
+
+    The list may be empty with `--all`. The client is stored in `arguments.client`, and `main`
+    closes the client.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such agent.
+    """
     client = connect(arguments)
     if arguments.agent_id is not None:
         return [client.agent(arguments.agent_id)]
@@ -116,7 +145,10 @@ def _chosen_agents(arguments: Namespace) -> list[Agent]:
 
 
 def _print_agents(agents: list[Agent], arguments: Namespace) -> None:
-    """Print the agents after a change: as text, a line with the use of each."""
+    """Print the agents after a change.
+
+    As text, print a line with the use of each agent. Otherwise print the agents' fields.
+    """
     if arguments.form != "text":
         print_items(COLUMNS, (agent.data for agent in agents), arguments)
         return

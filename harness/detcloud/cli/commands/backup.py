@@ -42,7 +42,14 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
 
 
 def make_backup(arguments: Namespace) -> int:
-    """Write an archive of the local cluster's state, and print its path and size."""
+    """Write an archive of the local cluster's state, print the path and the size, and return 0.
+
+    The default file is detcloud-backup-TIME.tar in the working folder. Checkpoints are included
+    only with `--checkpoints`. With `--json` or `--yaml`, print the report of the backup.
+
+    Raises:
+        DetcloudError: the server is not installed, or the backup failed.
+    """
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     file = arguments.file or Path(f"detcloud-backup-{when}.tar")
     words = ["backup", *(["--checkpoints"] if arguments.checkpoints else []), "--", str(file)]
@@ -65,10 +72,12 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 def restore_backup(arguments: Namespace) -> int:
     """Replace the local cluster's state by an archive. Return 1 if the user declined, otherwise 0.
 
-    The previous state is kept in the home folder.
+    The user is asked only if the home folder has a state. The previous state is kept in the home
+    folder, and its place is printed. The restored cluster is not started.
 
     Raises:
-        DetcloudError: the local cluster runs, or the archive was refused.
+        DetcloudError: the local cluster runs, the archive was refused, or stdin is not a terminal
+            and `--yes` is missing.
     """
     home = Home.from_environment()
     if home.running_server() is not None:
@@ -92,10 +101,18 @@ def restore_backup(arguments: Namespace) -> int:
 
 
 def _run(label: str, words: list[str]) -> dict[str, Any]:
-    """Run the backup module in a child process with a progress line, and return the report.
+    """Run the backup module in a child process with a progress line on stderr, and return the
+    report.
+
+    Wait for the child without a time limit. The child works on the home folder of the environment.
+
+    Args:
+        label: the text at the beginning of the progress line.
+        words: the arguments of the module.
 
     Raises:
-        DetcloudError: the module failed; the message is its error output.
+        DetcloudError: the server is not installed, or the module failed; the message is the
+            module's error output.
     """
     home = Home.from_environment()
     with show_progress(label, lambda kib: bytes_text(kib * 1024)) as progress:

@@ -86,9 +86,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 def list_checkpoints(arguments: Namespace) -> int:
     """Print an experiment's checkpoints, limited by the options, and return 0.
 
+    With `--best`, the best come first, and checkpoints without a metric are omitted.
+
     Raises:
-        DetcloudError: the trial of `--trial` belongs to another experiment, or `--best` and
-            `--unrecorded` were combined.
+        DetcloudError: the trial of `--trial` belongs to another experiment, `--best` and
+            `--unrecorded` were combined, or a request failed.
     """
     client = connect(arguments)
     experiment = client.experiment(arguments.experiment_id)
@@ -113,7 +115,8 @@ def list_checkpoints(arguments: Namespace) -> int:
 
 
 def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
-    """Print the stored checkpoints without a record, of one trial with `--trial`.
+    """Print the stored checkpoints without a record, and return 0. With `--trial`, print only
+    checkpoints of this trial.
 
     Raises:
         DetcloudError: `--best` was given.
@@ -136,7 +139,10 @@ def add_uuid_argument(parser: ArgumentParser) -> None:
 
 
 def load_checkpoint(arguments: Namespace) -> Checkpoint:
-    """Fetch the checkpoint of `add_uuid_argument` from the configured cluster."""
+    """Fetch the checkpoint of `add_uuid_argument` from the configured cluster.
+
+    An unknown or ambiguous prefix raises DetcloudError. `main` closes the client.
+    """
     return connect(arguments).checkpoint(arguments.uuid)
 
 
@@ -146,7 +152,7 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
-    """Print a checkpoint, with fields on damage and deleted files only where they apply."""
+    """Print a checkpoint, with fields on damage and deleted files only if set. Return 0."""
     checkpoint = load_checkpoint(arguments)
     losses = [
         checkpoint_loss
@@ -158,14 +164,14 @@ def describe_checkpoint(arguments: Namespace) -> int:
 
 
 def list_files(arguments: Namespace) -> int:
-    """Print the files of a checkpoint with sizes and digests."""
+    """Print the files of a checkpoint with sizes and digests, and return 0."""
     files = load_checkpoint(arguments).files()
     print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
     return 0
 
 
 def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
-    """Add an option for patterns of file paths, which may be repeated.
+    """Add an option for patterns of file paths, which may be repeated. The default is [].
 
     Args:
         dest: the attribute of the parsed arguments for the list of patterns.
@@ -182,7 +188,7 @@ def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: s
 
 
 def add_download_options(parser: ArgumentParser) -> None:
-    """Add the options of all commands that download a single checkpoint."""
+    """Add `--output-dir` and `--quiet`, for commands that download a single checkpoint."""
     add_output_dir_option(parser, "checkpoints/UUID")
     add_quiet_option(parser)
 
@@ -207,8 +213,10 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_checkpoint(arguments: Namespace) -> int:
-    """Download a checkpoint, limited by the patterns, and print the folder unless `--quiet` is
-    given.
+    """Download a checkpoint, limited by the patterns, and return 0. Print the folder unless
+    `--quiet` is given.
+
+    The default folder is checkpoints/UUID. An existing folder raises DetcloudError.
     """
     checkpoint = load_checkpoint(arguments)
     patterns, excluded = arguments.patterns, arguments.excluded
@@ -232,13 +240,16 @@ def fetch_checkpoint(
     excluded: Sequence[str] = (),
     mode: str = "master",
 ) -> None:
-    """Download a checkpoint, and print the destination unless `quiet`.
+    """Download a checkpoint with a progress line, and print the destination unless `quiet`.
 
     Args:
         destination: the folder to create; None for `checkpoints/UUID`.
         patterns: download only files whose paths match one of the patterns. Empty for all files.
         excluded: patterns of files to exclude.
         mode: one of DOWNLOAD_MODES.
+
+    Raises:
+        DetcloudError: the destination exists, no file matches, or the download failed.
     """
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
@@ -281,8 +292,11 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
 def upload_checkpoint(arguments: Namespace) -> int:
     """Upload a folder as a checkpoint of a trial, print the checkpoint's UUID, and return 0.
 
+    If the trial has a checkpoint with this content, print its UUID and upload nothing.
+
     Raises:
-        DetcloudError: the experiment of `--experiment` does not have exactly one trial.
+        DetcloudError: the experiment of `--experiment` does not have exactly one trial, or the
+            upload failed.
     """
     client = connect(arguments)
     if arguments.trial is not None:
@@ -317,7 +331,7 @@ def verify_checkpoint(arguments: Namespace) -> int:
     If the files are intact and the cluster has marked the checkpoint as damaged, remove the mark.
 
     Raises:
-        DetcloudError: a file is damaged.
+        DetcloudError: a file is damaged, or a request failed.
     """
     checkpoint = load_checkpoint(arguments)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
@@ -343,6 +357,7 @@ def verify_checkpoint(arguments: Namespace) -> int:
 
 def _clear_damage(checkpoint: Checkpoint) -> str:
     """Remove the mark of damage from an intact checkpoint, and return a sentence about the result.
+    The state of `checkpoint` is updated.
 
     If this user may not remove the mark, the sentence says so.
 
@@ -370,7 +385,10 @@ def add_uuids_argument(parser: ArgumentParser) -> None:
 
 
 def load_checkpoints(arguments: Namespace) -> list[Checkpoint]:
-    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line."""
+    """Fetch the checkpoints of `add_uuids_argument` in the order of the command line.
+
+    An unknown or ambiguous prefix raises DetcloudError.
+    """
     client = connect(arguments)
     return [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
 
@@ -408,9 +426,11 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
-    """Delete checkpoints, or the files that match `--glob`, after confirmation.
+    """Delete checkpoints, or the files that match `--glob`, after confirmation. Print the new state
+    of each checkpoint, and return 0.
 
-    Return 1 if the user declined. With `--dry-run`, return the code of `_preview_deletions`.
+    Return 1 if the user declined. With `--dry-run`, delete nothing and return the code of
+    `_preview_deletions`. If a deletion fails, earlier deletions remain.
     """
     checkpoints = load_checkpoints(arguments)
     patterns = arguments.patterns
@@ -429,7 +449,10 @@ def delete_checkpoints(arguments: Namespace) -> int:
 
 
 def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
-    """Return the question to confirm, with the number and the size of the checkpoints or files."""
+    """Return the question to confirm, with the number and the size of the checkpoints or files.
+
+    With patterns, the cluster computes the number of files.
+    """
     if not patterns:
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
         return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"
@@ -441,6 +464,7 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
     """Print the size of the deletion, and each checkpoint that cannot be deleted with the reason.
+    Nothing is deleted.
 
     Return 1 if a checkpoint cannot be deleted, otherwise 0.
     """

@@ -76,7 +76,9 @@ def add_up_arguments(parser: ArgumentParser) -> None:
 def start_cluster(arguments: Namespace) -> int:
     """Start the local cluster, print the address and a sign-in link, and return 0.
 
-    With `--foreground`, this process becomes the server.
+    A configuration of `--config` is checked first. If the local cluster already runs, the
+    configuration is applied to the running cluster. With `--foreground`, this process becomes the
+    server, and the function does not return. A progress line is drawn on a terminal's stderr.
 
     Raises:
         DetcloudError: the configuration was refused, the start failed, or a cluster with other
@@ -105,7 +107,9 @@ def start_cluster(arguments: Namespace) -> int:
 
 
 def _print_page_link(home: Home, record: ServerRecord) -> None:
-    """Print a sign-in link for the web page. Print nothing if the server returns an error."""
+    """Print a sign-in link for the web page. The link is created on the server and works once.
+    Print nothing if the server returns an error.
+    """
     with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
         print(
             "the web page (this sign-in link works once, within five minutes): "
@@ -121,9 +125,15 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 
 
 def stop_cluster(arguments: Namespace) -> int:
-    """Stop the local cluster. With `--purge`, also delete all its data, after confirmation.
+    """Stop the local cluster, and print whether a cluster was running. With `--purge`, also delete
+    all its data, after confirmation.
 
-    Return 1 if the user declined, otherwise 0.
+    Return 1 if the user declined, otherwise 0, also if no cluster was running. The stored
+    credentials of other clusters are kept.
+
+    Raises:
+        DetcloudError: the folder to delete is not a home folder of detcloud, or stdin is not a
+            terminal and `--yes` is missing.
     """
     home = Home.from_environment()
     question = f"Delete all experiments and checkpoints in {home.folder}?"
@@ -143,7 +153,11 @@ def add_status_arguments(parser: ArgumentParser) -> None:
 def show_status(arguments: Namespace) -> int:
     """Print the status of the configured cluster, and return 0.
 
-    If no cluster is configured or running, print that and return UNREACHABLE.
+    If no cluster is configured or running, print that and return UNREACHABLE. The local cluster's
+    status also has its processes and memory.
+
+    Raises:
+        DetcloudError: the configured cluster does not answer or refuses the request.
     """
     endpoint = find_endpoint(arguments.url)
     home = Home.from_environment()
@@ -164,8 +178,11 @@ def show_status(arguments: Namespace) -> int:
 def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
     """Print that the cluster already runs, apply the configuration of `--config`, and return 0.
 
+    The changes of the configuration are printed. Nothing is applied if a setting differs.
+
     Raises:
         DetcloudError: the running cluster has another version, port or number of slots.
+        RefusedConfigError: the cluster refused the configuration.
     """
     print(f"the local cluster is already running at {running.url} (pid {running.pid})")
     differences = []
@@ -190,20 +207,36 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
 
 
 def _count_slots(home: Home, running: ServerRecord) -> int:
-    """Return the number of slots of the running cluster: 0 before the agent has enrolled."""
+    """Return the number of slots of the running cluster, fetched from the server: 0 before the
+    agent has enrolled.
+
+    Raises:
+        DetcloudError: the server does not answer.
+    """
     with Client(running.url, home.token()) as client:
         return sum(len(agent.slots) for agent in client.agents())
 
 
 def _become_server(home: Home, arguments: Namespace) -> None:
-    """Replace this process by the server. The function does not return."""
+    """Replace this process by the server. The function does not return.
+
+    The home folder and its lock file are created first.
+
+    Args:
+        arguments: `slots`, `port` and `config`, each None for the server's choice.
+
+    Raises:
+        DetcloudError: the home folder cannot be created, or the server is not installed.
+    """
     home.create_folder()
     command = server_command(home, arguments.slots, arguments.port, arguments.config)
     os.execve(sys.executable, command, server_environment())
 
 
 def _show_start_progress(seconds: float) -> None:
-    """Redraw a line with the seconds since the start, if stderr is a live terminal."""
+    """Redraw a line on stderr with the seconds since the start. Draw nothing if stderr is not a
+    live terminal.
+    """
     if is_live(sys.stderr):
         print(
             f"\r\x1b[Kstarting a local cluster ... {seconds:.1f} s",
@@ -214,8 +247,11 @@ def _show_start_progress(seconds: float) -> None:
 
 
 def _purge(home: Home) -> None:
-    """Delete the content of the home folder, except for PURGE_KEEPS. Do nothing without a home
-    folder.
+    """Delete the content of the home folder, except for PURGE_KEEPS, and print a confirmation. Do
+    nothing without a home folder.
+
+    The lock of the home folder is waited for without a time limit. A link to a folder is deleted,
+    but not the folder.
 
     Raises:
         DetcloudError: the folder is not a home folder of detcloud.
@@ -237,8 +273,12 @@ def _purge(home: Home) -> None:
 
 
 def _gather_status(endpoint: Endpoint) -> Item:
-    """Return the cluster's overview and load. For the local cluster, add process and
-    memory fields.
+    """Return the cluster's overview, and the numbers of active and paused experiments.
+
+    For the local cluster, add the home folder, the process and the memory of all processes.
+
+    Raises:
+        DetcloudError: the cluster does not answer or refuses the request.
     """
     with Client(endpoint.url, endpoint.token) as client:
         overview = client.overview()
@@ -257,7 +297,7 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
-    """Return the server's process, followed by all descendants."""
+    """Return the server's process, followed by all descendants. An ended server has no entry."""
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 
@@ -267,7 +307,9 @@ def _process_status(process: Process) -> dict[str, Any]:
 
 
 def _print_status(status: Item) -> None:
-    """Print a line for each fact, and the table of pools."""
+    """Print a line for each fact, and the table of pools. Lines on the process and the memory
+    appear only for the local cluster.
+    """
     print(f"url          {status['url']}")
     print(f"version      {status['version']}")
     if "pid" in status:

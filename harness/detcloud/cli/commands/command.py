@@ -83,7 +83,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def add_creation_options(parser: ArgumentParser) -> None:
-    """Add the options for files and settings of a new run."""
+    """Add the options for files and settings of a new run, and `--detach`. `create_run`,
+    `overrides_of` and `show_new_run` read the options.
+    """
     parser.add_argument(
         "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
     )
@@ -127,6 +129,12 @@ def add_creation_options(parser: ArgumentParser) -> None:
 def run_command(arguments: Namespace) -> int:
     """Run a program, print the log, and return the program's exit code. Ctrl-C leaves the program
     running.
+
+    A local cluster is started if no cluster is configured or running. The wait has no limit. With
+    `--detach`, print the id and return 0 at once.
+
+    Raises:
+        DetcloudError: the settings were refused, no program was given, or no cluster is available.
     """
     command = _create(arguments)
     return show_new_run(
@@ -149,7 +157,7 @@ def show_new_run(
     reopen: str,
     check_start: Callable[[], int] = lambda: OK,
 ) -> int:
-    """Print the warnings of a new run, call `show`, and return the exit code of `show`.
+    """Print the warnings of a new run to stderr, call `show`, and return the exit code of `show`.
 
     With `--detach`, print the id instead, and return the exit code of `check_start`. Ctrl-C leaves
     the run alive and returns INTERRUPTED.
@@ -200,7 +208,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """Print the runs of a kind, by default only runs of this user, and return OK."""
+    """Print the runs of a kind, by default only the newest runs of this user, and return OK.
+
+    `--limit` is LIST_LIMIT by default. With `--quiet`, print only ids. Notes on left-out runs are
+    printed to stderr. Raise DetcloudError without a cluster.
+    """
     client = connect(arguments)
     commands = client.experiments(
         kind=kind,
@@ -227,7 +239,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_commands(arguments: Namespace) -> int:
-    """Print the commands with the given ids: as JSON or YAML, a list only for several commands."""
+    """Print the commands with the given ids, and return OK. As JSON or YAML, several commands are a
+    list.
+
+    An id of another kind or an unknown id raises DetcloudError.
+    """
     found = [_details_of(command) for command in _load_commands(arguments)]
     if arguments.form in ("json", "yaml"):
         print_value(found[0] if len(found) == 1 else found, arguments.form)
@@ -247,7 +263,9 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_run_log(kind: str, arguments: Namespace) -> int:
-    """Print the log of a run. Print nothing if no trial exists yet."""
+    """Print the log of a run, and return OK. Print nothing if no trial exists yet, also with
+    `--follow`.
+    """
     trial = load_run(kind, arguments).trial()
     return OK if trial is None else print_log(trial, arguments)
 
@@ -262,11 +280,11 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 def kill_runs(kind: str, arguments: Namespace) -> int:
     """Kill the commands, notebooks or shells with the given ids, and print the state of each.
 
-    With `--force`, an error is printed and the next id follows. Return 0, or the exit code of the
-    first error.
+    The user is not asked. With `--force`, an error is printed to stderr and the next id follows.
+    Return 0, or the exit code of the first error.
 
     Raises:
-        DetcloudError: the first error without `--force`.
+        DetcloudError: the first error without `--force`. Earlier runs stay killed.
     """
     client = connect(arguments)
     code = OK
@@ -290,7 +308,7 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(kind: str, arguments: Namespace) -> int:
-    """Print the configuration of a run as YAML, or as JSON with `--json`."""
+    """Print the configuration of a run as YAML, or as JSON with `--json`. Return OK."""
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_run(kind, arguments).config, form)
     return OK
@@ -304,7 +322,9 @@ def add_priority_arguments(parser: ArgumentParser) -> None:
 
 
 def set_priority(kind: str, arguments: Namespace) -> int:
-    """Change the priority of a run under the priority scheduler, and print the new priority."""
+    """Change the priority of a run under the priority scheduler, print the new priority, and return
+    OK.
+    """
     command = load_run(kind, arguments)
     command.set_priority(arguments.priority)
     print(f"{kind} {command.id} has priority {command.priority}")
@@ -312,7 +332,7 @@ def set_priority(kind: str, arguments: Namespace) -> int:
 
 
 def parse_mount(text: str) -> dict[str, Any]:
-    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`.
+    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`. The paths are not checked.
 
     Raises:
         ArgumentTypeError: the text does not have exactly two paths.
@@ -324,12 +344,14 @@ def parse_mount(text: str) -> dict[str, Any]:
 
 
 def program_words(words: list[str]) -> list[str]:
-    """Return the words of a program without a leading `--`."""
+    """Return the words of a program without a leading `--`. Without words, return an empty list."""
     return words[1:] if words[:1] == ["--"] else words
 
 
 def _create(arguments: Namespace) -> Command:
     """Create a command with the program and the settings of the arguments.
+
+    A local cluster is started if no cluster is configured or running.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
@@ -347,8 +369,8 @@ def _create(arguments: Namespace) -> Command:
 def create_run(
     create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
 ) -> Command:
-    """Call `create` with the options of `add_creation_options`, with a progress line for the
-    upload.
+    """Call `create` with the options of `add_creation_options`, and return the new run. A progress
+    line shows the upload.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
@@ -377,8 +399,8 @@ def create_run(
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """Return the settings of `--workspace` and `--volume` as overrides, followed by the overrides
-    of `--config`.
+    """Return the settings of `--workspace` and `--volume` as KEY=VALUE texts, followed by the
+    overrides of `--config`. The list may be empty.
 
     Raises:
         DetcloudError: `--volume` and `--config-file` were combined, because the file may have
@@ -392,9 +414,11 @@ def overrides_of(arguments: Namespace) -> list[str]:
 
 
 def _follow(command: Command) -> int:
-    """Print the log of a command until the command ends. Return the program's exit code.
+    """Print the log of a command until the command ends, without a time limit. Return the program's
+    exit code.
 
-    Return FAILED if the command ended without an exit code, after printing the reason.
+    An exit code other than 0 is also printed to stderr. Return FAILED if the command ended without
+    an exit code, after printing the reason to stderr.
     """
     trial = follow_log(command)
     if trial is not None and trial.state == "COMPLETED":
@@ -411,7 +435,10 @@ def _follow(command: Command) -> int:
 
 
 def _details_of(command: Command) -> Item:
-    """Return the fields of a run, with the id and the exit code of the trial, or None for both."""
+    """Return the fields of a run, with `trial_id` and `exit_code` of its trial.
+
+    The trial is fetched from the cluster. Both fields are None without a trial.
+    """
     trial = command.trial()
     return {
         **command.data,
@@ -436,10 +463,11 @@ def _add_ids_argument(parser: ArgumentParser) -> None:
 
 
 def load_run(kind: str, arguments: Namespace) -> Command:
-    """Fetch the run of `add_id_argument`.
+    """Fetch the run of `add_id_argument` from the configured cluster.
 
     Raises:
-        DetcloudError: the id belongs to an object of another kind.
+        DetcloudError: no cluster is available, the id is unknown, or the id belongs to an object of
+            another kind.
     """
     return read_command(connect(arguments), arguments.command_id, kind)
 
@@ -450,7 +478,9 @@ def _load_commands(arguments: Namespace) -> list[Command]:
 
 
 def run_handlers(kind: str) -> Handlers:
-    """Return the handlers of the verbs that commands, notebooks and shells share."""
+    """Return the handlers of the verbs of `kind` that commands, notebooks and shells share: list,
+    logs, kill, config and set priority.
+    """
     return {
         f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
         f"{kind} logs": Handler(add_logs_arguments, partial(print_run_log, kind)),

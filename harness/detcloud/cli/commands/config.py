@@ -59,8 +59,14 @@ def check_config(arguments: Namespace) -> int:
     """Print the problems of a configuration file or a summary. Return 0 if it is accepted,
     otherwise 1.
 
-    The file is checked on this machine, then by the cluster. If no cluster answers, a notice on
-    stderr lists the facts that were not checked.
+    The file is checked on this machine, then by the cluster. The local check is skipped with
+    `--template`. The cluster is not asked with `--offline`, or after a failed local check. If no
+    cluster answers, a notice on stderr lists the facts that were not checked. With `--migrate`,
+    only print the converted file.
+
+    Raises:
+        DetcloudError: options exclude each other, or the server is not installed. A cluster that
+            was named by `--url` or must have the template does not answer.
     """
     _refuse_useless_options(arguments)
     if arguments.template is None:
@@ -84,7 +90,10 @@ def check_config(arguments: Namespace) -> int:
 
 
 def _refuse_useless_options(arguments: Namespace) -> None:
-    """Raise DetcloudError if options were combined that exclude each other."""
+    """Raise DetcloudError if options were combined that exclude each other.
+
+    Otherwise do nothing.
+    """
     if arguments.cluster and arguments.overrides:
         raise DetcloudError("--config sets fields of experiment configurations only")
     if arguments.template is not None and arguments.offline:
@@ -93,6 +102,10 @@ def _refuse_useless_options(arguments: Namespace) -> None:
 
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
     """Check the file with the cluster that `detcloud create` would use, and return the result.
+
+    Nothing is submitted or changed. The result has `unchecked` set with `--offline`, without a
+    cluster, and for a cluster configuration without a configured cluster. A connection is stored in
+    `arguments.client`, and `main` closes the client.
 
     Raises:
         DetcloudError: the cluster does not answer or refuses the request, although `--url` or
@@ -125,13 +138,17 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
 
 
 def _problems(error: ApiError) -> list[dict[str, Any]]:
-    """Return the problems of an API error with all fields of a problem."""
+    """Return the problems of an API error with all fields of a problem.
+
+    A missing `path` is "", and other missing fields are None. An error without details is a single
+    problem with the error's message.
+    """
     empty = {"path": "", "line": None, "value": None, "hint": None}
     return [{**empty, **detail} for detail in error.details or [{"message": error.message}]]
 
 
 def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
-    """Return a check with the error as the reason why the file was not checked.
+    """Return a check with the error as the reason why no cluster checked the file.
 
     Raises:
         DetcloudError: the error, if `--url` or `--template` was given.
@@ -142,7 +159,9 @@ def _check_without_answer(arguments: Namespace, error: DetcloudError) -> Cluster
 
 
 def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str, Any]:
-    """Return the local report, extended by the cluster's problems, new warnings and `cluster`."""
+    """Return the local report, extended by the cluster's problems, new warnings and `cluster`. `ok`
+    becomes False if the cluster found problems.
+    """
     new = [warning for warning in check.warnings if warning not in report["warnings"]]
     return {
         **report,
@@ -156,8 +175,12 @@ def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str,
 def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
     """Print the cluster's problems, or the local summary with the cluster's new warnings.
 
+    Problems and warnings are printed to stdout. If no cluster checked the file, a notice on stderr
+    lists the unchecked facts.
+
     Args:
-        local: the text that the local checker printed.
+        local: the text that the local checker printed. With `--template`, a sentence of acceptance
+            replaces the text.
     """
     if check.problems:
         print(

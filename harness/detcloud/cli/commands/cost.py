@@ -32,7 +32,13 @@ def add_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def show_cost(arguments: Namespace) -> int:
-    """Print the costs of a period by group and, as text, a line with the total."""
+    """Print the costs of a period by group and, as text, a line with the total. Return 0.
+
+    By default, the period is this month up to today, and the groups are experiments.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     report = connect(arguments).cost(arguments.by, arguments.since, arguments.until)
     if arguments.form in ("json", "yaml"):
         print_value(report, arguments.form)
@@ -50,7 +56,9 @@ def show_cost(arguments: Namespace) -> int:
 
 
 def _columns(by: str) -> tuple[Column, ...]:
-    """Return the columns for a grouping of BY."""
+    """Return the columns for a grouping of BY. Only pools and days have columns for instances and
+    idle time.
+    """
     title = (field_column(TITLES[by], "title"),) if by in TITLES else ()
     cost = Column("Cost", lambda item: dollars_text(item["cost"]))
     if by not in ("pool", "day"):

@@ -66,8 +66,15 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 def create_experiment(arguments: Namespace) -> int:
     """Submit an experiment, print the id, and follow the experiment if requested.
 
-    Return 0, or the exit code of following. With `--local`, run a local test instead and return its
+    Return 0, or the exit code of following. A local cluster is started if no cluster is configured
+    or running. Warnings and hints are printed to stderr. With `--test-mode`, the experiment is
+    followed unless `--paused` was given. With `--local`, run a local test instead and return its
     exit code.
+
+    Raises:
+        RefusedConfigError: the cluster refused the configuration.
+        DetcloudError: options exclude each other, a file does not exist, or no cluster is
+            available.
     """
     _check_arguments(arguments)
     if arguments.local:
@@ -92,11 +99,14 @@ def add_fork_arguments(parser: ArgumentParser) -> None:
 
 
 def fork_experiment(arguments: Namespace) -> int:
-    """Create an experiment with the code and the configuration of another experiment, and follow
-    the new experiment if requested.
+    """Create an experiment with the code and the configuration of another experiment, print the new
+    id, and follow the new experiment if requested.
+
+    Return 0, or the exit code of following. Warnings are printed to stderr.
 
     Raises:
         RefusedConfigError: the cluster refused the changed configuration.
+        DetcloudError: no cluster is available, or the cluster has no such experiment.
     """
     original = load_experiment(arguments)
     try:
@@ -113,9 +123,15 @@ def fork_experiment(arguments: Namespace) -> int:
 def _submit(arguments: Namespace) -> Experiment:
     """Upload the code and the configuration, and return the new experiment.
 
+    A local cluster is started if no cluster is configured or running. A progress line is drawn on
+    stderr. On Ctrl-C, a hint is printed to stderr, because the experiment may exist, and
+    KeyboardInterrupt is raised.
+
     Raises:
         RefusedConfigError: the cluster refused the configuration. The message has a line for each
             problem.
+        DetcloudError: no cluster is available, or the cluster refuses the request for another
+            reason.
     """
     client = connect(arguments, start=True)
     with show_progress("model code", bytes_text) as progress:
@@ -140,10 +156,12 @@ def _submit(arguments: Namespace) -> Experiment:
 
 
 def _check_arguments(arguments: Namespace) -> None:
-    """Check the arguments before the upload, so that a mistake starts no cluster.
+    """Check the arguments before the upload, so that a mistake starts no cluster. Nothing is read
+    or sent.
 
     Raises:
-        DetcloudError: options exclude each other, or a file does not exist.
+        DetcloudError: options exclude each other, the configuration is not a file, or the model
+            folder does not exist.
     """
     if arguments.local and not arguments.test_mode:
         raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")

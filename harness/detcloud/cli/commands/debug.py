@@ -35,10 +35,14 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
 
 
 def dump_partition(arguments: Namespace) -> int:
-    """Print the rows of an actor as JSON. Secrets are masked unless `--with-secrets` is given.
+    """Print the rows of an actor as JSON, and return 0. Secrets are masked unless `--with-secrets`
+    is given.
+
+    The rows are read from the file of the local cluster or, with `--table`, from a deployed
+    cluster's table. A child process reads the rows, and its notices are printed to stderr.
 
     Raises:
-        DetcloudError: the table could not be read.
+        DetcloudError: the table could not be read, or the server is not installed.
     """
     file = Home.from_environment().folder / "state.db"
     table = ["--table", arguments.table, "--cloud", arguments.cloud]

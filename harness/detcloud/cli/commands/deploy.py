@@ -65,8 +65,15 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Create or update a team's cluster, and print the cluster's address. With `--preview`, only
-    print counts.
+    """Create or update a team's cluster, print the cluster's address, and return 0. With
+    `--preview`, only print counts.
+
+    The account is checked first unless `--no-check` is given. A missing token file of the team is
+    created, also with `--preview`. If no other cluster is configured, the token is stored, so that
+    later commands use the new cluster. The run has no time limit.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, or the deployment failed.
     """
     flags = [
         f"--{name}"
@@ -82,7 +89,9 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def _preview_text(counts: dict[str, int]) -> str:
-    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation."""
+    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation. Return
+    `none` without counts.
+    """
     texts = [
         f"{count} unchanged" if operation == "same" else f"{count} to {operation}"
         for operation, count in sorted(counts.items())
@@ -96,7 +105,14 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0."""
+    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0.
+
+    With `--json`, `--yaml` or `--csv`, print the findings in that form. Nothing is deployed, but a
+    missing token file of the team is created.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, or the check failed.
+    """
     _, answer = _run_deployment("check", cloud, arguments)
     findings = answer["findings"]
     if arguments.form == "text":
@@ -122,7 +138,13 @@ def add_upgrade_arguments(parser: ArgumentParser) -> None:
 def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the pending changes, apply them after confirmation, and return 0.
 
-    Return 1 if the user declined.
+    Return 1 if the user declined. Without changes, print that and ask nothing. The question names
+    resources that lose their content. After an upgrade, print the address, and store the team's
+    token if no other cluster is configured. Both happen only in text form.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, the deployment failed, or stdin is
+            not a terminal and `--yes` is missing.
     """
     flags = ["--no-check"] if arguments.no_check else []
     _, answer = _run_deployment("preview", cloud, arguments, *flags)
@@ -162,8 +184,13 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Terminate the cluster's instances and delete the stack with all data, after confirmation.
 
-    With `--drain-only`, keep the stack. Return 1 if the user declined or resources with the
-    cluster's tag are left, otherwise 0.
+    With `--drain-only`, keep the stack, but launch no more instances. Return 1 if the user declined
+    or resources with the cluster's tag are left, otherwise 0. Leftovers are printed. Leftovers in
+    other clouds are printed too, but the exit code stays 0. The team's token file is kept.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, the deletion failed, or stdin is
+            not a terminal and `--yes` is missing.
     """
     team = arguments.team
     loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
@@ -199,7 +226,14 @@ def add_rollback_arguments(parser: ArgumentParser) -> None:
 
 
 def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Move the functions to the previous deployment, and print the versions of each function."""
+    """Move the functions to the previous deployment, print the versions of each function, and
+    return 0. The user is not asked.
+
+    With `--forward`, move the functions to the newest deployment.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, or the rollback failed.
+    """
     flags = ["--forward"] if arguments.forward else []
     _, answer = _run_deployment("rollback", cloud, arguments, *flags)
     print_items(MOVE_COLUMNS, answer["moves"], arguments)
@@ -207,8 +241,11 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Remove old function versions that no rollback needs, and print the number of removed
-    versions.
+    """Remove old function versions that no rollback needs, print the number of removed versions,
+    and return 0. The user is not asked.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, or the removal failed.
     """
     _, answer = _run_deployment("prune", cloud, arguments)
     print(f"{count_text(answer['versions'], 'old function version')} removed")
@@ -226,7 +263,10 @@ def add_policy_arguments(parser: ArgumentParser) -> None:
 
 def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the permissions that a deployment needs, or with `--key` the statement for the key
-    policy.
+    policy. Return 0.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, or the child process failed.
     """
     _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
@@ -244,11 +284,14 @@ def add_trust_arguments(parser: ArgumentParser) -> None:
 
 
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the script that the administrators of other clouds run, so that the other clouds trust
-    the cluster.
+    """Print the script that makes other clouds trust the cluster, and return 0. The administrators
+    of these clouds run the script.
+
+    With `--remove`, print the script that removes the trust. No script is run here.
 
     Raises:
-        DetcloudError: the settings list no other clouds.
+        DetcloudError: the settings list no other clouds, packages or the settings file are missing,
+            or the child process failed.
     """
     flags = ["--remove"] if arguments.remove else []
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
@@ -270,7 +313,15 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_to_terraform(arguments: Namespace) -> int:
-    """Write the team's cluster as files for Terraform, and print the next commands."""
+    """Write the team's cluster as files for Terraform, print the next commands, and return 0.
+
+    Nothing is deployed. A missing token file of the team is created, and its path is printed if the
+    cluster's first administrator has this token.
+
+    Raises:
+        DetcloudError: packages or the settings file are missing, the cloud is unknown, or the
+            export failed.
+    """
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} has {' and '.join(answer['files'])}")
@@ -310,14 +361,17 @@ def _run_deployment(
 ) -> tuple[TeamToken, dict[str, Any]]:
     """Run `infra.deploy` in a child process. Return the team's administrator token and the answer.
 
-    A missing token is created. The child gets only the digest of the token.
+    A missing token file is created. The child gets only the digest of the token. The child's stderr
+    is printed as it arrives. The wait has no time limit.
 
     Args:
         how: the child's command, such as `preview`.
+        arguments: `team`, and `config`, the settings file or None for Pulumi.TEAM.yaml.
         flags: further options of the child.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the child failed.
+        DetcloudError: packages or the settings file are missing, the token file is unusable, or the
+            child failed.
     """
     missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
@@ -342,13 +396,21 @@ def _run_deployment(
 
 
 def _echo_line(line: str) -> bool:
-    """Print a line of the child's stderr. Return False, so that a failure quotes the line too."""
+    """Print a line of the child's stderr to stderr. Return False, so that a failure quotes the line
+    too.
+    """
     sys.stderr.write(line)
     return False
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print the address, the DNS target and the token's place of a deployed cluster."""
+    """Print the address, the DNS target and the token's place of a deployed cluster.
+
+    The token is stored for later commands if no other cluster is configured.
+
+    Raises:
+        DetcloudError: the token cannot be stored.
+    """
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:
@@ -359,8 +421,14 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
     """Print how to connect to the new cluster. Store the token if no other cluster is configured.
 
+    The token is not stored if the cluster has another first administrator.
+
     Args:
         sha256: the digest of the token of the cluster's first administrator.
+        url: the address of the new cluster.
+
+    Raises:
+        DetcloudError: the credentials file cannot be read or written.
     """
     if sha256 != token.sha256:
         print(

@@ -44,10 +44,15 @@ def add_experiment_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_best_checkpoints(arguments: Namespace) -> int:
-    """Download the best checkpoints of an experiment into DIR/UUID, and print each folder.
+    """Download the best checkpoints of an experiment into DIR/UUID, and return 0. Print each folder
+    unless `--quiet` is given.
+
+    By default, the single best checkpoint by the searcher's metric is downloaded. If a download
+    fails, earlier folders remain.
 
     Raises:
-        DetcloudError: no stored checkpoint has a validation metric.
+        DetcloudError: no stored checkpoint has a validation metric, `--top-n` is 0, a folder
+            exists, or a request failed.
     """
     experiment = load_experiment(arguments)
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
@@ -72,8 +77,14 @@ def add_trial_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_trial_checkpoint(arguments: Namespace) -> int:
-    """Download the selected checkpoint of a trial, and print the folder unless `--quiet`
-    is given.
+    """Download the selected checkpoint of a trial, and print the folder unless `--quiet` is given.
+    Return 0.
+
+    The default folder is checkpoints/UUID.
+
+    Raises:
+        DetcloudError: the trial does not have the checkpoint, the folder exists, or a request
+            failed.
     """
     trial = load_trial(arguments)
     fetch_checkpoint(
@@ -89,7 +100,14 @@ def add_model_def_arguments(parser: ArgumentParser) -> None:
 
 
 def download_model_def(arguments: Namespace) -> int:
-    """Download the model code of an experiment, and print the folder unless `--quiet` is given."""
+    """Download the model code of an experiment, and print the folder unless `--quiet` is given.
+    Return 0.
+
+    The default folder is experiment_ID_model_def.
+
+    Raises:
+        DetcloudError: the folder cannot be written, or a request failed.
+    """
     experiment = load_experiment(arguments)
     destination = arguments.output_dir or Path(f"experiment_{experiment.id}_model_def")
     with show_progress("model code", bytes_text) as progress:
@@ -116,8 +134,11 @@ def _add_order_options(parser: ArgumentParser) -> None:
 def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
     """Return the checkpoint of a trial that `--best`, `--latest` or `--uuid` selects.
 
+    The checkpoint is fetched with the open client of `arguments.client`. The best checkpoint is
+    ranked by `--sort-by` and `--smaller-is-better`.
+
     Raises:
-        DetcloudError: the trial does not have the checkpoint.
+        DetcloudError: the trial does not have the checkpoint, or a request failed.
     """
     client: Client = arguments.client
     if arguments.uuid is not None:

@@ -83,7 +83,15 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_experiments(arguments: Namespace) -> int:
-    """Print the experiments that match the filters, newest first by default."""
+    """Print the experiments that match the filters, newest first by default, and return 0.
+
+    At most LIST_LIMIT experiments are printed unless `--limit`, `--pages` or `--all` is given.
+    Archived experiments are omitted without `--archived` or `--all`. Notes on left-out experiments
+    are printed to stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     experiments = connect(arguments).experiments(
         sort_by=arguments.sort_by,
         order_by=arguments.order_by,
@@ -125,7 +133,16 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_experiments(arguments: Namespace) -> int:
-    """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0."""
+    """Print the experiments in the chosen form, or write tables to `--outdir`. Return 0.
+
+    As JSON or YAML, a single experiment is an object, and several are a list. With `--metrics`, all
+    numbers that the trials reported are included. With `--outdir`, existing tables are replaced and
+    only the folder is printed. Hints are printed to stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+        OSError: a table cannot be written.
+    """
     client = connect(arguments)
     ids = [number for part in arguments.experiment_ids for number in part]
     experiments = [client.experiment(number) for number in ids]
@@ -151,7 +168,9 @@ def describe_experiments(arguments: Namespace) -> int:
 
 
 def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print each experiment with hints, separated by empty lines."""
+    """Print each experiment, separated by empty lines. Hints on failures and search methods are
+    printed to stderr.
+    """
     for place, experiment in enumerate(experiments):
         if place:
             print()
@@ -161,13 +180,23 @@ def _print_records(experiments: list[Experiment], arguments: Namespace) -> None:
 
 
 def print_curves(arguments: Namespace) -> int:
-    """Print the JSON document that `detcloud simulate --curves` reads."""
+    """Print the JSON document that `detcloud simulate --curves` reads, and return 0. The curves are
+    fetched with a progress line.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     print_value(read_curves(load_experiment(arguments)))
     return 0
 
 
 def read_curves(experiment: Experiment) -> RecordedCurves:
-    """Return the validations of all trials of an experiment, read with a progress line."""
+    """Return the validations of all trials of an experiment. The trials are fetched from the
+    cluster with a progress line on stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     total = experiment.data["trials"]["requested"]
     trials = partial(count_text, noun="trial")
     with show_progress(f"reading experiment {experiment.id}", trials) as progress:
@@ -180,7 +209,11 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(arguments: Namespace) -> int:
-    """Print the configuration of an experiment as YAML, or as JSON with `--json`."""
+    """Print the configuration of an experiment as YAML, or as JSON with `--json`. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_experiment(arguments).config, form)
     return 0
@@ -208,7 +241,12 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
 def wait_for_experiment(arguments: Namespace) -> int:
     """Wait until the experiment ends, and print the final state.
 
-    Return 0 if the experiment completed, TIMED_OUT after `--timeout`, otherwise 1.
+    The wait has no limit without `--timeout`. A progress line, the reason and a hint after a
+    failure are printed to stderr. Return 0 if the experiment completed, TIMED_OUT after
+    `--timeout`, otherwise 1. After the timeout, the experiment continues.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     experiment = load_experiment(arguments)
     with show_progress(f"experiment {experiment.id}") as progress:
@@ -234,7 +272,9 @@ def wait_for_experiment(arguments: Namespace) -> int:
 
 
 def _state_text(experiment: Experiment) -> str:
-    """Return the state and the progress of an experiment, such as `ACTIVE 25% [#####-----]`."""
+    """Return the state and the progress of an experiment, such as `ACTIVE 25% [#####-----]`. An
+    unknown progress is shown as 0%.
+    """
     progress = experiment.data.get("progress") or 0.0
     return f"{experiment.state} {100 * progress:.0f}% {progress_bar(progress)}"
 

@@ -54,10 +54,12 @@ def add_labels(arguments: Namespace) -> int:
 
 
 def remove_labels(arguments: Namespace) -> int:
-    """Remove labels from an experiment, and print the remaining labels.
+    """Remove labels from an experiment, print the remaining labels, and return 0.
+
+    Nothing is removed if a label is missing.
 
     Raises:
-        DetcloudError: the experiment does not have one of the labels.
+        DetcloudError: the experiment does not have one of the labels, or a request failed.
     """
     experiment = load_experiment(arguments)
     missing = [label for label in arguments.labels if label not in experiment.labels]
@@ -105,7 +107,11 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_slots(arguments: Namespace) -> int:
-    """Set or remove the limit of slots of an experiment, and print the new limit."""
+    """Set or remove the limit of slots of an experiment, print the new limit, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     experiment = load_experiment(arguments)
     experiment.set(max_slots=arguments.max_slots)
     limit = experiment.max_slots
@@ -125,7 +131,11 @@ def add_max_cost_arguments(parser: ArgumentParser) -> None:
 
 
 def set_max_cost(arguments: Namespace) -> int:
-    """Set or remove the cost limit of an experiment, and print the new limit."""
+    """Set or remove the cost limit of an experiment, print the new limit, and return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     experiment = load_experiment(arguments)
     experiment.set(max_cost=arguments.max_cost)
     limit = experiment.max_cost
@@ -185,10 +195,13 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
 def set_gc_policy(arguments: Namespace) -> int:
     """Change how many checkpoints the experiment keeps, after a preview and confirmation.
 
-    Return 1 if the user declined, otherwise 0. With `--preview`, change nothing.
+    Other checkpoints are deleted. The user is asked only if checkpoints would be deleted. Options
+    without a number change nothing. Return 1 if the user declined, otherwise 0. With `--preview`,
+    change nothing.
 
     Raises:
-        DetcloudError: neither `--preview` nor a number was given.
+        DetcloudError: neither `--preview` nor a number was given, stdin is not a terminal and
+            `--yes` is missing, or a request failed.
     """
     counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
     if not arguments.preview and all(number is None for number in counts.values()):
@@ -215,7 +228,9 @@ def set_gc_policy(arguments: Namespace) -> int:
 
 
 def _set_labels(experiment: Experiment, labels: list[str]) -> int:
-    """Replace the labels of an experiment, print the labels, and return 0."""
+    """Replace the labels of an experiment in the cluster, print the labels, and return 0. `none` is
+    printed without labels.
+    """
     experiment.set(labels=labels)
     print(f"experiment {experiment.id} has the labels {_labels_text(experiment.labels)}")
     return 0
@@ -226,7 +241,9 @@ def _labels_text(labels: list[str]) -> str:
 
 
 def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
-    """Print at most PREVIEW_LIMIT checkpoints that would be deleted, and the totals."""
+    """Print at most PREVIEW_LIMIT checkpoints that would be deleted, and the totals. The table is
+    omitted if nothing would be deleted.
+    """
     checkpoints = preview["delete"][:PREVIEW_LIMIT]
     if checkpoints:
         print_items(CHECKPOINT_COLUMNS, checkpoints, arguments)

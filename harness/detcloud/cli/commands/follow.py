@@ -62,10 +62,15 @@ def run_follow(arguments: Namespace) -> int:
 def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
     """Show an experiment until the experiment ends. Return 0 if it completed, otherwise 1.
 
-    Ctrl-C leaves the experiment running and returns INTERRUPTED.
+    The wait has no limit. As text, a terminal shows a redrawn table, and a file or a pipe gets a
+    line for each change. At the end, the trials, a summary and a hint on a failure are printed.
+    Ctrl-C leaves the experiment running, prints a notice to stderr and returns INTERRUPTED.
 
     Args:
         form: `text`, or `json` or `yaml`, which print only the ended experiment.
+
+    Raises:
+        DetcloudError: the cluster does not answer or refuses a request.
     """
     view = _select_view(form)
     try:
@@ -87,10 +92,11 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
 
 
 def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """Return a line for each trial with a new state, metric or restart, and for the experiment's
-    state.
+    """Return a line for each trial with a new state, metric or restart, and for a new state of the
+    experiment.
 
-    Without `before`, return lines for all trials and the experiment.
+    New steps alone give no line. Without changes, the list is empty. Without `before`, return lines
+    for all trials and the experiment.
     """
     metric = after.experiment.get("metric") or "metric"
     known = {trial["id"]: trial for trial in before.trials} if before else {}
@@ -106,6 +112,9 @@ def change_lines(before: Snapshot | None, after: Snapshot) -> list[str]:
 
 def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: bool) -> str:
     """Return a screen of at most `height` lines with the experiment and the most active trials.
+
+    At least a single trial is shown, even if `height` is smaller. If trials are hidden, the last
+    line counts the hidden trials.
 
     Args:
         width: the maximum width in cells; None for no limit.
@@ -123,7 +132,7 @@ def render_frame(snapshot: Snapshot, width: int | None, height: int, colour: boo
 def summary_lines(snapshot: Snapshot) -> list[str]:
     """Return a line with the best metric and trial, and a line with the end of the experiment.
 
-    The first line is omitted without a metric.
+    The first line is omitted without a metric. A long message of the experiment is shortened.
     """
     experiment = snapshot.experiment
     lines = []
@@ -196,7 +205,9 @@ class _ScreenView:
         _print_end(snapshot)
 
     def _redraw(self, text: str) -> None:
-        """Move the cursor to the top of the last frame, erase the frame, and write the text."""
+        """Move the cursor to the top of the last frame, erase the frame, and write and flush the
+        text. The text becomes the last frame.
+        """
         up = f"\x1b[{self._lines}A" if self._lines else ""
         # A single write, so that the terminal never shows a part of a frame.
         self._stream.write(f"{up}\r\x1b[J{text}")
@@ -205,7 +216,9 @@ class _ScreenView:
 
 
 def _select_view(form: str) -> _SilentView | _LineView | _ScreenView:
-    """Return the view for a form and the abilities of stdout."""
+    """Return the view for a form and the abilities of stdout: silent for JSON and YAML, a screen on
+    a live terminal, otherwise lines.
+    """
     if form != "text":
         return _SilentView(form)
     return _ScreenView(sys.stdout) if is_live(sys.stdout) else _LineView()
@@ -215,7 +228,11 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
     """Poll the experiment and show each snapshot. Return the last snapshot, after the experiment's
     end.
 
-    The pause between polls grows to POLLING_SECONDS_MAX. It is longer if fetching takes long.
+    The wait has no limit. The pause between polls grows to POLLING_SECONDS_MAX. The pause is longer
+    if fetching takes long. `experiment` gets the newest fields.
+
+    Raises:
+        DetcloudError: the cluster does not answer or refuses a request.
     """
     pause_seconds = POLLING_SECONDS_FIRST
     while True:
@@ -232,14 +249,18 @@ def _watch(experiment: Experiment, view: _SilentView | _LineView | _ScreenView) 
 
 
 def _shown_values(trial: Item | None) -> tuple[object, ...] | None:
-    """Return the values whose changes are printed, or None without a trial."""
+    """Return the state, the metric and the restarts of a trial, whose changes are printed. None
+    without a trial.
+    """
     if trial is None:
         return None
     return trial_display_state(trial), trial.get("metric"), trial.get("restarts")
 
 
 def _trial_line(trial: Item, metric: str) -> str:
-    """Return a line with the trial's state, steps, metric and number of failures."""
+    """Return a line with the trial's state, steps, metric and number of failures. An unknown metric
+    and zero failures are omitted.
+    """
     value = trial.get("metric")
     measured = f", {metric} {cell_text(value)}" if value is not None else ""
     failures = trial.get("restarts")
@@ -249,7 +270,9 @@ def _trial_line(trial: Item, metric: str) -> str:
 
 
 def _headline(experiment: Item) -> str:
-    """Return a line with the experiment's name, state and progress."""
+    """Return a line with the experiment's id, name, state, progress in percent and a bar. An
+    unknown progress is shown as 0%.
+    """
     progress = experiment.get("progress") or 0.0
     name = cell_text(experiment.get("name"))
     return (
@@ -289,8 +312,8 @@ def _bar(done: float, target: int) -> str:
 
 
 def _activity_rank(trial: Item) -> tuple[int, int]:
-    """Return a sort key: running trials first, then waiting trials by id, then ended trials, newest
-    first.
+    """Return a sort key: running trials first, then starting and waiting trials by state and id,
+    then ended trials, newest first.
     """
     if trial.get("ended_ms") is not None:
         return 9, -trial["id"]
@@ -298,7 +321,9 @@ def _activity_rank(trial: Item) -> tuple[int, int]:
 
 
 def _print_end(snapshot: Snapshot) -> None:
-    """Print the table of all trials by id, and the summary."""
+    """Print the table of all trials by id, and the summary, to stdout. Columns are omitted or cut
+    to fit a terminal.
+    """
     trials = sorted(snapshot.trials, key=lambda trial: int(trial["id"]))
     columns = _columns(snapshot.experiment)
     print(render_table(columns, trials, terminal_width(sys.stdout), has_colour(sys.stdout)))

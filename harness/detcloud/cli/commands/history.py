@@ -22,7 +22,9 @@ COLUMNS = (
 
 
 def _difference_column(name: str, title: str) -> Column:
-    """Return a column with a field of an actor's first difference."""
+    """Return a column with a field of an actor's first difference. The value is None for an actor
+    without a difference.
+    """
     return Column(title, lambda item: (item["difference"] or {}).get(name))
 
 
@@ -48,7 +50,12 @@ def add_history_arguments(parser: ArgumentParser) -> None:
 
 
 def show_history(arguments: Namespace) -> int:
-    """Print the events of an experiment with reasons, of one actor with `--actor`."""
+    """Print the events of an experiment with reasons, or of a single actor with `--actor`. Return
+    0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     entries: list[Item] = [
         {**entry} for entry in load_experiment(arguments).history(arguments.actor)
     ]
@@ -65,7 +72,12 @@ def replay_experiment(arguments: Namespace) -> int:
     """Replay the journals of an experiment's actors, and print the differences from the recorded
     state.
 
-    Return 1 if an actor differs, otherwise 0.
+    The cluster replays, and nothing is changed. A progress line is drawn on stderr. As text, only
+    different actors and a summary are printed; other forms have all actors. Return 1 if an actor
+    differs, otherwise 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     experiment = load_experiment(arguments)
     # The actors are the experiment and its trials.
@@ -88,7 +100,10 @@ def replay_experiment(arguments: Namespace) -> int:
 
 
 def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -> str:
-    """Return a sentence with the number of replayed actors and journal entries, and the result."""
+    """Return a sentence with the number of replayed actors and journal entries, and the result.
+
+    The sentence names each actor that differs.
+    """
     entries = sum(actor["entries"] for actor in actors)
     journal = count_text(entries, "journal entry", "journal entries")
     amount = f"{count_text(len(actors), 'actor')}, {journal}"

@@ -40,7 +40,15 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_jobs(arguments: Namespace) -> int:
-    """Print the queue of a resource pool, and return 0."""
+    """Print the queue of a resource pool, and return 0.
+
+    The default is the default compute pool. At most LIST_LIMIT jobs are printed unless `--limit` or
+    `--pages` is given, and `--reverse` reverses the order. CSV has Determined's names of types and
+    states.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     jobs = connect(arguments).jobs(
         arguments.resource_pool, reverse=arguments.reverse, limit=fetch_limit(arguments)
     )
@@ -71,7 +79,12 @@ def add_update_arguments(parser: ArgumentParser) -> None:
 
 
 def update_job(arguments: Namespace) -> int:
-    """Apply the change of the options to a job, and print a sentence about the job."""
+    """Apply the change of the options to a job, print a sentence about the job, and return 0. With
+    `--json` or `--yaml`, print the job's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     job = connect(arguments).job(arguments.job_id)
     values = {name: getattr(arguments, name.replace("-", "_")) for name in OPERATIONS}
     name, value = next((name, value) for name, value in values.items() if value is not None)
@@ -95,10 +108,15 @@ def add_update_batch_arguments(parser: ArgumentParser) -> None:
 
 
 def update_jobs(arguments: Namespace) -> int:
-    """Apply all operations in order. A failed operation does not prevent later operations.
+    """Apply all operations in order, print a sentence for each job, and return 0. A failed
+    operation does not prevent later operations.
+
+    With `--json`, `--yaml` or `--csv`, print the jobs. Nothing is printed if an operation failed.
 
     Raises:
-        ApiError: an operation failed, after all operations were tried.
+        ApiError: an operation failed, after all operations were tried. If a job belongs to another
+            user, no operation was applied.
+        DetcloudError: no cluster is available.
     """
     jobs = connect(arguments).update_jobs(arguments.operations)
     items = [job.data for job in jobs]
@@ -112,10 +130,12 @@ def update_jobs(arguments: Namespace) -> int:
 
 
 def parse_operation(text: str) -> JobChange:
-    """Parse an operation of a batch, such as `73853c5c.priority=1`.
+    """Parse an operation of a batch, such as `73853c5c.priority=1`, into a request with `job_id`
+    and the operation's field.
 
     Raises:
-        ArgumentTypeError: the text has another form, an unknown operation or an invalid value.
+        ArgumentTypeError: the text has another form, an unknown operation, or a priority or weight
+            that is not a number.
     """
     match = _OPERATION.fullmatch(text)
     if match is None:
@@ -132,13 +152,18 @@ def parse_operation(text: str) -> JobChange:
 
 
 def _job_change(name: str, value: Any) -> JobChange:
-    """Return the request field for an operation of OPERATIONS."""
+    """Return the request field for an operation of OPERATIONS. Hyphens of the name become
+    underscores, and the value is unchanged.
+    """
     change: Any = {name.replace("-", "_"): value}
     return cast(JobChange, change)
 
 
 def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...]:
     """Return the columns of a queue: with weights for a fair-share pool, otherwise with priorities.
+
+    The first job decides. An empty queue has priorities. Columns for preferred pools exist only if
+    a job has such pools.
 
     Args:
         in_original_form: whether types and states have Determined's names, such as TYPE_EXPERIMENT.
@@ -178,8 +203,8 @@ def _columns(items: Sequence[Item], in_original_form: bool) -> tuple[Column, ...
 
 
 def _wait_text(job: Item) -> str | None:
-    """Return why a job waits, with the start of the wait if the job has preferred pools. None if it
-    runs.
+    """Return why a job waits, with the start of the wait if the job has preferred pools. Return
+    None for a running job.
     """
     why = str(job["waits"]).removeprefix("waits: ")
     since = job.get("waits_since_ms")
@@ -201,16 +226,21 @@ def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
 
 
 def _queue_time_text(time_ms: int | None) -> str | None:
-    """Return a UTC time without the zone, as in earlier versions. None for None."""
+    """Return a time of epoch milliseconds as `2026-11-30 12:00:00`, in UTC without the zone, as in
+    earlier versions. Return None for None.
+    """
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _change_text(job: Item, operation: str, value: object) -> str:
-    """Return a sentence about a job after an operation.
+    """Return a sentence about a job after an operation. A job that was moved ahead of or behind
+    itself stays in its place.
 
     Args:
+        job: the job's fields after the operation.
+        operation: an operation of OPERATIONS.
         value: the value of the operation, such as the other job of `ahead-of`.
     """
     name = f"job {job['job_id'][:8]} ({cell_text(job['name'])})"
@@ -227,7 +257,9 @@ def _change_text(job: Item, operation: str, value: object) -> str:
 
 
 def _is_named(job: Item, text: str) -> bool:
-    """Return whether a text is the id of the job's experiment or a prefix of the job's id."""
+    """Return whether a text is the id of the job's experiment or a prefix of the job's id. True for
+    an empty text.
+    """
     return text == str(job.get("experiment_id")) or job["job_id"].startswith(text)
 
 

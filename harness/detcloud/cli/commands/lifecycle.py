@@ -62,8 +62,13 @@ def add_continue_arguments(parser: ArgumentParser) -> None:
 
 
 def continue_experiment(arguments: Namespace) -> int:
-    """Continue an ended experiment with changed settings, and follow the experiment if
-    requested.
+    """Continue an ended experiment with changed settings, print the new state, and follow the
+    experiment if requested.
+
+    Return 0, or the exit code of following.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     experiment = load_experiment(arguments)
     experiment.continue_(arguments.overrides)
@@ -74,7 +79,8 @@ def continue_experiment(arguments: Namespace) -> int:
 def print_or_follow(experiment: Experiment, arguments: Namespace, text: str) -> int:
     """Print `text` or the experiment, then follow the experiment or the first trial if requested.
 
-    Return 0, or the exit code of following.
+    The experiment is printed with `--json` or `--yaml`, but not before following. Following has no
+    time limit. Return 0, or the exit code of following.
 
     Args:
         arguments: the options of `add_follow_options` and `add_output_options`.
@@ -113,8 +119,13 @@ def delete_experiment(arguments: Namespace) -> int:
     """Delete an experiment after confirmation, and wait until the cluster has removed the
     experiment.
 
-    Return 0 after the deletion, or at once with `--no-wait`. Return 1 if the user declined or the
-    deletion failed. With `--dry-run`, return the code of `_preview_deletion`.
+    The wait has no limit. Checkpoints, logs and metrics are deleted too. Return 0 after the
+    deletion, or at once with `--no-wait`. Return 1 if the user declined or the deletion failed.
+    With `--dry-run`, delete nothing and return the code of `_preview_deletion`.
+
+    Raises:
+        DetcloudError: the cluster refuses the deletion, no cluster is available, or stdin is not a
+            terminal and `--yes` is missing.
     """
     experiment = load_experiment(arguments)
     if arguments.dry_run:
@@ -137,8 +148,10 @@ def delete_experiment(arguments: Namespace) -> int:
 
 
 def _preview_deletion(experiment: Experiment) -> int:
-    """Print the amount of data that a deletion of the experiment would delete. Return 1 if the
-    cluster would refuse the deletion.
+    """Print the amount of data that a deletion of the experiment would delete. Nothing is deleted.
+
+    Return 1 if the cluster would refuse the deletion, otherwise 0. The reasons of a refusal are
+    printed.
     """
     preview = experiment.preview_deletion()
     print(f"to delete: {collection_text(preview)}, and the logs and metrics")
@@ -152,7 +165,12 @@ def _preview_deletion(experiment: Experiment) -> int:
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:
-    """Delete the TensorBoard files of all trials of an experiment."""
+    """Delete the TensorBoard files of all trials of an experiment, print a confirmation, and return
+    0. The user is not asked.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     experiment = load_experiment(arguments)
     experiment.delete_tensorboard_files()
     print(f"the TensorBoard files of experiment {experiment.id} were deleted")
@@ -160,7 +178,14 @@ def delete_tensorboard_files(arguments: Namespace) -> int:
 
 
 def _wait_until_gone(experiment: Experiment) -> bool:
-    """Wait until the cluster has removed the experiment. Return False if the deletion failed."""
+    """Wait without a time limit until the cluster has removed the experiment. Return False if the
+    deletion failed.
+
+    The experiment's fields are fetched repeatedly, with a progress line on stderr.
+
+    Raises:
+        ApiError: a request failed for a reason other than the removal.
+    """
     with show_progress(f"experiment {experiment.id}") as progress:
         while experiment.state != "DELETE_FAILED":
             progress.show_wait(experiment.state)
@@ -182,11 +207,16 @@ def add_state_arguments(parser: ArgumentParser) -> None:
 def request_state_change(
     arguments: Namespace, noun: str, path: str, outcome: str | None = None
 ) -> int:
-    """Post to `path`, print the new state of the experiment or trial, and return 0.
+    """Post to `path`, print the new state of the experiment or trial, and return 0. With `--json`
+    or `--yaml`, print the answer.
 
     Args:
         noun: `experiment` or `trial`.
+        path: the path of the API's request, such as `/trials/7/kill`.
         outcome: a word for the sentence in place of the state, such as `archived`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     answer = connect(arguments).post(path)
     subject = f"{noun} {answer['id']}"
@@ -198,7 +228,14 @@ def request_state_change(
 
 
 def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
-    """Post a command such as `pause` to the experiment, and print the new state."""
+    """Post a command such as `pause` to the experiment, print the new state, and return 0.
+
+    Args:
+        outcome: a word for the sentence in place of the state, such as `archived`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     path = f"/experiments/{arguments.experiment_id}/{verb}"
     return request_state_change(arguments, "experiment", path, outcome)
 

@@ -23,8 +23,10 @@ POLLING_SECONDS = 1.0
 
 
 def add_line_filter_options(parser: ArgumentParser) -> None:
-    """Add the line filters, also in Determined's spellings, and the options for the form
-    of lines.
+    """Add the line filters, also in Determined's spellings, and the options for the form of lines:
+    `--timestamps` and `--json`.
+
+    Filters that detcloud lacks are added as hidden options that end the command with a usage error.
     """
     parser.add_argument(
         "--since",
@@ -63,7 +65,11 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
 
 
 def needs_line_filter(arguments: Namespace) -> bool:
-    """Return whether an option requires single lines rather than the text of the log."""
+    """Return whether an option requires single lines rather than the text of the log.
+
+    All line filters, `--head`, `--timestamps` and `--json` require single lines. `--tail` and
+    `--follow` do not.
+    """
     options = (arguments.head, arguments.since, arguments.until, arguments.rank, arguments.level)
     return (
         any(option is not None for option in options)
@@ -77,8 +83,12 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
     """Print the matching lines of trial after trial, limited by `--head` and `--tail` for each
     trial.
 
+    Lines of several trials begin with the trial's id. With `--follow`, wait without a time limit
+    for new lines of each trial before the next trial.
+
     Raises:
-        DetcloudError: no line matches, and `--rank` is not a rank of the first trial.
+        DetcloudError: no line matches, and `--rank` is not a rank of the first trial. Or a request
+            failed.
     """
     is_empty = True
     with LogScreen() as screen:
@@ -94,17 +104,22 @@ def print_lines(trials: list[Trial], arguments: Namespace) -> None:
 
 
 def follow_lines(experiment: Experiment, arguments: Namespace) -> None:
-    """Print new matching lines of all trials until the experiment has ended.
+    """Print new matching lines of all trials until the experiment has ended. The wait has no limit.
 
-    `--head` limits all lines of a trial. `--tail` limits the lines that exist when the trial is
-    read for the first time.
+    Each line begins with the trial's id. `--head` limits all lines of a trial. `--tail` limits the
+    lines that exist when the trial is read for the first time.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     with LogScreen() as screen:
         _follow_lines(experiment, screen, arguments)
 
 
 def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    """Poll the logs of all trials until the experiment has ended and all lines are printed."""
+    """Poll the logs of all trials until the experiment has ended and all lines are printed. The
+    wait has no limit. Each line is flushed.
+    """
     readers: dict[int, _LineReader] = {}
     while True:
         has_ended = experiment.has_ended
@@ -121,9 +136,11 @@ def _follow_lines(experiment: Experiment, screen: LogScreen, arguments: Namespac
 
 
 def _check_rank(trial: Trial, rank: int) -> None:
-    """Raise DetcloudError if the rank is not below the trial's number of slots.
+    """Raise DetcloudError if the rank is not below the trial's number of slots. Otherwise do
+    nothing.
 
-    Only called without matching lines, because a launcher of the user may start more processes.
+    The trial's experiment is fetched from the cluster. The function is only called without matching
+    lines, because a launcher of the user may start more processes.
     """
     slots = max(1, trial.experiment().config["resources"]["slots_per_trial"])
     if rank >= slots:
@@ -142,7 +159,8 @@ def _line_filter(arguments: Namespace) -> LogFilter:
 def _read_trial_lines(trial: Trial, arguments: Namespace) -> Iterator[LogLine]:
     """Yield the matching lines of a trial, limited by `--head` and `--tail`.
 
-    With `--follow`, poll for later lines until the log or the lines of `--head` are complete.
+    With `--follow`, poll without a time limit for later lines until the log or the lines of
+    `--head` are complete.
     """
     reader = _LineReader(trial, arguments)
     yield from reader.read()
@@ -165,7 +183,8 @@ class _LineReader:
         return self._lines_left == 0 or self._cursor.complete
 
     def read(self) -> Iterator[LogLine]:
-        """Yield the new lines up to the present end of the log.
+        """Fetch and yield the new lines up to the present end of the log; no lines if the log has
+        not grown.
 
         `--tail` limits the first call, and `--head` limits the lines of all calls together.
         """
@@ -182,6 +201,12 @@ class _LineReader:
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
     """Return the output for a line: JSON, or the text with an optional prefix, time, rank and
     level.
+
+    JSON has the trial's id and all fields of the line. On a terminal, control characters are
+    replaced, and only the text after the last carriage return is shown.
+
+    Args:
+        prefix: the text before the line, or "". JSON has no prefix.
     """
     if arguments.json:
         return render_json({"trial_id": trial.id, **line}, indent=None)

@@ -41,7 +41,13 @@ def print_trial_logs(arguments: Namespace) -> int:
 
 
 def print_log(trial: Trial, arguments: Namespace) -> int:
-    """Print the log of a trial according to the options of `add_log_options`, and return 0."""
+    """Print the log of a trial according to the options of `add_log_options`, and return 0.
+
+    With `--follow`, wait without a time limit until the log is complete.
+
+    Raises:
+        DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the trial.
+    """
     if needs_line_filter(arguments):
         print_lines([trial], arguments)
         return 0
@@ -59,9 +65,15 @@ def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_experiment_logs(arguments: Namespace) -> int:
-    """Print the logs of an experiment's trials one after the other, and return 0.
+    """Print the logs of an experiment's trials in turn, and return 0.
 
-    With `--follow`, print new text of all trials alternately. Each line names its trial.
+    Each line names its trial. Only a filtered log of a single trial has no names without
+    `--follow`. With `--follow`, print new text of all trials alternately, without a time limit,
+    until the experiment has ended.
+
+    Raises:
+        DetcloudError: a request failed, or no line matches and `--rank` is not a rank of the first
+            trial.
     """
     experiment = load_experiment(arguments)
     if needs_line_filter(arguments):
@@ -78,16 +90,20 @@ def print_experiment_logs(arguments: Namespace) -> int:
 def follow_first_trial(experiment: Experiment) -> int:
     """Print the log of the first trial until the trial ends. Return 0 if it completed, otherwise 1.
 
-    Ctrl-C leaves the experiment running.
+    The waits have no limit. Return 1 if the experiment ended without a trial. Ctrl-C raises
+    KeyboardInterrupt and leaves the experiment running.
     """
     first = follow_log(experiment)
     return 0 if first is not None and first.state == "COMPLETED" else 1
 
 
 def follow_log(experiment: Experiment) -> Trial | None:
-    """Wait for the first trial and print its log until the trial ends. Return the ended trial.
+    """Wait for the first trial and print the log until the trial ends. Return the ended trial.
 
-    Return None if the experiment ended without a trial.
+    The waits have no limit. Return None if the experiment ended without a trial.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     while (first := next(experiment.trials(1), None)) is None:
         if experiment.has_ended:
@@ -103,9 +119,11 @@ def follow_log(experiment: Experiment) -> Trial | None:
 
 
 def _print_experiment_text(experiment: Experiment, screen: LogScreen, arguments: Namespace) -> None:
-    """Print the logs of all trials, and with `--follow` poll until all logs are complete.
+    """Print the logs of all trials, and with `--follow` poll until all logs are complete. The wait
+    has no limit.
 
-    Waiting trials are polled only every IDLE_POLLS polls.
+    Waiting trials are polled only every IDLE_POLLS polls. Without `--follow`, print only the
+    present text.
     """
     printers: dict[int, LogPrinter] = {}
     for poll in itertools.count():
@@ -137,7 +155,7 @@ class LogPrinter:
         self.is_complete = False
 
     def set_trial(self, trial: Trial) -> None:
-        """Replace the trial by newer data."""
+        """Replace the trial by newer data of this trial. Nothing is fetched or printed."""
         self._trial = trial
 
     @property
@@ -146,9 +164,13 @@ class LogPrinter:
         return bool(self._trial.data["allocation"]) or self._trial.data["ended_ms"] is not None
 
     def print_new(self) -> bool:
-        """Print the new text of the log, and return whether the log has grown.
+        """Fetch and print the new text of the log, and return whether the log has grown.
 
-        Set `is_complete` if the log cannot grow further.
+        Set `is_complete` if the log cannot grow further, and end an incomplete last line in this
+        case.
+
+        Raises:
+            DetcloudError: a request to the cluster failed.
         """
         has_grown = False
         while True:
@@ -164,17 +186,19 @@ class LogPrinter:
             has_grown = True
 
     def print_tail(self, lines: int) -> None:
-        """Print the last `lines` lines and text that arrived in the meantime."""
+        """Print the last `lines` lines and text that arrived in the meantime. Later calls of
+        `print_new` continue from there.
+        """
         self._offset, self._lines_skipped = find_tail(self._trial, lines)
         self.print_new()
 
     def finish(self) -> None:
-        """End an incomplete last line."""
+        """Print held text, and end an incomplete last line. Nothing is fetched."""
         self._screen.finish(self._source)
 
     def _skip_lines(self, text: str) -> str:
-        """Return the text without lines that `print_tail` skips, and count the skipped
-        lines down.
+        """Return the text without lines that `print_tail` skips. Count the skipped lines down, so
+        that later pieces continue.
         """
         while text and self._lines_skipped:
             _, newline, text = text.partition("\n")
@@ -186,7 +210,8 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
     """Return the offset of a block that contains the last `lines` lines, and the number of lines to
     skip in the block.
 
-    Blocks are read backwards from the end of the log.
+    Blocks are fetched backwards from the end of the log. For 0 lines, return the end of the log and
+    0. A shorter log gives (0, 0).
     """
     last = trial.log_chunk(tail_bytes=1)
     start: int = last["next"]
@@ -205,7 +230,9 @@ def find_tail(trial: Trial, lines: int) -> tuple[int, int]:
 
 
 def add_log_options(parser: ArgumentParser) -> None:
-    """Add `--follow`, `--head`, `--tail` and the line filters, for `print_log`."""
+    """Add `--follow`, `--head`, `--tail` and the line filters, for `print_log`. `--head` and
+    `--tail` exclude each other.
+    """
     parser.add_argument(
         "-f", "--follow", action="store_true", help="keep printing until the trials end"
     )
@@ -228,8 +255,10 @@ def add_log_options(parser: ArgumentParser) -> None:
 def _add_new_printers(
     experiment: Experiment, screen: LogScreen, printers: dict[int, LogPrinter]
 ) -> list[LogPrinter]:
-    """Add a printer for each new trial and return the new printers. Update the trials of known
-    printers.
+    """Add a printer for each new trial to `printers`, and return the new printers. Update the
+    trials of known printers.
+
+    The trials are fetched from the cluster. Nothing is printed yet.
     """
     fresh = []
     for trial in experiment.trials():
@@ -241,7 +270,8 @@ def _add_new_printers(
 
 
 def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None:
-    """Print the present text of each printer's log, or the last lines with `--tail`.
+    """Print the present text of each printer's log, or the last lines with `--tail`, printer after
+    printer.
 
     Without `--follow`, also end incomplete last lines.
     """
@@ -255,7 +285,7 @@ def _print_first_lines(printers: list[LogPrinter], arguments: Namespace) -> None
 
 
 def _wait_unless(has_grown: bool) -> None:
-    """Sleep for POLLING_SECONDS, unless the last poll found new text."""
+    """Sleep for POLLING_SECONDS if the last poll found no new text. Otherwise do nothing."""
     if not has_grown:
         time.sleep(POLLING_SECONDS)
 

@@ -44,6 +44,9 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 def print_server_log(arguments: Namespace) -> int:
     """Print the log of the local server, and return 0. With `--follow`, print until Ctrl-C.
 
+    With `--tail`, begin with the last lines. The log is read from the home folder, also if no
+    server runs.
+
     Raises:
         DetcloudError: the log does not exist.
     """
@@ -65,8 +68,13 @@ def print_server_log(arguments: Namespace) -> int:
 
 
 def _follow_log(file: BinaryIO, path: Path) -> None:
-    """Print new content of the log forever. Start again at the beginning if the log was
-    truncated.
+    """Print new content of the log forever, with a pause between two looks. The function ends only
+    by an exception, such as Ctrl-C.
+
+    Start again at the beginning if the log was truncated. A replaced file is not opened again.
+
+    Raises:
+        FileNotFoundError: the log was deleted.
     """
     while True:
         time.sleep(POLLING_SECONDS)

@@ -61,8 +61,15 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_trial_metrics(arguments: Namespace) -> int:
-    """Print summaries of a trial's metrics. Print or draw points for `--rank`, charts and other
-    forms.
+    """Print summaries of a trial's metrics, and return 0. Print or draw points for `--rank`, charts
+    and other forms.
+
+    With `--png`, a file is written and an existing file is replaced. The file's path is printed to
+    stderr.
+
+    Raises:
+        DetcloudError: `--rank` and `--points` were combined, matplotlib is missing or no metric
+            exists for `--png`, or a request failed.
     """
     trial = load_trial(arguments)
     if arguments.rank is None and not _needs_points(arguments):
@@ -102,7 +109,12 @@ def add_ranks_arguments(parser: ArgumentParser) -> None:
 
 
 def list_metric_ranks(arguments: Namespace) -> int:
-    """Print the ranks that `trial metrics --rank` accepts."""
+    """Print the ranks that `trial metrics --rank` accepts, and return 0. The list is empty if no
+    rank reported separately.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     trial = load_trial(arguments)
     items = [{"trial_id": trial.id, "rank": rank} for rank in trial.metric_ranks()]
     print_items(RANK_COLUMNS, items, arguments)
@@ -120,7 +132,15 @@ def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
 
 
 def show_experiment_metrics(arguments: Namespace) -> int:
-    """Print summaries or charts of a metric for the best trials of an experiment."""
+    """Print summaries or charts of a metric for the best trials of an experiment, and return 0.
+
+    With `--png`, a file is written and an existing file is replaced. The file's path is printed to
+    stderr. Forms other than text have the points of the curves.
+
+    Raises:
+        DetcloudError: matplotlib is missing for `--png`, no cluster is available, or the cluster
+            refuses the request.
+    """
     experiment = load_experiment(arguments)
     metrics = experiment.metrics(
         arguments.name,
@@ -143,8 +163,11 @@ def show_experiment_metrics(arguments: Namespace) -> int:
 
 
 def _add_chart_options(parser: ArgumentParser, points: int) -> None:
-    """Add the options for charts and output. The help shows `points` as the default of
-    `--points`.
+    """Add `--points`, `--plot`, `--png`, `--log` and the options for output. The default of
+    `--points` is None.
+
+    Args:
+        points: the default of the cluster, which the help of `--points` shows.
     """
     parser.add_argument(
         "--points",
@@ -159,12 +182,18 @@ def _add_chart_options(parser: ArgumentParser, points: int) -> None:
 
 
 def _needs_points(arguments: Namespace) -> bool:
-    """Return whether the options need points of curves rather than summaries."""
+    """Return whether the options need points of curves rather than summaries: charts, and all forms
+    but text.
+    """
     return bool(arguments.plot or arguments.png or arguments.form != "text")
 
 
 def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
-    """Fetch the requested curves of a trial, in all groups unless `--group` is given."""
+    """Fetch the requested curves of a trial, in all groups unless `--group` is given. Empty without
+    metrics.
+
+    `--points` limits the points of a curve, and `--name` limits the metrics.
+    """
     groups = [arguments.group]
     if arguments.group is None:
         groups = list(dict.fromkeys(summary["group"] for summary in trial.metric_summaries()))
@@ -178,8 +207,12 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
 def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
     """Fetch the numbers that a rank reported separately, as curves with all points.
 
+    Values other than numbers are skipped. `--group` and `--name` limit the curves. The result is
+    empty without reports of the rank.
+
     Raises:
-        DetcloudError: `--points` was given, which only applies to the trial's own curves.
+        DetcloudError: `--points` was given, which only applies to the trial's own curves. Or a
+            request failed.
     """
     if arguments.points is not None:
         raise DetcloudError(
@@ -204,7 +237,19 @@ def _print_metrics(
     document: object,
     arguments: Namespace,
 ) -> None:
-    """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot`."""
+    """Write the chart of `--png`, and print CSV, the document, or the charts of `--plot`.
+
+    The path of the PNG file is printed to stderr. As text without `--plot`, nothing else is
+    printed.
+
+    Args:
+        plots: the title and the curves of each chart.
+        points: a row for each point, for CSV.
+        document: the value for JSON and YAML.
+
+    Raises:
+        DetcloudError: matplotlib is not installed, or `plots` is empty.
+    """
     if arguments.png is not None:
         write_png(arguments.png, plots, log_y=arguments.log)
         print(arguments.png, file=sys.stderr)

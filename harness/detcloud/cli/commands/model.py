@@ -147,10 +147,12 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def set_model(arguments: Namespace) -> int:
-    """Change the given fields of a model.
+    """Change the given fields of a model in the cluster, print a confirmation or the new fields,
+    and return 0.
 
     Raises:
-        DetcloudError: no field was given.
+        DetcloudError: no field was given, no cluster is available, or the cluster refuses the
+            request.
     """
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
@@ -193,7 +195,11 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 def delete_model(arguments: Namespace) -> int:
     """Delete a model with all versions after confirmation. Return 1 if the user declined, otherwise
-    0.
+    0. The result is printed.
+
+    Raises:
+        DetcloudError: stdin is not a terminal and `--yes` is missing, no cluster is available, or
+            the cluster refuses the request.
     """
     model = load_model(arguments)
     versions = count_text(model.data["versions"], "version")
@@ -229,7 +235,14 @@ def add_register_arguments(parser: ArgumentParser) -> None:
 
 
 def register_version(arguments: Namespace) -> int:
-    """Register a checkpoint as the next version of a model, and print the number of the version."""
+    """Register a checkpoint as the next version of a model, print the number of the version, and
+    return 0.
+
+    With `--json`, `--yaml` or `--csv`, print the version's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     model = load_model(arguments)
     fields = given_version_fields(arguments)
     version = model.register_version(arguments.uuid, **fields)
@@ -245,10 +258,12 @@ def add_set_version_arguments(parser: ArgumentParser) -> None:
 
 
 def set_version(arguments: Namespace) -> int:
-    """Change the given fields of a version.
+    """Change the given fields of a version in the cluster, print a confirmation or the new fields,
+    and return 0.
 
     Raises:
-        DetcloudError: no field was given.
+        DetcloudError: no field was given, no cluster is available, or the cluster refuses the
+            request.
     """
     fields = given_version_fields(arguments)
     if not fields:
@@ -266,7 +281,13 @@ def add_delete_version_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_version(arguments: Namespace) -> int:
-    """Delete a version after confirmation. Return 1 if the user declined, otherwise 0."""
+    """Delete a version after confirmation. Return 1 if the user declined, otherwise 0. The result
+    is printed.
+
+    Raises:
+        DetcloudError: stdin is not a terminal and `--yes` is missing, no cluster is available, or
+            the cluster refuses the request.
+    """
     version = load_model(arguments).version(arguments.number)
     question = f"Delete version {version.number} of {version.model}?"
     if not confirm(question, arguments):
@@ -287,7 +308,14 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_version(arguments: Namespace) -> int:
-    """Export a version to a folder, and print the code that loads the checkpoint."""
+    """Export a version to a folder, print the code that loads the checkpoint, and return 0.
+
+    The folder is created if needed. With `--json` or `--yaml`, print the manifest.
+
+    Raises:
+        DetcloudError: the folder is not empty or cannot be written, a download is damaged, or a
+            request failed.
+    """
     version = load_model(arguments).version(arguments.number)
     with show_progress(f"{version.model}/{version.number}", bytes_text) as progress:
         manifest = version.export(arguments.folder, progress.update)
@@ -312,7 +340,12 @@ def add_number_argument(parser: ArgumentParser) -> None:
 
 
 def add_text_options(parser: ArgumentParser) -> None:
-    """Add the options that models and versions share: `--notes`, `--label` and `--metadata`."""
+    """Add the options that models and versions share: `--notes`, `--label` and `--metadata`. All
+    are None if not given.
+
+    `--label` may be repeated and is stored as the list `labels`. `--metadata` must be a JSON
+    object.
+    """
     parser.add_argument("--notes", metavar="TEXT", help="notes of any length")
     parser.add_argument(
         "--label",
@@ -327,7 +360,9 @@ def add_text_options(parser: ArgumentParser) -> None:
 
 
 def add_version_options(parser: ArgumentParser) -> None:
-    """Add the options for the fields of a version."""
+    """Add the options for the fields of a version: `--name`, stored as `version_name`, `--comment`,
+    and the options of `add_text_options`.
+    """
     parser.add_argument(
         "--name", dest="version_name", metavar="TEXT", help="the name of the version"
     )
@@ -351,7 +386,12 @@ def parse_metadata(text: str) -> dict[str, Any]:
 
 
 def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` for which options were given. Empty labels are removed."""
+    """Return the fields among `names` for which options were given. Empty labels are removed, and
+    an empty list removes all labels.
+
+    Args:
+        names: attributes of `arguments`, among them `labels`.
+    """
     values = {name: getattr(arguments, name) for name in names}
     if values["labels"] is not None:
         values["labels"] = [label for label in values["labels"] if label]
@@ -359,7 +399,9 @@ def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def given_version_fields(arguments: Namespace) -> dict[str, Any]:
-    """Return the fields of a version for which options were given."""
+    """Return the fields of a version for which options were given; empty without options. `name` is
+    the value of `--name`.
+    """
     model, arguments.name = arguments.name, arguments.version_name
     fields = given_fields(arguments, VERSION_FIELDS)
     arguments.name = model
@@ -367,7 +409,7 @@ def given_version_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields among `names` for which options were given.
+    """Return the fields among `names` for which options were given. Empty labels are removed.
 
     Raises:
         DetcloudError: no option was given.
@@ -381,8 +423,11 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
 def print_outcome(
     text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
 ) -> int:
-    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit
-    code 0.
+    """Print `text`, or the new fields with `--json`, `--yaml` or `--csv`. Return the exit code 0.
+
+    Args:
+        columns: the columns for CSV.
+        found: the changed or new object.
     """
     if arguments.form == "text":
         print(text)
@@ -392,7 +437,11 @@ def print_outcome(
 
 
 def load_model(arguments: Namespace) -> Model:
-    """Fetch the model of `add_name_argument`."""
+    """Fetch the model of `add_name_argument` from the configured cluster. `main` closes the client.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such model.
+    """
     return connect(arguments).model(arguments.name)
 
 

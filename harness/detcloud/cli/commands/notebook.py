@@ -37,8 +37,16 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_notebook(arguments: Namespace) -> int:
-    """Start JupyterLab, print the address, and open the address in a browser. Ctrl-C leaves
-    JupyterLab running.
+    """Start JupyterLab, print the address, and open the address in a browser unless `--no-browser`
+    is given.
+
+    Return the exit code. A local cluster is started if no cluster is configured or running. The
+    wait for a free slot has no limit. Ctrl-C leaves JupyterLab running and returns INTERRUPTED.
+    With `--detach`, print the id, wait for the start for at most a minute, and open no browser.
+
+    Raises:
+        RefusedConfigError: the cluster refused the settings.
+        DetcloudError: the cluster is not on this machine, or the address cannot be read.
     """
     notebook = create_local_run(NOTEBOOK, arguments)
     return show_new_run(
@@ -60,12 +68,19 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 def open_notebook(arguments: Namespace) -> int:
     """Print the address of a notebook, and open the address in a browser unless `--no-browser` is
     given.
+
+    Wait without a time limit until the notebook has reported an address. Return FAILED if the
+    notebook has ended, otherwise 0.
+
+    Raises:
+        DetcloudError: no cluster is available, the id is not a notebook, or the address cannot be
+            read.
     """
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """Return the address of a notebook with the token, from the file that the notebook has
+    """Return the address of a notebook, token included, from the file that the notebook has
     reported.
 
     Raises:
@@ -83,9 +98,14 @@ def _add_browser_option(parser: ArgumentParser) -> None:
 
 
 def _open(notebook: Command, arguments: Namespace) -> int:
-    """Wait for the notebook, print the address, and open the address in a browser.
+    """Wait for the notebook, print the address, and open the address in a browser unless
+    `--no-browser` is given.
 
-    Return FAILED if the notebook has ended, otherwise OK.
+    The wait has no limit. Without a browser, a notice is printed to stderr. Return FAILED if the
+    notebook has ended, after printing the reason. Otherwise return OK.
+
+    Raises:
+        DetcloudError: the file with the address cannot be read, or a request failed.
     """
     place = wait_for_place(notebook, NOTEBOOK)
     if place is None:

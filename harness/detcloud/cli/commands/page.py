@@ -26,7 +26,13 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 def open_page(arguments: Namespace) -> int:
     """Print a sign-in link for the web page, and open the link in a browser unless `--no-browser`
-    is given.
+    is given. Return 0.
+
+    The cluster creates the link, which works once, within five minutes. Without a browser, a notice
+    is printed to stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     link = connect(arguments).sign_in_link(arguments.page)
     print(link)
@@ -72,7 +78,15 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def write_page_copy(arguments: Namespace) -> int:
-    """Write the files of the web page to a folder, and print the folder."""
+    """Write the files of the web page to a folder, print the folder, and return 0.
+
+    Files of an earlier copy are overwritten. A notice on `page_origins` is printed to stderr.
+
+    Raises:
+        DetcloudError: the folder has other files, the address of `--api` is wrong, the cluster has
+            no page, or no cluster is available.
+        OSError: a file cannot be written.
+    """
     # Imported here, since no other command needs it.
     from detcloud.client.page_export import export_page
 

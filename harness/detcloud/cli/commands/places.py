@@ -32,12 +32,18 @@ LOCATION_BYTES_MAX = 4096
 
 
 def create_local_run(kind: str, arguments: Namespace) -> Command:
-    """Create a notebook or shell with the options of `add_creation_options`.
+    """Create a notebook or shell with the options of `add_creation_options`, and return the new
+    run.
+
+    A local cluster is started if no cluster is configured or running. The client is stored in
+    `arguments.client`. A progress line shows the upload.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
             problem.
-        DetcloudError: the cluster is not on this machine.
+        DetcloudError: the cluster is not on this machine, no cluster is available, or options
+            exclude each other.
+        KeyboardInterrupt: after a hint was printed, because the run may have been created.
     """
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
@@ -48,7 +54,11 @@ def create_local_run(kind: str, arguments: Namespace) -> Command:
 def wait_for_place(run: Command, kind: str) -> dict[str, Any] | None:
     """Wait until a notebook or shell has reported its place, and return the place.
 
-    Return None if the run has ended, after printing the reason to stderr.
+    The wait has no limit, for example while the run is queued. Return None if the run has ended,
+    after printing the reason to stderr.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     while not _has_ended(run, kind):
         place = _find_place(run.trial(), kind)
@@ -62,7 +72,11 @@ def check_start(run: Command, kind: str) -> int:
     """Wait until a new notebook or shell runs, waits for a slot, or has ended. Return an exit code.
 
     The code is FAILED if the run has ended, for example because a program is not installed.
-    Otherwise, and after a minute without a result, the code is OK.
+    Otherwise, and after a minute without a result, the code is OK. The reason of an end, and a
+    queued run, are printed to stderr.
+
+    Raises:
+        DetcloudError: a request to the cluster failed.
     """
     queued_polls = 0
     for _ in range(STARTING_POLLS):
@@ -83,8 +97,8 @@ def check_start(run: Command, kind: str) -> int:
 
 
 def _has_ended(run: Command, kind: str) -> bool:
-    """Fetch the state of a run, and return whether the run has ended. Print the reason of
-    an end.
+    """Fetch the state of a run, and return whether the run has ended. Print the reason of an end to
+    stderr, on every call.
     """
     run.refresh()
     if not run.has_ended:
@@ -99,7 +113,11 @@ def _has_ended(run: Command, kind: str) -> bool:
 
 
 def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
-    """Return the place that the trial of a notebook or shell has reported, or None."""
+    """Return the place that the trial of a notebook or shell has reported. None without a trial or
+    place.
+
+    The fields of `trial` are fetched again from the cluster.
+    """
     if trial is None:
         return None
     trial.refresh()
@@ -110,8 +128,14 @@ def _find_place(trial: Trial | None, kind: str) -> dict[str, Any] | None:
 def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the secret fields of a notebook or shell from the file that the place names.
 
+    At most LOCATION_BYTES_MAX bytes are read.
+
+    Args:
+        place: the file and the host, as `wait_for_place` returns.
+        kind: `notebook` or `shell`, for the error.
+
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user.
+        DetcloudError: the file cannot be read on this machine by this user, or has no JSON object.
     """
     path = Path(str(place.get("file")))
     try:
@@ -128,7 +152,9 @@ def read_location(place: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _check_local(client: Client, kind: str) -> None:
-    """Raise DetcloudError if the cluster is not the local cluster of this machine."""
+    """Raise DetcloudError if the cluster is not the running local cluster of this machine.
+    Otherwise do nothing.
+    """
     record = Home.from_environment().running_server()
     if record is None or record.url.rstrip("/") != client.url:
         raise DetcloudError(

@@ -29,7 +29,15 @@ def add_preview_arguments(parser: ArgumentParser) -> None:
 
 
 def preview_search(arguments: Namespace) -> int:
-    """Print the rungs of a search and a summary. Return USAGE if the configuration was refused."""
+    """Print the rungs of a search and a summary, and return 0. Return USAGE if the configuration
+    was refused.
+
+    The search is computed on this machine, without a cluster. A refusal is printed to stderr. JSON
+    and YAML have the whole preview, and CSV has the rungs without a summary.
+
+    Raises:
+        DetcloudError: the checker failed, or the server is not installed.
+    """
     try:
         preview = _run_preview(arguments)
     except InvalidConfigError as error:
@@ -46,10 +54,12 @@ def preview_search(arguments: Namespace) -> int:
 
 
 def _run_preview(arguments: Namespace) -> dict[str, Any]:
-    """Return the preview of the server's checker, made with a progress line.
+    """Return the preview of the server's checker, which runs in a child process with a progress
+    line. The wait has no limit.
 
     Raises:
         InvalidConfigError: the configuration has problems.
+        DetcloudError: the checker failed, or the server is not installed.
     """
     report = check_file_with_progress(
         "previewing", arguments.file, arguments.overrides, "--preview"
@@ -59,7 +69,9 @@ def _run_preview(arguments: Namespace) -> dict[str, Any]:
 
 
 def _rung_items(preview: dict[str, Any]) -> list[Item]:
-    """Return an item for each rung of each bracket."""
+    """Return an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
+    and the unit.
+    """
     return [
         {"bracket": number, "unit": preview["unit"], **rung}
         for number, bracket in enumerate(preview["brackets"], 1)
@@ -106,7 +118,7 @@ def _bar_column(longest: int) -> Column:
 
 
 def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
-    """Return the totals of the search, and notes on how to read an example."""
+    """Return the totals of the search, and notes on examples and expected counts if these apply."""
     unit = preview["unit"]
     worth = (
         ""
@@ -134,7 +146,7 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
 
 
 def _has_expectation(preview: dict[str, Any], rungs: list[Item]) -> bool:
-    """Return whether the preview is an example that also has expected counts."""
+    """Return whether the preview is an example in which all rungs have expected counts."""
     return preview["is_example"] and all(rung["expected"] is not None for rung in rungs)
 
 

@@ -50,10 +50,14 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
-    """Print all projects, or the projects of the named workspace, and return 0.
+    """Print the projects of all workspaces, or of the named workspace, and return 0.
+
+    The order is by name; `--order-by desc` reverses the list. `--limit` and `--offset` cut the
+    list. Notes on left-out projects are printed to stderr.
 
     Raises:
-        NotFoundError: the workspace has no experiments.
+        NotFoundError: the named workspace has no experiments.
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
     if arguments.workspace is not None and not found:
@@ -66,7 +70,14 @@ def list_projects(arguments: Namespace) -> int:
 
 
 def list_workspaces(arguments: Namespace) -> int:
-    """Print the workspaces in the order of their names, and return 0."""
+    """Print the workspaces in the order of their names, and return 0.
+
+    `--order-by desc` reverses the list. `--limit` and `--offset` cut the list. Notes on left-out
+    workspaces are printed to stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     found = connect(arguments).workspaces(on_left_out=print_note)
     _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
     return 0
@@ -74,7 +85,10 @@ def list_workspaces(arguments: Namespace) -> int:
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
     """Print the items after `--order-by`, `--limit` and `--offset`. With `desc`, `items` is
-    reversed in place.
+    reversed in place before the cut.
+
+    Args:
+        items: the items in ascending order.
     """
     if arguments.order_by == "desc":
         items.reverse()
@@ -93,9 +107,13 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 
 def move_experiments(arguments: Namespace) -> int:
-    """Move experiments one by one, and print the new project of each.
+    """Move experiments in the order of the arguments, print the new project of each, and return 0.
 
     If a move fails, earlier moves remain.
+
+    Raises:
+        DetcloudError: the words have no destination or a wrong id, no cluster is available, or the
+            cluster refuses a move.
     """
     ids, workspace, project = parse_move(arguments.words)
     client = connect(arguments)
@@ -110,7 +128,10 @@ def move_experiments(arguments: Namespace) -> int:
 def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
     """Parse ids followed by `WORKSPACE/PROJECT` or `WORKSPACE PROJECT`.
 
-    Return the ids without duplicates, the workspace and the project.
+    Return the ids without duplicates in their order, the workspace and the project.
+
+    Args:
+        words: at least one word. A word may have several ids, separated by commas.
 
     Raises:
         DetcloudError: the words have another form.

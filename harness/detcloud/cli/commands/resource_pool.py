@@ -31,7 +31,9 @@ def _scheduler_text(pool: Item) -> str:
 
 
 def _offering_text(offering: Item) -> str:
-    """Return a sentence about failed launches of an offering."""
+    """Return a sentence about failed launches of an offering: the count, the error message, and
+    whether launches are now rare.
+    """
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
     given_up = ", one launch attempt an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
@@ -40,7 +42,8 @@ def _offering_text(offering: Item) -> str:
 def _prices_text(pool: Item) -> str | None:
     """Return the cheapest offerings with hourly prices, such as `g5.xlarge a spot $0.30`.
 
-    Return None for a pool without offerings.
+    At most PRICES_MAX offerings are shown, followed by the number of further offerings. Return None
+    for a pool without offerings.
     """
     offerings = pool.get("offerings") or []
     texts = [
@@ -57,7 +60,9 @@ def _prices_text(pool: Item) -> str | None:
 
 
 def _cost_text(pool: Item) -> str | None:
-    """Return the pool's cost of this month, with the budget and the idle part. None if unknown."""
+    """Return the pool's cost of this month, with the budget if one is set, and the idle part. None
+    if unknown.
+    """
     costs = pool.get("costs")
     if costs is None:
         return None
@@ -104,7 +109,11 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
-    """Print the resource pools, with a column of prices if a pool has offerings."""
+    """Print the resource pools, with a column of prices if a pool has offerings. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     pools = [pool.data for pool in connect(arguments).resource_pools()]
     has_prices = any(pool.get("offerings") for pool in pools)
     print_items((*COLUMNS, PRICES) if has_prices else COLUMNS, pools, arguments)
@@ -117,7 +126,14 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_pool(arguments: Namespace) -> int:
-    """Print a pool, the instances, and the last output of instances that did not boot."""
+    """Print a pool and, as text, its instances and the last output of instances that did not boot.
+    Return 0.
+
+    Other forms have the pool alone; JSON and YAML have all fields.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     pool = connect(arguments).resource_pool(arguments.name)
     print_record(DETAILS, pool.data, arguments)
     if arguments.form == "text" and pool.data["instance_list"]:
@@ -131,10 +147,11 @@ def describe_pool(arguments: Namespace) -> int:
 
 
 def create_pool(arguments: Namespace) -> int:
-    """Create a pool, and print that.
+    """Create a pool in the cluster, print a confirmation, and return 0.
 
     Raises:
-        DetcloudError: a pool with this name exists.
+        DetcloudError: a pool with this name exists, no cluster is available, or the cluster refuses
+            the request.
         RefusedConfigError: the cluster refused the file.
     """
     client = connect(arguments)
@@ -148,10 +165,11 @@ def create_pool(arguments: Namespace) -> int:
 
 
 def set_pool(arguments: Namespace) -> int:
-    """Change a pool, and print that.
+    """Change a pool in the cluster, print a confirmation, and return 0.
 
     Raises:
-        DetcloudError: neither FILE nor `--config` was given.
+        DetcloudError: neither FILE nor `--config` was given, the pool does not exist, or no cluster
+            is available.
         RefusedConfigError: the cluster refused the file.
     """
     if arguments.file is None and not arguments.overrides:
@@ -166,7 +184,13 @@ def set_pool(arguments: Namespace) -> int:
 
 
 def drain_pool(arguments: Namespace) -> int:
-    """Stop a pool from starting trials, and print the number of running trials."""
+    """Stop a pool from starting trials, print the number of running trials, and return 0.
+
+    Running trials can finish. The pool refuses new jobs until `undrain`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     pool = connect(arguments).resource_pool(arguments.name)
     pool.drain()
     print(f"pool {pool.name} starts no more trials; {count_text(pool.running, 'trial')} can finish")
@@ -186,7 +210,13 @@ def add_remove_arguments(parser: ArgumentParser) -> None:
 
 
 def remove_pool(arguments: Namespace) -> int:
-    """Remove a pool after confirmation. Return 1 if the user declined, otherwise 0."""
+    """Remove a pool after confirmation. Return 1 if the user declined, otherwise 0. The result is
+    printed.
+
+    Raises:
+        DetcloudError: the pool does not exist, has jobs, agents or instances, or stdin is not a
+            terminal and `--yes` is missing.
+    """
     pool = connect(arguments).resource_pool(arguments.name)
     if not confirm(f"Remove pool {cell_text(pool.name)}?", arguments):
         print("nothing was removed")
@@ -203,8 +233,14 @@ def add_apply_arguments(parser: ArgumentParser) -> None:
 
 
 def apply_configuration(arguments: Namespace) -> int:
-    """Apply a cluster configuration file and print the changes. With `--dry-run`, change
-    nothing.
+    """Apply a cluster configuration file, print the changes, and return 0. The user is not asked.
+
+    With `--dry-run`, change nothing. Warnings are printed to stderr.
+
+    Raises:
+        RefusedConfigError: the cluster refused the file.
+        DetcloudError: no cluster is available, or the cluster refuses the request for another
+            reason.
     """
     applied = apply_configuration_file(
         connect(arguments), arguments.file, dry_run=arguments.dry_run
@@ -219,13 +255,15 @@ def apply_configuration(arguments: Namespace) -> int:
 def apply_configuration_file(
     client: Client, file: Path, *, dry_run: bool = False
 ) -> AppliedConfiguration:
-    """Apply a cluster configuration to the cluster's pools, and return the changes.
+    """Apply a cluster configuration to the cluster's pools, and return the changes. Nothing is
+    printed.
 
     Args:
         dry_run: whether to only compute the changes.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+        ApiError: the cluster refused for another reason.
     """
     try:
         return client.configure(file, dry_run=dry_run)
@@ -236,7 +274,11 @@ def apply_configuration_file(
 
 
 def print_applied_changes(applied: AppliedConfiguration) -> None:
-    """Print a line for the cluster's settings and each pool, and the warnings to stderr."""
+    """Print a line for each pool and, if changed, for the cluster's settings. Unchanged pools are
+    included.
+
+    Warnings are printed to stderr. After a dry run, the lines say `would be`.
+    """
     would = "would be " if applied["dry_run"] else ""
     if applied["shared"]:
         print(f"the cluster {would}changed: {', '.join(applied['shared'])}")
@@ -266,10 +308,12 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def _send_settings(client: Client, arguments: Namespace) -> ResourcePool:
-    """Create or change the pool of the arguments.
+    """Create or change the pool of the arguments in the cluster, and return the pool. Nothing is
+    printed.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+        ApiError: the cluster refused settings without a file, or refused for another reason.
     """
     try:
         return client.set_resource_pool(

@@ -40,7 +40,14 @@ def add_rungs_arguments(parser: ArgumentParser) -> None:
 
 
 def show_rungs(arguments: Namespace) -> int:
-    """Print a row for each rung, bracket by bracket, and return 0."""
+    """Print a row for each rung, bracket by bracket, and return 0.
+
+    Without rungs, a notice is printed to stderr, and the table is empty. `--trials` limits the best
+    trials of a rung.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     experiment = load_experiment(arguments)
     is_document = arguments.form in ("json", "yaml")
     shown = arguments.trials
@@ -59,14 +66,18 @@ def show_rungs(arguments: Namespace) -> int:
 
 
 def _rung_items(rungs: Rungs) -> Iterator[dict[str, Any]]:
-    """Yield an item for each rung of each bracket."""
+    """Yield an item for each rung of each bracket: the rung's fields, the bracket's number from 1,
+    and the unit.
+    """
     for number, bracket in enumerate(rungs["brackets"], 1):
         for rung in bracket["rungs"]:
             yield {"bracket": number, "unit": rungs["unit"], **rung}
 
 
 def _outcomes_text(outcomes: dict[str, int]) -> str:
-    """Return the number of trials of each outcome, such as `3 promoted, 1 stopped`."""
+    """Return the number of trials of each outcome, such as `3 promoted, 1 stopped`. Outcomes
+    without trials are omitted.
+    """
     return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
 
 

@@ -39,11 +39,15 @@ def start_shell(arguments: Namespace) -> int:
     """Start a shell on the cluster, and open the shell or run a program in the shell. Return the
     exit code.
 
-    A shell that was started for a program is killed when the program ends. Ctrl-C during the start
-    leaves the shell running.
+    A local cluster is started if no cluster is configured or running. The wait for a free slot has
+    no limit. A shell that was started for a program is killed when the program ends. Ctrl-C during
+    the start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait
+    for the start for at most a minute, and open nothing.
 
     Raises:
-        DetcloudError: a program was combined with `--detach`.
+        RefusedConfigError: the cluster refused the settings.
+        DetcloudError: a program was combined with `--detach`, the cluster is not on this machine,
+            or the shell's address cannot be read.
     """
     words = _program(arguments)
     if words and arguments.detach:
@@ -70,7 +74,16 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_shell(arguments: Namespace) -> int:
-    """Open a shell, or run a program in the shell, and return the exit code."""
+    """Open a shell, or run a program in the shell, and return the exit code. The shell keeps
+    running.
+
+    Wait without a time limit until a new shell has started. Return FAILED if the shell has ended or
+    the connection broke.
+
+    Raises:
+        DetcloudError: no cluster is available, the id is not a shell, or the shell's address or
+            port cannot be used.
+    """
     return _open(load_run(SHELL, arguments), _program(arguments))
 
 
@@ -97,7 +110,7 @@ def _add_program_argument(parser: ArgumentParser) -> None:
 
 
 def _program(arguments: Namespace) -> list[str]:
-    """Return the words of the program to run; empty for a shell.
+    """Return the words of the program to run; empty for a shell. A leading `--` is removed.
 
     Raises:
         DetcloudError: the first word is an option, for example an option of ssh.
@@ -111,7 +124,12 @@ def _program(arguments: Namespace) -> list[str]:
 def _run_program(shell: Command, words: list[str]) -> int:
     """Run the program for which the shell was started, kill the shell, and return the exit code.
 
-    If the connection breaks, keep the shell, because the program may still run, and return FAILED.
+    Wait without a time limit for the start and the program. If the shell has ended or the
+    connection breaks, return FAILED without a kill, because the program may still run.
+
+    Raises:
+        DetcloudError: the shell's address cannot be read, the port refuses connections, or a
+            request failed. The shell keeps running.
     """
     code = _connect(shell, words)
     if code is None:
@@ -124,7 +142,16 @@ def _open(shell: Command, words: list[str]) -> int:
     """Open the shell, or run a program in the shell, and return the exit code. The shell keeps
     running.
 
-    Return FAILED if the shell has ended or the connection broke.
+    Wait without a time limit until a queued or starting shell has reported its port. Afterwards,
+    print a notice to stderr that the shell keeps its slots. Return FAILED if the shell has ended or
+    the connection broke.
+
+    Args:
+        words: the program and its arguments; empty for a shell.
+
+    Raises:
+        DetcloudError: the shell's address cannot be read, the port refuses connections, or a
+            request failed.
     """
     code = _connect(shell, words)
     if code is None:
@@ -140,7 +167,16 @@ def _open(shell: Command, words: list[str]) -> int:
 def _connect(shell: Command, words: list[str]) -> int | None:
     """Connect this terminal to the shell, and return the exit code of the remote program.
 
-    Return None if the shell has ended or the connection broke, after printing the reason.
+    Wait without a time limit until the shell has started, and until the program ends. The
+    connection uses a local port and a token, not SSH. Return None if the shell has ended or the
+    connection broke, after printing the reason to stderr.
+
+    Args:
+        words: the program and its arguments; empty for a shell.
+
+    Raises:
+        DetcloudError: the shell's address cannot be read, the port refuses connections, or a
+            request failed.
     """
     place = wait_for_place(shell, SHELL)
     if place is None:

@@ -77,9 +77,15 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_search(arguments: Namespace) -> int:
-    """Simulate a search, and print the result with a chart and the spot report.
+    """Simulate a search, print the result with a chart and the spot report, and return 0.
 
-    Return USAGE if the configuration was refused, otherwise 0.
+    Return USAGE if the configuration was refused; the refusal is printed to stderr. The spot report
+    needs a deadline. With `--plot FILE`, also draw the chart into a file, replacing an existing
+    file. A cluster is used only with `--experiment`.
+
+    Raises:
+        DetcloudError: the simulation failed, the server or matplotlib is not installed, or a
+            request failed.
     """
     try:
         with _curves_file(arguments) as curves:
@@ -103,7 +109,12 @@ def simulate_search(arguments: Namespace) -> int:
 
 
 def _add_deadline_options(parser: ArgumentParser) -> None:
-    """Add the options of a simulation with a deadline and spot machines."""
+    """Add `--deadline`, `--spot-availability`, `--spot-trace` and `--changeover-seconds`, all None
+    by default.
+
+    Availability and trace exclude each other. The parser does not check the form of the deadline or
+    the range of the availability.
+    """
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
@@ -133,9 +144,13 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
 
 @contextmanager
 def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
-    """Provide the file with recorded curves during the block, or None for generated curves.
+    """Provide the file with recorded curves during the block, or `None` for generated curves.
 
-    With `--experiment`, the curves are fetched into a temporary file.
+    With `--experiment`, the curves are fetched into a temporary file, which is deleted at the end.
+    With `--curves`, the file is the user's file.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such experiment.
     """
     if arguments.experiment is None:
         yield arguments.curves
@@ -149,7 +164,16 @@ def _curves_file(arguments: Namespace) -> Iterator[Path | None]:
 
 
 def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]:
-    """Run the simulation in a child process with a progress line, and return the result."""
+    """Run the simulation in a child process with a progress line, and return the result. The wait
+    has no limit.
+
+    Args:
+        curves: the file with recorded curves; None for generated curves.
+
+    Raises:
+        InvalidConfigError: the configuration has problems.
+        DetcloudError: the simulation failed, or the server is not installed.
+    """
     flags = [f"--slots={arguments.slots}", f"--seed={arguments.seed}"]
     if curves is not None:
         flags.append(f"--curves={curves}")
@@ -166,8 +190,8 @@ def _run_simulation(arguments: Namespace, curves: Path | None) -> dict[str, Any]
 
 
 def _time_unit(result: Item) -> tuple[float, str]:
-    """Return the seconds and the name of the largest unit of which the makespan has at
-    least three.
+    """Return the seconds and the name of the largest unit of which the makespan has at least three.
+    Makespans below three minutes are in seconds.
     """
     for size, name in ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")):
         if result["makespan_seconds"] >= 3 * size:
@@ -182,7 +206,10 @@ def _time_text(result: Item, at_seconds: float) -> str:
 
 
 def _best_points(result: Item) -> list[Point]:
-    """Return the curve of the best metric over time, as steps, in the unit of the makespan."""
+    """Return the curve of the best metric over time, as steps, in the unit of the makespan.
+
+    The curve extends to the end of the search. The list is empty without a metric.
+    """
     size, _ = _time_unit(result)
     points: list[Point] = []
     for at_seconds, metric in result["best"]:
@@ -202,7 +229,10 @@ def _cluster_text(result: Item) -> str:
 
 
 def _trained_text(result: Item) -> str:
-    """Return the training of all trials in the unit of the search and in batches."""
+    """Return the training of all trials in the unit of the search.
+
+    For units other than batches, the number of batches follows in parentheses.
+    """
     amount = f"{round(result['units'], 2):.10g} {result['unit']}"
     batches = count_text(result["batches"], "batch", "batches")
     return amount if result["unit"] == "batches" else f"{amount} ({batches})"
@@ -218,7 +248,9 @@ def _best_text(result: Item) -> str | None:
 
 
 def _curves_text(result: Item) -> str:
-    """Return the source of the learning curves, and how well records match the simulated trials."""
+    """Return the source of the learning curves: `generated`, or how well records match the
+    simulated trials.
+    """
     curves = result["curves"]
     if curves["kind"] == "synthetic":
         return "generated"

@@ -61,7 +61,12 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
 def simulate_cluster(arguments: Namespace) -> int:
     """Run simulated clusters, and print the totals.
 
-    Return OK, FAILED if an invariant was violated, or USAGE if an option was refused.
+    The clusters run on this machine, without a time limit. With `--output`, the outcome of each
+    seed is stored in a file, and seeds that the file has are skipped. Return OK, FAILED if an
+    invariant was violated, or USAGE if an option was refused. A refusal is printed to stderr.
+
+    Raises:
+        DetcloudError: the simulation printed no result, or the server is not installed.
     """
     names = (
         "seed",
@@ -88,10 +93,15 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 
 def _run_simulation(flags: list[str]) -> dict[str, Any]:
-    """Run the child process with a progress line, and return the result.
+    """Run the child process with a progress line, and return the result. The wait has no limit.
+
+    A result with the key `error` means that an option was refused.
+
+    Args:
+        flags: the options of the child.
 
     Raises:
-        DetcloudError: the child printed no result.
+        DetcloudError: the child printed no result, or the server is not installed.
     """
     with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
@@ -104,7 +114,9 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
 
 
 def _handle_line(progress: Progress, line: str) -> bool:
-    """Show a line of progress. Return whether the line is progress or the violation of a seed."""
+    """Show a line of progress. Return whether the line is progress or the violation of a seed. A
+    violation is not shown.
+    """
     return update_progress(progress, line) or line.startswith("violation: ")
 
 
@@ -125,7 +137,10 @@ def _notices_text(result: Item) -> str | None:
 
 
 def _violations_text(result: Item) -> str:
-    """Return the number of violations, with the first line and the reproducing command of each."""
+    """Return the number of violations, with the first line and the reproducing command of each.
+
+    A first line is cut after 160 characters. Without violations, the text is `0`.
+    """
     lines = [str(result["violations"])]
     lines += [f"{failure['violation'].splitlines()[0][:160]}" for failure in result["failed"]]
     lines += [f"reproduce with: {failure['again']}" for failure in result["failed"]]

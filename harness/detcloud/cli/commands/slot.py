@@ -20,7 +20,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_slots(arguments: Namespace) -> int:
-    """Print the slots of all agents, or of the agent of `--agent`."""
+    """Print the slots of all agents, or of the agent of `--agent`. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such agent.
+    """
     client = connect(arguments)
     agents = client.agents() if arguments.agent is None else [client.agent(arguments.agent)]
     items = [slot_item(slot) for agent in agents for slot in agent.slots]
@@ -50,10 +54,11 @@ def disable_slot(arguments: Namespace) -> int:
 
 
 def _load_slot(arguments: Namespace) -> Slot:
-    """Fetch the slot that the arguments name.
+    """Fetch the slot that the arguments name. `main` closes the client.
 
     Raises:
-        DetcloudError: the agent does not have the slot.
+        DetcloudError: the agent does not have the slot, the agent does not exist, or no cluster is
+            available.
     """
     agent = connect(arguments).agent(arguments.agent_id)
     for slot in agent.slots:

@@ -44,7 +44,13 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_template(arguments: Namespace) -> int:
-    """Print the unchanged YAML of a template, or all fields in the requested form."""
+    """Print the YAML of a template, or all fields in the requested form. Return 0.
+
+    Control characters of the YAML are replaced, and blanks and empty lines at the end are omitted.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such template.
+    """
     template = connect(arguments).template(arguments.name)
     if arguments.form != "text":
         print_record(CONFIG_COLUMNS, template.data, arguments)
@@ -55,10 +61,11 @@ def describe_template(arguments: Namespace) -> int:
 
 
 def create_template(arguments: Namespace) -> int:
-    """Create a template.
+    """Create a template in the cluster, print a confirmation, and return 0.
 
     Raises:
-        DetcloudError: a template with this name exists.
+        DetcloudError: a template with this name exists, the file cannot be read, or no cluster is
+            available.
         RefusedConfigError: the cluster refused the file.
     """
     client = connect(arguments)
@@ -92,10 +99,11 @@ def add_set_arguments(parser: ArgumentParser) -> None:
 
 
 def _send_template(client: Client, arguments: Namespace) -> None:
-    """Create or replace a template, and print that.
+    """Create or replace a template in the cluster, and print a confirmation.
 
     Raises:
         RefusedConfigError: the cluster refused the file. The message has a line for each problem.
+        DetcloudError: the file cannot be read, or the cluster refuses for another reason.
     """
     try:
         template = client.set_template(arguments.name, read_config_text(arguments.file))

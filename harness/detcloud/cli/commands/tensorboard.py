@@ -50,7 +50,13 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 def download_event_files(arguments: Namespace) -> int:
     """Download the event files of the selected trials, and print the folder unless `--quiet` is
-    given.
+    given. Return 0.
+
+    Only new events are downloaded into existing folders. Trials without event files have no files.
+
+    Raises:
+        DetcloudError: no trial was named, too many trials were selected, a folder cannot be
+            written, or a request failed.
     """
     folders = _event_folders(connect(arguments), arguments, arguments.output_dir)
     _update(folders)
@@ -80,10 +86,14 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 def start_tensorboard(arguments: Namespace) -> int:
     """Run TensorBoard until the process exits or Ctrl-C, and return the exit code.
 
-    The event files are in a temporary folder, which is removed at the end.
+    The address is printed, and a browser is opened unless `--no-browser` is given. New events are
+    downloaded while TensorBoard runs. The event files are in a temporary folder, which is removed
+    at the end. Ctrl-C ends TensorBoard and raises KeyboardInterrupt. The handler of SIGTERM is
+    replaced: the signal ends TensorBoard and raises SystemExit.
 
     Raises:
-        DetcloudError: TensorBoard is not installed, no trial was named, or no port is free.
+        DetcloudError: TensorBoard is not installed, no trial was named, too many were selected, no
+            port is free, or a request failed.
     """
     if find_spec("tensorboard") is None:
         raise DetcloudError(
@@ -115,7 +125,7 @@ def start_tensorboard(arguments: Namespace) -> int:
 
 
 def _find_free_port() -> int:
-    """Return the first free port of PORTS.
+    """Return the first free port of PORTS. The port is not reserved.
 
     Raises:
         DetcloudError: all ports are in use.
@@ -150,10 +160,17 @@ def _add_selection(parser: ArgumentParser) -> None:
 
 
 def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[EventFolder]:
-    """Return the local folder of each trial that the arguments select.
+    """Return the local folder of each trial that the arguments select. Nothing is downloaded or
+    created yet.
+
+    Trials are fetched from the cluster, and repeated trials count once. The list is empty for
+    experiments without trials.
+
+    Args:
+        root: the folder that has a subfolder for each experiment.
 
     Raises:
-        DetcloudError: no trial was named, or more than TRIALS_MAX were selected.
+        DetcloudError: no trial was named, more than TRIALS_MAX were selected, or a request failed.
     """
     chosen: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
     for experiment_id in arguments.experiment_ids:
@@ -173,7 +190,12 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[Eve
 
 
 def _update(folders: list[EventFolder]) -> int:
-    """Download the new events of all trials with a progress line. Return the number of bytes."""
+    """Download the new events of all trials with a progress line. Return the number of bytes; 0
+    without new events.
+
+    Raises:
+        DetcloudError: a folder cannot be written, or a request failed.
+    """
     total = 0
     with show_progress("files for TensorBoard") as progress:
         for done, folder in enumerate(folders):
@@ -185,7 +207,11 @@ def _update(folders: list[EventFolder]) -> int:
 def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
     """Download new events every UPDATE_SECONDS until TensorBoard exits, and return the exit code.
 
-    If the cluster is unreachable, print that and continue.
+    The wait has no limit. An ended trial is read a last time. If the cluster is unreachable, print
+    a notice to stderr and continue.
+
+    Raises:
+        DetcloudError: the cluster refused a request, or a folder cannot be written.
     """
     running = folders
     while True:
@@ -202,7 +228,9 @@ def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM to TensorBoard, then SIGKILL after END_SECONDS_MAX."""
+    """Send SIGTERM to TensorBoard, then SIGKILL after END_SECONDS_MAX, and wait for the end. Do
+    nothing to an ended process.
+    """
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

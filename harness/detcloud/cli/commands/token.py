@@ -51,7 +51,14 @@ def add_create_arguments(parser: ArgumentParser) -> None:
 
 
 def create_token(arguments: Namespace) -> int:
-    """Create a token, and print only the token to stdout, for scripts."""
+    """Create a token, print only the token to stdout, for scripts, and return 0.
+
+    A notice on safe storage is printed to stderr. The token is not stored on this machine. With
+    `--json` or `--yaml`, print all fields without the notice.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     token = connect(arguments).create_token(
         arguments.user,
         role="join" if arguments.join else arguments.role,
@@ -77,8 +84,13 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_tokens(arguments: Namespace) -> int:
-    """Print the tokens that match the filters. Revoked tokens are omitted unless `--show-inactive`
-    is given.
+    """Print the tokens that match the filters, and return 0. Revoked tokens are omitted unless
+    `--show-inactive` is given.
+
+    The list never has the secret of a token.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
     """
     items: list[Item] = [
         token.data
@@ -97,10 +109,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_tokens(arguments: Namespace) -> int:
-    """Print the tokens with the given ids.
+    """Print the tokens with the given ids in this order, and return 0. The secrets are not printed.
 
     Raises:
-        DetcloudError: a token does not exist or belongs to another user.
+        DetcloudError: a token does not exist or belongs to another user, or no cluster is
+            available.
     """
     tokens = _find_tokens(connect(arguments), arguments.ids)
     print_items(COLUMNS, (token.data for token in tokens), arguments)
@@ -114,10 +127,14 @@ def add_revoke_arguments(parser: ArgumentParser) -> None:
 
 
 def revoke_token(arguments: Namespace) -> int:
-    """Revoke the token with the given id.
+    """Revoke the token with the given id, print a confirmation, and return 0. The user is not
+    asked.
+
+    Tokens that were created with this token are revoked too.
 
     Raises:
-        DetcloudError: the token does not exist or belongs to another user.
+        DetcloudError: the token does not exist or belongs to another user, or no cluster is
+            available.
     """
     [token] = _find_tokens(connect(arguments), [arguments.id])
     token.revoke()
@@ -138,8 +155,12 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 def log_in(arguments: Namespace) -> int:
     """Store a token and the cluster's address, after checking that the cluster accepts the token.
 
+    A stored token is replaced, and later commands use this cluster. The user, the role and the file
+    are printed. Return 0. The client is stored in `arguments.client`, and `main` closes the client.
+
     Raises:
-        DetcloudError: no cluster or no token was given.
+        DetcloudError: no cluster or no token was given, the cluster does not answer, or the file
+            cannot be written.
         ApiError: the cluster refused the token.
     """
     url = configured_url(arguments.url)
@@ -157,7 +178,8 @@ def log_in(arguments: Namespace) -> int:
 
 
 def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
-    """Return the tokens with the given ids.
+    """Return the tokens with the given ids, in the order of the ids. The tokens are fetched from
+    the cluster.
 
     Raises:
         DetcloudError: a token does not exist or belongs to another user.
@@ -170,9 +192,14 @@ def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
 
 
 def _read_token(word: str | None) -> str:
-    """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN.
+    """Return the token of the command line, of stdin for `-`, or of DETCLOUD_TOKEN, without blanks
+    at the ends.
 
-    Without these, prompt for the token on a terminal, without echo.
+    Without these, prompt for the token on a terminal, without echo. The wait for input has no
+    limit.
+
+    Args:
+        word: the argument of the command line; None if missing.
 
     Raises:
         DetcloudError: no token was given, or the token has blanks or invisible characters.

@@ -73,7 +73,14 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_trials(arguments: Namespace) -> int:
-    """Print the trials of an experiment, by default the best first for a search, and return 0."""
+    """Print the trials of an experiment, by default the best first for a search, and return 0.
+
+    For the searcher `single`, the order is by number. `--limit` and `--offset` cut the sorted list;
+    `--limit` has no default. `--metadata` limits the trials.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such experiment.
+    """
     experiment = load_experiment(arguments)
     is_search = experiment.searcher != "single"
     sort_by = arguments.sort_by or ("best" if is_search else "number")
@@ -97,10 +104,12 @@ def sort_trials(
 ) -> list[Item]:
     """Return trials sorted by a field of TRIAL_SORT_FIELDS. Equal values keep their order.
 
-    Trials without a value come last.
+    Trials without a value come last, also with `desc`. `items` is unchanged.
 
     Args:
+        sort_by: a key of TRIAL_SORT_FIELDS.
         order_by: `asc`, `desc`, or None for the better metric first and other fields ascending.
+        smaller_is_better: whether smaller metrics come first for None as `order_by`.
     """
     field = TRIAL_SORT_FIELDS[sort_by]
     is_metric = sort_by in ("best", "metric")
@@ -126,7 +135,14 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_trial(arguments: Namespace) -> int:
-    """Print a trial, and with options also metrics and summaries. Return 0."""
+    """Print a trial, and with options also metrics and summaries. Return 0.
+
+    Fields on losses and damages are printed only if they apply. `--limit` and `--offset` cut only
+    the metrics of `--metrics`. For a failed trial, a hint on the log may be printed to stderr.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such trial.
+    """
     trial = load_trial(arguments)
     tables: dict[str, list[Item]] = {}
     if arguments.metrics_summary:

@@ -19,7 +19,11 @@ IDENTITY_COLUMNS = (
 
 
 def show_identity(arguments: Namespace) -> int:
-    """Print the user and the role of this machine's token, and the cluster's address."""
+    """Print the user and the role of this machine's token, and the cluster's address. Return 0.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses the request.
+    """
     client = connect(arguments)
     print_record(IDENTITY_COLUMNS, {**client.whoami(), "url": client.url}, arguments)
     return 0

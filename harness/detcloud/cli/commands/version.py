@@ -20,7 +20,13 @@ COLUMNS = (
 
 
 def show_versions(arguments: Namespace) -> int:
-    """Print both versions, and return 0. The cluster's version is N/A if no cluster answers."""
+    """Print the versions of this program and of the cluster, and return 0.
+
+    The cluster's version is N/A if no cluster is configured or answers. No cluster is started.
+
+    Raises:
+        DetcloudError: the cluster refuses the request, or the token or address is unusable.
+    """
     versions = {"client": __version__, "url": None, "cluster": None}
     try:
         client = connect(arguments)

@@ -22,39 +22,62 @@ _TEAM = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 def parse_id(text: str) -> int:
-    """Parse the id of an experiment, a trial or a token: a whole number from 1 to ID_MAX."""
+    """Parse the id of an experiment, a trial or a token: a whole number from 1 to ID_MAX.
+
+    Raises:
+        ArgumentTypeError: the text is not such a number.
+    """
     if not _is_whole_number(text) or not 0 < int(text) <= ID_MAX:
         raise ArgumentTypeError(f"{text!r} is not an id; expected a whole number such as 12")
     return int(text)
 
 
 def parse_ids(text: str) -> list[int]:
-    """Parse ids separated by commas, such as `1,2`."""
+    """Parse ids separated by commas, such as `1,2`. Order and repetitions are kept.
+
+    Raises:
+        ArgumentTypeError: a part is empty, has blanks or is not an id.
+    """
     return [parse_id(part) for part in text.split(",")]
 
 
 def parse_count(text: str) -> int:
-    """Parse a whole number from 0 to ID_MAX."""
+    """Parse a whole number from 0 to ID_MAX, without a sign.
+
+    Raises:
+        ArgumentTypeError: the text is not a number of this range.
+    """
     if not _is_whole_number(text):
         raise ArgumentTypeError(f"{text!r} is not a count; expected a whole number such as 12")
     return int(text)
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a number of seconds above 0 and below a million."""
+    """Parse a number of seconds above 0 and below a million.
+
+    Raises:
+        ArgumentTypeError: the text is not a number of this range.
+    """
     return _parse_duration(text, "seconds")
 
 
 def parse_hours(text: str) -> float:
-    """Parse a number of hours above 0 and below a million."""
+    """Parse a number of hours above 0 and below a million. The result is in hours too.
+
+    Raises:
+        ArgumentTypeError: the text is not a number of this range.
+    """
     return _parse_duration(text, "hours")
 
 
 def parse_moment_ms(text: str) -> int:
     """Parse a time, and return epoch milliseconds.
 
-    The word is a time of ISO 8601, in UTC if it has no zone, or an age such as `90m`. The units of
-    an age are s, m, h and d.
+    The word is a time of ISO 8601, in UTC if it has no zone, or an age such as `90m`. An age is
+    subtracted from the current time. The units of an age are s, m, h and d.
+
+    Raises:
+        ArgumentTypeError: the text has neither form.
     """
     if ago := _AGO.fullmatch(text):
         passed = timedelta(**{_AGO_UNITS[ago[2]]: int(ago[1])})
@@ -71,7 +94,11 @@ def parse_moment_ms(text: str) -> int:
 
 
 def parse_day(text: str) -> str:
-    """Parse a date of ISO 8601, and return the form `2026-11-30`."""
+    """Parse a date of ISO 8601, and return the form `2026-11-30`.
+
+    Raises:
+        ArgumentTypeError: the text is not a date.
+    """
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -81,7 +108,11 @@ def parse_day(text: str) -> str:
 
 
 def parse_boolean(text: str) -> bool:
-    """Parse true, yes and 1 as True, and false, no and 0 as False, in upper or lower case."""
+    """Parse true, yes and 1 as True, and false, no and 0 as False, in upper or lower case.
+
+    Raises:
+        ArgumentTypeError: the text is another word.
+    """
     values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if text.lower() not in values:
         raise ArgumentTypeError(f"{text!r} is neither true nor false")
@@ -89,19 +120,33 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_uuid_prefix(text: str) -> str:
-    """Return a checkpoint's UUID, or the beginning of a UUID, unchanged."""
+    """Return a checkpoint's UUID, or the beginning of a UUID, unchanged.
+
+    The function checks only that all characters are hexadecimal digits or hyphens.
+
+    Raises:
+        ArgumentTypeError: the text is empty or has another character.
+    """
     if not text or not _HEXADECIMAL.issuperset(text):
         raise ArgumentTypeError(f"{text!r} is not a UUID or the beginning of one")
     return text
 
 
 def parse_uuid_prefixes(text: str) -> list[str]:
-    """Parse UUIDs, or beginnings of UUIDs, separated by commas."""
+    """Parse UUIDs, or beginnings of UUIDs, separated by commas.
+
+    Raises:
+        ArgumentTypeError: a part is empty or is not the beginning of a UUID.
+    """
     return [parse_uuid_prefix(part) for part in text.split(",")]
 
 
 def parse_dollars(text: str) -> float:
-    """Parse a finite amount of dollars above 0, with or without a leading `$`."""
+    """Parse a finite amount of dollars above 0, with or without a leading `$`.
+
+    Raises:
+        ArgumentTypeError: the text is not such an amount.
+    """
     try:
         dollars = float(text.removeprefix("$"))
     except ValueError:
@@ -112,19 +157,34 @@ def parse_dollars(text: str) -> float:
 
 
 def parse_cost_limit(text: str) -> float | None:
-    """Parse an amount of dollars. Return None for `none` and `null`: no limit."""
+    """Parse an amount of dollars above 0. Return None for `none` and `null`, in upper or lower
+    case: no limit.
+
+    Raises:
+        ArgumentTypeError: the text is neither an amount nor one of the two words.
+    """
     return None if text.lower() in ("none", "null") else parse_dollars(text)
 
 
 def parse_priority(text: str) -> int:
-    """Parse an integer of at most nine digits. The cluster checks the range of priorities."""
+    """Parse an integer of at most nine digits, which may be negative. The cluster checks the range
+    of priorities.
+
+    Raises:
+        ArgumentTypeError: the text is not such an integer.
+    """
     if not re.fullmatch(r"-?[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a priority; expected 1 to 99, 1 being the first")
     return int(text)
 
 
 def parse_weight(text: str) -> float:
-    """Parse a finite number as a fair-share weight. The cluster checks the range of weights."""
+    """Parse a finite number as a fair-share weight. Zero and negative numbers are accepted here,
+    because the cluster checks the range.
+
+    Raises:
+        ArgumentTypeError: the text is not a finite number.
+    """
     try:
         weight = float(text)
     except ValueError:
@@ -137,14 +197,23 @@ def parse_weight(text: str) -> float:
 
 
 def parse_slots(text: str) -> int:
-    """Parse the number of slots of a machine: 1 to SLOTS_MAX."""
+    """Parse the number of slots of a machine: 1 to SLOTS_MAX.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number of this range.
+    """
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= SLOTS_MAX:
         raise ArgumentTypeError(f"{text!r} is not a number of slots; expected 1 to {SLOTS_MAX}")
     return int(text)
 
 
 def parse_slot_limit(text: str) -> int | None:
-    """Parse the most slots of an experiment. Return None for `none` and `null`: no limit."""
+    """Parse the most slots of an experiment, 0 to ID_MAX. Return None for `none` and `null`, in
+    upper or lower case: no limit.
+
+    Raises:
+        ArgumentTypeError: the text is neither a whole number nor one of the two words.
+    """
     if text.lower() in ("none", "null"):
         return None
     try:
@@ -156,22 +225,34 @@ def parse_slot_limit(text: str) -> int | None:
 
 
 def parse_port(text: str) -> int:
-    """Parse a TCP port: 1 to 65535."""
+    """Parse a TCP port: 1 to 65535.
+
+    Raises:
+        ArgumentTypeError: the text is not a whole number of this range.
+    """
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
         raise ArgumentTypeError(f"{text!r} is not a port; expected 1 to 65535")
     return int(text)
 
 
 def parse_override(text: str) -> str:
-    """Return a configuration override of the form KEY=VALUE unchanged."""
+    """Return a configuration override of the form KEY=VALUE unchanged. The key and the value are
+    not checked; VALUE may be empty.
+
+    Raises:
+        ArgumentTypeError: the text has no `=`, or the key is empty.
+    """
     if "=" not in text or text.startswith("="):
         raise ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE, such as max_restarts=2")
     return text
 
 
 def parse_team(text: str) -> str:
-    """Return the name of a team unchanged: a lowercase letter, then at most 19 letters, digits and
-    hyphens.
+    """Return the name of a team unchanged: a lowercase letter, then at most 19 lowercase letters,
+    digits and hyphens.
+
+    Raises:
+        ArgumentTypeError: the text has another form.
     """
     if not _TEAM.fullmatch(text):
         raise ArgumentTypeError(
@@ -181,7 +262,14 @@ def parse_team(text: str) -> str:
 
 
 def _parse_duration(text: str, unit: str) -> float:
-    """Parse a number above 0 and below DURATION_LIMIT. The error names the unit."""
+    """Parse a number above 0 and below DURATION_LIMIT.
+
+    Args:
+        unit: the unit that the error message names.
+
+    Raises:
+        ArgumentTypeError: the text is not a number of this range.
+    """
     try:
         value = float(text)
     except ValueError:

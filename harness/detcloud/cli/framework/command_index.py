@@ -455,12 +455,18 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by the short form if one exists."""
+    """Return the noun, followed by its short form if NOUN_ALIASES has a short form. An unknown noun
+    is returned alone.
+    """
     return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
 
 
 def commands_by_verb(noun: str) -> dict[str, Command]:
-    """Return the commands of a noun by verb. A command with aliases has an entry for each."""
+    """Return the commands of a noun by verb. A command with aliases has an entry for each spelling.
+
+    The noun "" has the commands without a noun. An unknown noun and a noun's short form have no
+    commands: the result is empty.
+    """
     return {
         word: command
         for command in COMMANDS
@@ -470,5 +476,7 @@ def commands_by_verb(noun: str) -> dict[str, Command]:
 
 
 def flat_commands() -> dict[str, Command]:
-    """Return the commands that can be typed without a noun, by their flat form."""
+    """Return the commands that can be typed without a noun, by each flat form. A command with
+    several flat forms has several entries.
+    """
     return {word: command for command in COMMANDS for word in command.flat}

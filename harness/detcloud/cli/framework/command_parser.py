@@ -29,7 +29,8 @@ def load_command(command: Command, typed: str) -> tuple[CommandParser, Callable[
     """Import a command's module. Return the command's argument parser and the function that runs
     the command.
 
-    The function gets the parsed arguments and returns an exit code.
+    The parser has the command's arguments and, unless the command is local, `--url`. The function
+    gets the parsed arguments and returns an exit code.
 
     Args:
         typed: the command's words as the user typed them. Help texts and errors show them.
@@ -51,15 +52,18 @@ class CommandParser(ArgumentParser):
     """
 
     def parse_command(self, words: list[str]) -> Namespace:
-        """Parse the words after a command's name.
+        """Parse the words after a command's name. Return the values of all arguments, with defaults
+        for missing options.
 
-        argparse assigns an optional argument as soon as the first required one is read, and then
-        refuses a value that follows an option: `create FILE --paused DIR`. Its intermixed mode
-        reads all options first. That mode supports neither a program's arguments, which may look
-        like options, nor an argument that excludes an option.
+        argparse assigns an optional argument as soon as the first required argument is read. A
+        value that follows an option is then refused: `create FILE --paused DIR`. The intermixed
+        mode of argparse reads all options first. That mode supports neither a program's arguments,
+        which may look like options, nor an argument that excludes an option. Commands with these
+        are parsed in the usual mode.
 
         Raises:
-            SystemExit: a word is wrong (code 2), or help was requested and printed (code 0).
+            SystemExit: a word is wrong (code 2, with an error and a hint on stderr), or help was
+                requested and printed (code 0).
         """
         excluded = [
             action for group in self._mutually_exclusive_groups for action in group._group_actions
@@ -70,8 +74,10 @@ class CommandParser(ArgumentParser):
         return self.parse_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit with code 2. The hint names the known option closest to a wrong
-        one.
+        """Print the error and a hint to stderr, and exit with code 2.
+
+        The hint names the known option closest to a wrong option. For all other errors, the hint
+        names the command's `--help`.
 
         Raises:
             SystemExit: always.
@@ -80,13 +86,18 @@ class CommandParser(ArgumentParser):
         raise SystemExit(report_usage_error(message, hint))
 
     def print_help(self, file: Any = None) -> None:
-        """Print and flush the help. The flush raises OSError here if the disk is full."""
+        """Print and flush the help. The flush raises OSError here if the disk is full.
+
+        Args:
+            file: the stream to print to; None for stdout.
+        """
         print(self.format_help(), end="", file=file, flush=True)
 
     def _option_hint(self, message: str) -> str | None:
-        """Return a hint with the known option that is closest to an unknown option.
+        """Return a hint with the known option that is closest in spelling to an unknown option.
 
-        Return None if the message is not about an unknown option, or no known option is close.
+        The hint is for an error message of argparse. Hidden options are never suggested. Return
+        None for all other messages, for short options such as `-x`, and if no option is close.
         """
         place, _, words = message.partition("unrecognized arguments: ")
         unknown = words.partition(" ")[0].partition("=")[0]

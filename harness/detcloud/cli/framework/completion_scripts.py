@@ -100,7 +100,7 @@ complete -c detcloud -f -a "(__detcloud_complete)"
 
 
 def bash_script(table: dict[str, str]) -> str:
-    """Return the completion script for bash 3.2 and later.
+    """Return the completion script for bash 3.2 and later. Nothing is written to a file.
 
     Args:
         table: the result of `completion_table`.
@@ -110,11 +110,19 @@ def bash_script(table: dict[str, str]) -> str:
 
 
 def zsh_script(table: dict[str, str]) -> str:
-    """Return the completion script for zsh: the bash script, loaded through bashcompinit."""
+    """Return the completion script for zsh: the bash script, loaded through bashcompinit.
+
+    Args:
+        table: the result of `completion_table`.
+    """
     return _ZSH + bash_script(table)
 
 
 def fish_script(table: dict[str, str]) -> str:
-    """Return the completion script for fish 3 and later."""
+    """Return the completion script for fish 3 and later.
+
+    Args:
+        table: the result of `completion_table`.
+    """
     lines = [f"    case '{typed}'\n      echo '{words}'" for typed, words in table.items()]
     return _FISH.replace("@table@", "\n".join(lines))

@@ -18,7 +18,8 @@ def completion_table() -> dict[str, str]:
     """Return the possible next words, separated by spaces, by the words typed before.
 
     Keys are for example "", `trial`, `trial logs` and `trial logs --level`. A flag has an entry
-    only if it takes a value. The word `FILES` stands for names of files.
+    only if it takes a value; the entry is "" if any value is possible. The word `FILES` stands for
+    names of files. The modules of all commands are imported.
     """
     first_words = [*flat_commands(), *NOUNS, "--help", "--version", "--url"]
     table = {"": " ".join(first_words), "--url": ""}
@@ -36,7 +37,13 @@ def completion_table() -> dict[str, str]:
 
 
 def _command_entries(typed: str, form: CommandForm) -> Iterator[tuple[str, str]]:
-    """Yield the table entries of a command and of all flags that take a value."""
+    """Yield the table entries of a command and of all flags that take a value.
+
+    The command's own entry has all flags, and the choices of all positional arguments.
+
+    Args:
+        typed: the spelling of the command that begins all keys.
+    """
     words = [flag for option in form.options for flag in option.flags]
     for argument in form.arguments:
         words += argument.choices

@@ -66,8 +66,9 @@ class RefusedConfigError(DetcloudError):
 def report_failure(error: Exception) -> int:
     """Write an error and a hint to stderr, and return the exit code.
 
-    With DETCLOUD_DEBUG=1, also print the traceback. Nothing is written for a BrokenPipeError,
-    because the reader of stdout has stopped.
+    With DETCLOUD_DEBUG=1, also print the traceback. For a BrokenPipeError, write nothing and return
+    FAILED, because the reader of stdout has stopped. For an OSError, redirect stdout to /dev/null
+    if the buffered output cannot be written.
     """
     if isinstance(error, OSError):
         _discard_unwritable_output()
@@ -85,7 +86,7 @@ def report_failure(error: Exception) -> int:
 
 
 def _discard_unwritable_output() -> None:
-    """Redirect stdout to /dev/null if the buffered output cannot be written.
+    """Flush stdout, and redirect stdout to /dev/null if the buffered output cannot be written.
 
     Otherwise Python would fail on the same output again at exit.
     """
@@ -96,7 +97,11 @@ def _discard_unwritable_output() -> None:
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code of an error: one of `exit_codes.EXIT_CODES`."""
+    """Return the exit code of an error: REFUSED, UNREACHABLE or FAILED.
+
+    REFUSED stands for refusals by the cluster and for names without a result. UNREACHABLE stands
+    for no cluster, no answer and transient API errors such as 503. All other errors are FAILED.
+    """
     if isinstance(error, RefusedConfigError | NotFoundError):
         return REFUSED
     if isinstance(error, ApiError):
@@ -106,14 +111,20 @@ def exit_code(error: Exception) -> int:
 
 
 def detail_line(detail: dict[str, Any], file: str) -> str:
-    """Return `FILE:LINE: path: message (hint)` for a problem. Unknown parts are omitted."""
+    """Return `FILE:LINE: path: message (hint)` for a problem of a configuration. Unknown parts are
+    omitted, but FILE is always shown.
+    """
     line = detail.get("line")
     place = file if line is None else f"{file}:{line}"
     return f"{place}: {detail_text(detail)}"
 
 
 def _message_and_hint(error: Exception) -> tuple[str, str | None]:
-    """Return the text of an error, which may have several lines, and a hint or None."""
+    """Return the text of an error, which may have several lines, and a hint or None.
+
+    The hint of an ApiError joins the hints of its details, or is the standard hint. An error
+    without a text for users begins with `internal:`.
+    """
     if isinstance(error, ApiError):
         hints = [str(detail["hint"]) for detail in error.details if detail.get("hint")]
         lines = [
@@ -137,7 +148,10 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 
 
 def _standard_hint(error: ApiError) -> str | None:
-    """Return the standard hint for an API error, or None."""
+    """Return the standard hint for the code of an API error. Other codes have no hint: return None.
+
+    For `not_found`, the hint names the command that lists the missing kind of object.
+    """
     if error.code == "not_found":
         for beginning, command in LISTS_BY_BEGINNING.items():
             if error.message.startswith(beginning):

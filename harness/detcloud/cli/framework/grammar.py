@@ -57,7 +57,8 @@ class CommandForm(NamedTuple):
 
 
 def command_forms() -> dict[str, CommandForm]:
-    """Return the form of every command by `Command.name`. Hidden options are omitted.
+    """Return the form of every command by `Command.name`. Hidden options are omitted; `--help` and
+    `--url` are included.
 
     This imports the modules of all commands.
     """
@@ -65,7 +66,9 @@ def command_forms() -> dict[str, CommandForm]:
 
 
 def command_spellings() -> Iterator[tuple[str, Command]]:
-    """Yield every spelling, flat, by noun and by the noun's alias, with the command."""
+    """Yield every spelling with the command: flat forms, then `NOUN VERB` with each noun, short
+    form and alias of the verb.
+    """
     yield from flat_commands().items()
     for noun in NOUNS:
         for verb, command in commands_by_verb(noun).items():
@@ -74,7 +77,9 @@ def command_spellings() -> Iterator[tuple[str, Command]]:
 
 
 def _read_form(command: Command) -> CommandForm:
-    """Import a command's module and return the form of the command, without hidden options."""
+    """Import a command's module and return the form of the command. Hidden options are omitted;
+    `--help` is included.
+    """
     parser, _ = load_command(command, command.name)
     documented = [action for action in parser._actions if action.help != SUPPRESS]
     options = [_read_option(action) for action in documented if action.option_strings]
@@ -100,5 +105,7 @@ def _read_argument(action: Action) -> Argument:
 
 
 def _help_of(action: Action) -> str:
-    """Return the help of an option or argument. References such as `%(default)s` are replaced."""
+    """Return the help of an option or argument, or "" without help. References such as
+    `%(default)s` are replaced.
+    """
     return (action.help or "") % vars(action)

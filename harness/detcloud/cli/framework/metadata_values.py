@@ -61,6 +61,9 @@ def metadata_handler(
 ) -> Handler:
     """Return the handler of `NOUN set metadata`.
 
+    The handler merges the values of the command line into the stored metadata, prints a
+    confirmation and returns 0.
+
     Args:
         noun: the noun that the confirmation message shows, such as `trial`.
         id_field: the owner's field with the id for the confirmation message.
@@ -85,12 +88,14 @@ def metadata_handler(
 def set_metadata_values(
     owner: MetadataOwner, values: Sequence[tuple[DottedPath, Any]], revision: str
 ) -> None:
-    """Merge values into the owner's metadata, and store the result.
+    """Merge values into the owner's metadata, and store the result in the cluster.
 
     If another user changed the metadata in between, fetch the owner and try again, up to _TRIES_MAX
-    times. On a cluster without the field `revision`, the last writer wins.
+    times in all. On a cluster without the field `revision`, the last writer wins. A value of UNSET
+    removes the key.
 
     Args:
+        owner: the object to change. Its fields are fetched again after a conflict.
         revision: the name of the owner's field with the revision of the metadata.
 
     Raises:
@@ -114,7 +119,8 @@ def set_metadata_values(
 def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
     """Parse `a.b=VALUE` into the path and the value.
 
-    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET.
+    The value is JSON if it parses as JSON, otherwise the text itself. An empty value is UNSET,
+    which removes a key.
 
     Raises:
         ArgumentTypeError: the text is not of this form.
@@ -135,7 +141,8 @@ def parse_metadata_value(text: str) -> tuple[DottedPath, Any]:
 def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> dict[str, Any]:
     """Return a copy of the metadata with a value at the path.
 
-    UNSET removes the key at the end of the path. Metadata without the key is returned unchanged.
+    Missing maps on the path are created, and other values on the path are replaced by maps. UNSET
+    removes the key at the end of the path. Without the key, the result equals the metadata.
 
     Raises:
         InvalidCall: several keys of the metadata fit the path.
@@ -149,7 +156,11 @@ def merge_metadata(metadata: dict[str, Any], path: DottedPath, value: Any) -> di
 def _set_value(metadata: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a copy of the metadata with `value` at nested keys; UNSET removes the last key.
 
-    Maps are created where keys are missing, except for UNSET, which changes nothing then.
+    Maps are created where keys are missing or hold other values. UNSET changes nothing in this
+    case.
+
+    Args:
+        keys: the keys from the outermost to the innermost; at least one.
     """
     first, *rest = keys
     if not rest:

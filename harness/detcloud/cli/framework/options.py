@@ -19,6 +19,8 @@ T = TypeVar("T")
 def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "first") -> None:
     """Add `--limit`, `--offset` and `--pages`, which `fetch_limit` and `skip_offset` apply.
 
+    `--offset` is 0 by default. `--pages all` removes the limit; `--pages 1` changes nothing.
+
     Args:
         limit: the default of `--limit`; None for no limit.
         order: the word for the listed items in the help, such as `newest`.
@@ -44,20 +46,26 @@ def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "
 
 
 def fetch_limit(arguments: Namespace) -> int | None:
-    """Return the number of items to fetch: `--limit` plus `--offset`. None means all items."""
+    """Return the number of items to fetch: `--limit` plus `--offset`.
+
+    Return None, for all items, with `--pages all` or without a limit.
+    """
     if arguments.pages == "all" or arguments.limit is None:
         return None
     return int(arguments.limit + arguments.offset)
 
 
 def skip_offset(items: Iterable[T], arguments: Namespace) -> Iterator[T]:
-    """Yield the items after the first `--offset` items."""
+    """Yield the items after the first `--offset` items. Shorter lists yield no items.
+
+    The items are read only as needed.
+    """
     return islice(items, arguments.offset, None)
 
 
 def add_cloud_option(parser: ArgumentParser) -> None:
-    """Add `--cloud` with the names of CLOUDS. The help shows the option only if CLOUDS has several
-    clouds.
+    """Add `--cloud` with the names of CLOUDS. The default is the first cloud of CLOUDS. The help
+    shows the option only if CLOUDS has several clouds.
     """
     names = [cloud.name for cloud in CLOUDS]
     summary = f"the cloud of the cluster (default: {names[0]})"
@@ -70,10 +78,12 @@ def add_cloud_option(parser: ArgumentParser) -> None:
 
 
 def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
-    """Add `-o`/`--output-dir`, the path of a folder to create. The default value is None.
+    """Add `-o`/`--output-dir`, the path of a folder to create, stored as `output_dir`. The default
+    value is None.
 
     Args:
-        standard: the default folder that the help shows.
+        standard: the default folder that the help shows. The command itself must replace None by
+            the folder.
     """
     parser.add_argument(
         "-o",
@@ -85,19 +95,22 @@ def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
 
 
 def add_quiet_option(parser: ArgumentParser) -> None:
-    """Add `-q`/`--quiet` for commands that otherwise print the path of the output."""
+    """Add `-q`/`--quiet`, False by default, for commands that otherwise print the path of the
+    output.
+    """
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
 
 
 def add_yes_option(parser: ArgumentParser) -> None:
-    """Add `--yes`, which `confirm` reads."""
+    """Add `--yes`/`-y`, False by default, which `confirm` reads."""
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def confirm(question: str, arguments: Namespace) -> bool:
     """Print a question on stderr, read a line from stdin, and return whether the line is y or yes.
 
-    With `--yes`, return True without a question.
+    Upper and lower case are accepted. An empty line and the end of the input are a no. The wait for
+    the line has no limit. With `--yes`, return True without a question.
 
     Raises:
         DetcloudError: stdin is not a terminal, and `--yes` was not given.
@@ -116,7 +129,10 @@ def confirm(question: str, arguments: Namespace) -> bool:
 def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> None:
     """Add a hidden option of Determined's command line that detcloud does not support.
 
-    The option ends the command with a usage error whose text is `instead`.
+    The option, with or without a value, ends the command with a usage error (exit code 2).
+
+    Args:
+        instead: the replacement, which the error shows after the option's name.
     """
 
     class RejectOption(Action):
@@ -133,7 +149,11 @@ def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> No
 
 
 def add_metadata_option(parser: ArgumentParser) -> None:
-    """Add `--metadata KEY=VALUE`, a filter of lists by metadata."""
+    """Add `--metadata KEY=VALUE`, a filter of lists by metadata, which may be repeated.
+
+    The texts are stored as the list `metadata`, empty by default. The parser does not check the
+    form KEY=VALUE.
+    """
     parser.add_argument(
         "--metadata",
         action="append",
@@ -144,7 +164,10 @@ def add_metadata_option(parser: ArgumentParser) -> None:
 
 
 def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max_trials=8") -> None:
-    """Add `--config KEY=VALUE`, stored as `overrides`, which sets fields of a configuration.
+    """Add `--config KEY=VALUE`, which sets fields of a configuration and may be repeated.
+
+    The texts are stored as the list `overrides`, empty by default. A text without a key or `=` is a
+    usage error.
 
     Args:
         example: the override that the help shows.
@@ -161,7 +184,11 @@ def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max
 
 
 def add_include_option(parser: ArgumentParser) -> None:
-    """Add `-i`/`--include PATH`, stored as `includes`, for commands that upload files."""
+    """Add `-i`/`--include PATH`, which may be repeated, for commands that upload files.
+
+    The paths are stored as the list `includes`, empty by default. The parser does not check that a
+    path exists.
+    """
     parser.add_argument(
         "-i",
         "--include",
@@ -175,7 +202,9 @@ def add_include_option(parser: ArgumentParser) -> None:
 
 
 def add_follow_options(parser: ArgumentParser) -> None:
-    """Add `--follow` and `--follow-first-trial`, which exclude each other."""
+    """Add `--follow` and `-f`/`--follow-first-trial`, which exclude each other. Both are False by
+    default.
+    """
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--follow", action="store_true", help="watch the experiment until it ends")
     which.add_argument(

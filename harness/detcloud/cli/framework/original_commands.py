@@ -113,10 +113,12 @@ REPLACED_NOUNS have the hint of the noun.
 def find_replacement(words: list[str]) -> tuple[str, str] | None:
     """Return the `det` command at the beginning of `words` and the text on its replacement.
 
-    Return None if no replaced command of `det` begins `words`.
+    The longest match wins; a noun alone matches only if detcloud lacks the whole noun. Return None
+    if no replaced command of `det` begins `words`.
 
     Args:
-        words: a command without `det`. The first word is a full noun, not an alias.
+        words: a command without `det`, at least one word. The first word is a full noun, not an
+            alias.
     """
     for length in (3, 2):
         typed = " ".join(words[:length])

@@ -7,7 +7,10 @@ from detcloud.cli.framework.exit_codes import EXIT_CODES
 
 
 def render_overview() -> str:
-    """Return the help of `detcloud --help`: the flat commands, the nouns and the exit codes."""
+    """Return the help of `detcloud --help`: the flat commands, the nouns and the exit codes.
+
+    A command with several flat forms is shown by the first form.
+    """
     flat = [(command.flat[0], command.summary) for command in COMMANDS if command.flat]
     nouns = [(_noun_title(noun), summary) for noun, summary in NOUNS.items()]
     return "\n".join(
@@ -31,7 +34,11 @@ def render_overview() -> str:
 
 
 def render_noun_overview(noun: str) -> str:
-    """Return the help of `detcloud NOUN --help`: the commands of the noun."""
+    """Return the help of `detcloud NOUN --help`: the commands of the noun, with aliases of verbs.
+
+    Args:
+        noun: a noun of NOUNS, not a short form. Another word raises KeyError.
+    """
     verbs = [
         (", ".join((command.verb, *command.verb_aliases)), command.summary)
         for command in COMMANDS
@@ -47,6 +54,10 @@ def _noun_title(noun: str) -> str:
 
 
 def _align(rows: list[tuple[str, str]]) -> list[str]:
-    """Return a line for each row, with the second texts below each other."""
+    """Return a line for each row, with the second texts below each other.
+
+    Args:
+        rows: at least a single row.
+    """
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {summary}" for name, summary in rows]

@@ -18,14 +18,16 @@ ORIGINAL_VARIABLE = "DET_MASTER"
 def connect(arguments: Namespace, *, start: bool = False) -> Client:
     """Return a client of the configured cluster, and store the client in `arguments.client`.
 
-    `main` closes the client after the command. If DET_MASTER is set and no detcloud cluster is
-    configured, print that DET_MASTER is not used.
+    `main` closes the client after the command. Notices are printed to stderr: a local cluster
+    starts, a cluster is slow to answer, or DET_MASTER is set but not used. The notice on DET_MASTER
+    appears only if no detcloud cluster is configured.
 
     Args:
         start: whether to start a local cluster if no cluster is configured or running.
 
     Raises:
-        DetcloudError: no cluster is configured or running, or the local cluster did not start.
+        DetcloudError: no cluster is configured or running, the token or address is unusable, or the
+            local cluster did not start.
     """
     endpoint = find_endpoint(arguments.url)
     is_named = is_configured(arguments.url)
@@ -47,7 +49,7 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
 
 
 def _report_silence(address: str) -> None:
-    """Print that the cluster at an address has not answered yet."""
+    """Print to stderr that the cluster at an address has not answered yet."""
     print(f"waiting for {address} to answer ...", file=sys.stderr, flush=True)
 
 
@@ -59,7 +61,13 @@ def add_experiment_argument(parser: ArgumentParser) -> None:
 
 
 def load_experiment(arguments: Namespace) -> Experiment:
-    """Fetch the experiment of `add_experiment_argument` from the configured cluster."""
+    """Fetch the experiment of `add_experiment_argument` from the configured cluster.
+
+    The client is stored in `arguments.client`, and `main` closes the client.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such experiment.
+    """
     return connect(arguments).experiment(arguments.experiment_id)
 
 
@@ -69,5 +77,11 @@ def add_trial_argument(parser: ArgumentParser) -> None:
 
 
 def load_trial(arguments: Namespace) -> Trial:
-    """Fetch the trial of `add_trial_argument` from the configured cluster."""
+    """Fetch the trial of `add_trial_argument` from the configured cluster.
+
+    The client is stored in `arguments.client`, and `main` closes the client.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster has no such trial.
+    """
     return connect(arguments).trial(arguments.trial_id)

@@ -16,7 +16,9 @@ class UsageError(Exception):
 
 
 def report_usage_error(message: str, hint: str) -> int:
-    """Print the message and the hint to stderr, and return the exit code USAGE."""
+    """Print the message and the hint to stderr, and return the exit code USAGE. Control characters
+    of the message are replaced.
+    """
     # Imported here, since `--version` and `--help` do not need it (bench/commands.py).
     from detcloud.cli.rendering.terminal import sanitize
 

@@ -32,10 +32,16 @@ def run_checker(
 ) -> subprocess.CompletedProcess[str]:
     """Run a checking module of the server on a file, and return the finished process.
 
+    Wait for the process without a time limit. A failed check does not raise: the exit code and the
+    output report the result.
+
     Args:
         overrides: KEY=VALUE texts that change fields of the file.
         flags: options of the module.
         handle_line: gets each line of the child's stderr, and returns whether to remove the line.
+
+    Raises:
+        DetcloudError: the server is not installed.
     """
     words = [*flags, *(f"--config={override}" for override in overrides), "--", str(file)]
     return run_module(module, words, handle_line)
@@ -48,15 +54,19 @@ def check_file(
     module: str = CHECKER,
     handle_line: LineHandler = lambda line: False,
 ) -> dict[str, Any]:
-    """Check a configuration file, and return the checker's report.
+    """Check a configuration file in a child process, and return the checker's report.
+
+    Wait for the child without a time limit. The file is not changed, and no cluster is used.
 
     Args:
+        overrides: KEY=VALUE texts that change fields of the file.
         flags: options of the checker that request more than a check.
         module: the server's module to run.
+        handle_line: gets each line of the child's stderr, and returns whether to remove the line.
 
     Raises:
         InvalidConfigError: the configuration has problems.
-        DetcloudError: the checker failed.
+        DetcloudError: the checker failed, or the server is not installed.
     """
     done = run_checker(file, overrides, ["--json", *flags], handle_line, module)
     try:
@@ -72,7 +82,15 @@ def check_file(
 def check_file_with_progress(
     label: str, file: Path, overrides: list[str], *flags: str, module: str = CHECKER
 ) -> dict[str, Any]:
-    """Run `check_file` with a progress line that counts trials."""
+    """Run `check_file` with a progress line on stderr that counts trials, and return the report.
+
+    Args:
+        label: the text at the beginning of the progress line.
+
+    Raises:
+        InvalidConfigError: the configuration has problems.
+        DetcloudError: the checker failed, or the server is not installed.
+    """
     with show_progress(label, lambda trials: count_text(trials, "trial")) as progress:
         return check_file(
             file,
@@ -86,7 +104,7 @@ def check_file_with_progress(
 def update_progress(progress: Progress, line: str) -> bool:
     """Show a line such as `previewed 3 of 12` as progress.
 
-    Return whether the line reports progress.
+    Return whether the line reports progress. Other lines change nothing.
     """
     match = _PROGRESS.fullmatch(line)
     if match:

@@ -28,7 +28,7 @@ SERVER_PACKAGES = ("fastapi", "uvicorn", "pydantic", "yaml")
 
 def server_path() -> Path:
     """Return the folder with the server's packages: a folder in the wheel, or the root of a
-    checkout.
+    checkout. The packages are searched, but not imported.
 
     Raises:
         DetcloudError: the server or a package of the extra [server] is not installed.
@@ -50,6 +50,8 @@ def server_path() -> Path:
 def server_environment() -> dict[str, str]:
     """Return the environment for a child process that imports the server and `detcloud`.
 
+    The environment of this process is copied, and the folders of both come first in PYTHONPATH.
+
     Raises:
         DetcloudError: the server is not installed.
     """
@@ -61,7 +63,12 @@ def server_environment() -> dict[str, str]:
 def server_command(
     home: Home, slots: int | None, port: int | None, config: Path | None = None
 ) -> list[str]:
-    """Return the command that runs the server. A setting that is None is left to the server."""
+    """Return the command that runs the server in the foreground. A setting that is None is left to
+    the server.
+
+    Args:
+        config: a cluster configuration; the path becomes absolute.
+    """
     # -P keeps the working folder, which may hold a module of any name, out of the imports.
     command = [sys.executable, "-P", "-m", "local_cluster", "--home", str(home.folder)]
     command += ["--slots", str(slots)] if slots is not None else []
@@ -79,10 +86,14 @@ def start_server(
 ) -> ServerRecord:
     """Start the server unless already started, wait for an answer, and return the server's record.
 
-    A lock in the home folder makes concurrent starts wait for each other. A new server that does
-    not answer is killed.
+    The home folder is created if needed, and the server's log is appended to. A lock in the home
+    folder makes concurrent starts wait for each other without a time limit. A running server is
+    returned unchanged: `slots`, `port` and `config` are then ignored. The new server outlives this
+    process. A new server that does not answer is killed, and also on Ctrl-C.
 
     Args:
+        slots: the number of slots; None for the server's choice.
+        port: the port to listen on; None for the server's choice.
         config: a cluster configuration that applies from the start.
         on_wait: called repeatedly with the seconds waited so far.
 
@@ -120,7 +131,9 @@ def start_server(
 def stop_server(home: Home) -> bool:
     """Stop the server and all child processes. Return False if no server was running.
 
-    Processes that do not end after SIGTERM are killed.
+    The lock of the home folder is waited for without a time limit. Processes that do not end after
+    SIGTERM are killed: the server after STOP_SECONDS_MAX, its children KILL_SECONDS_MAX later.
+    Return True even if a process survives SIGKILL.
     """
     if not home.folder.is_dir():
         return False
@@ -147,10 +160,12 @@ def _wait_for_answer(
     former: ServerRecord | None,
     on_wait: Callable[[float], None],
 ) -> ServerRecord:
-    """Wait until a new server answers, and return the server's record.
+    """Wait at most START_SECONDS_MAX until a new server answers, and return the server's record.
 
     Args:
+        log_start: the size of the log before the start. An error quotes the log from there on.
         former: the record of an earlier server, or None. A record equal to `former` is ignored.
+        on_wait: called repeatedly with the seconds waited so far.
 
     Raises:
         DetcloudError: the server ended or did not answer in time.
@@ -172,10 +187,11 @@ def _wait_for_answer(
 def _keeps_running(home: Home, record: ServerRecord) -> bool:
     """Wait until the server that holds the lock answers or ends; return whether the server answers.
 
-    A killed server holds the lock until the system has removed the process.
+    A killed server holds the lock until the system has removed the process. The wait has the limit
+    START_SECONDS_MAX.
 
     Raises:
-        DetcloudError: the server neither answered nor ended within START_SECONDS_MAX.
+        DetcloudError: the server neither answered nor ended in time.
     """
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline:
@@ -191,7 +207,9 @@ def _keeps_running(home: Home, record: ServerRecord) -> bool:
 
 
 def _read_token(home: Home) -> str | None:
-    """Return the token of the cluster's user, which other clusters refuse. None without a token."""
+    """Return the token of the cluster's user, which other clusters refuse. None if no token is
+    stored or readable.
+    """
     try:
         return home.token()
     except DetcloudError:
@@ -199,7 +217,11 @@ def _read_token(home: Home) -> str | None:
 
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
-    """Return an error with the end of the log, from the byte `log_start` on."""
+    """Return an error with the last LOG_TAIL_LINES lines of the log, from the byte `log_start` on.
+
+    Args:
+        what: the failure, such as `ended with code 1`.
+    """
     with home.log.open("rb") as log:
         log.seek(log_start)
         lines = log.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
@@ -208,7 +230,9 @@ def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:
 
 
 def _answers(url: str, path: str, token: str | None = None) -> bool:
-    """Return whether the server answers a GET request with success within two seconds."""
+    """Return whether the server answers a GET request with success within two seconds. The request
+    is not repeated.
+    """
     client = Transport(url, token, timeout_seconds=2.0, attempts_max=1)
     try:
         client.request("GET", path)
@@ -220,7 +244,9 @@ def _answers(url: str, path: str, token: str | None = None) -> bool:
 
 
 def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
-    """Kill a started server that still runs, with all its descendants."""
+    """Kill a started server that still runs and all descendants, and wait until all have ended. Do
+    nothing if the server has ended.
+    """
     if process.poll() is None:
         started = list_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
@@ -230,7 +256,9 @@ def _kill_failed_start(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_all(processes: list[Process]) -> None:
-    """Wait for the processes of a stopped server to end, then kill remaining processes."""
+    """Wait for the processes of a stopped server to end, then kill remaining processes. Each of the
+    two waits has the limit KILL_SECONDS_MAX.
+    """
 
     def have_ended() -> bool:
         return not any(map(is_alive, processes))
@@ -242,7 +270,9 @@ def _end_all(processes: list[Process]) -> None:
 
 
 def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Wait at most `seconds` for a condition, and return whether the condition became true."""
+    """Wait at most `seconds` for a condition, and return whether the condition became true. The
+    condition is checked at least once.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -252,6 +282,10 @@ def _wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
 
 
 def _send_signal(pid: int, number: int) -> None:
-    """Send a signal to a process. Do nothing if the process has ended."""
+    """Send a signal to a process. Do nothing if the process has ended.
+
+    Raises:
+        PermissionError: the process belongs to another user.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -18,8 +18,12 @@ def run_module(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m MODULE` with the given words, and return the finished process.
 
-    Its `stderr` has the lines for which `handle_line` returned False. On an exception, for example
-    Ctrl-C, the child is killed.
+    Wait for the end without a time limit. A non-zero exit code does not raise. The result's
+    `stdout` is the whole output, and `stderr` has the lines for which `handle_line` returned False.
+    The child inherits stdin. On an exception, for example Ctrl-C, the child is killed.
+
+    Raises:
+        DetcloudError: the server is not installed.
     """
     command = [sys.executable, "-P", "-m", module, *words]
     # A file has room for an answer of any size while the other stream is read.

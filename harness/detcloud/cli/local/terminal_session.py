@@ -36,11 +36,14 @@ def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
     """Connect this terminal to a shell on this machine until the shell ends, and return the exit
     code.
 
-    Return None if the connection broke. If stdin is not a terminal, the shell gets no terminal
+    The session has no time limit. Output is written to stdout and stderr of this process. On a
+    terminal, every key is sent, Ctrl-C included, and the terminal's settings are restored at the
+    end. Return None if the connection broke. If stdin is not a terminal, the shell gets no terminal
     either, and stdin is passed on up to its end.
 
     Args:
         port: the port on 127.0.0.1 at which the shell listens.
+        token: the secret that the shell expects in the greeting.
         program: the program to run in place of a shell, or an empty sequence.
 
     Raises:
@@ -62,6 +65,9 @@ def run_session(port: int, token: str, program: Sequence[str]) -> int | None:
 def _exchange(connection: socket.socket, waiting: bytes, changes: int) -> int | None:
     """Pass on input and output until the shell ends. Return its exit code, or None if the
     connection broke.
+
+    The wait has no limit. At the end of stdin, the shell is told once, and output is still passed
+    on. Reading of stdin pauses while WAITING_BYTES_MAX bytes are unsent.
 
     Args:
         waiting: bytes to send first.
@@ -112,6 +118,7 @@ def _write_all(descriptor: int, payload: bytes) -> None:
 @contextlib.contextmanager
 def _raw_input() -> Iterator[None]:
     """Put the terminal into raw mode during the block, so that every key, Ctrl-C included, is sent.
+    Restore the settings at the end.
 
     Do nothing if stdin is not a terminal.
     """
@@ -131,7 +138,8 @@ def _raw_input() -> Iterator[None]:
 def _window_changes() -> Iterator[int]:
     """Provide a file descriptor that becomes readable when the size of the window changes.
 
-    The handler of SIGWINCH is replaced during the block.
+    The handler of SIGWINCH is replaced during the block. At the end, the former handler is restored
+    and the descriptor is closed.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)

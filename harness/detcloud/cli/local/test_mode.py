@@ -33,10 +33,17 @@ def run_local_test(
     """Test a model in this terminal. Return 0 if its trial completed, otherwise 1.
 
     The trial runs on a copy of the files that `create` would upload. A file that `.detignore`
-    excludes is therefore missing here too.
+    excludes is therefore missing here too. The hyperparameters, the trial's output and the result
+    are printed. All files are in a temporary folder that is deleted at the end, checkpoints
+    included. The run has no time limit.
+
+    Args:
+        model_dir: the folder or file with the training code; None for no code.
+        overrides: KEY=VALUE texts that change fields of the configuration.
+        includes: further files and folders to copy.
 
     Raises:
-        DetcloudError: the configuration or the folder was refused.
+        DetcloudError: the configuration or the folder was refused, or the server is not installed.
     """
     report = check_file(config_file, overrides, "--for-trial")
     config = report["config"]
@@ -52,8 +59,13 @@ def run_local_test(
 
 
 def write_trial_directory(folder: Path, config: dict[str, Any]) -> None:
-    """Create `in/`, `out/` and `checkpoints/` (docs/trial-directory.md) for a trial of one
-    batch.
+    """Create `in/`, `out/` and `checkpoints/` (docs/trial-directory.md) for a trial of one batch.
+
+    `in/` gets directives.json and spec.json.
+
+    Args:
+        folder: an existing folder without these three folders; otherwise OSError is raised.
+        config: the checked configuration of the experiment.
     """
     (folder / "in").mkdir()
     (folder / "out").mkdir()
@@ -74,14 +86,19 @@ def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
     """Choose values of hyperparameters: constants, the middle of each range, the first of each
     category.
 
-    The middle of a log range is the middle of its exponents: base 10 from -4 to 0 gives 10^-2.
+    The middle of a log range is the middle of its exponents: base 10 from -4 to 0 gives 10^-2. The
+    middle of a range of integers is rounded down.
     """
     return choose_hparams(space, _middle_number)
 
 
 def _middle_number(value: Mapping[str, Any]) -> Any:
-    """Return the middle of a range; for a log range, the base to the power of the middle
-    exponent.
+    """Return the middle of a range; for a log range, the base to the power of the middle exponent.
+    Integers are rounded down.
+
+    Args:
+        value: a range of the configuration: `type`, `minval`, `maxval` and, for a log range,
+            `base`.
     """
     ends = value["minval"] + value["maxval"]
     match value["type"]:
@@ -93,7 +110,10 @@ def _middle_number(value: Mapping[str, Any]) -> Any:
 
 
 def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of `in/spec.json` for the test trial."""
+    """Return the content of `in/spec.json` for the test trial.
+
+    The seed is the experiment's seed, or a random number without a seed.
+    """
     searcher = config.get("searcher") or {}
     seed = (config.get("reproducibility") or {}).get("experiment_seed")
     return {
@@ -126,7 +146,15 @@ def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
-    """Run the trial in a child process, and return the exit code of the process."""
+    """Run the trial in a child process with the code's folder as the working folder, and return the
+    exit code of the process.
+
+    The child writes to this terminal and has no time limit.
+
+    Args:
+        code: the folder with the training code, which comes first in PYTHONPATH.
+        variables: NAME=VALUE texts for the child's environment.
+    """
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
     spec = json.loads((folder / "in" / "spec.json").read_text("utf-8"))
@@ -144,6 +172,9 @@ def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
 def _print_summary(folder: Path, exit_code: int) -> int:
     """Print the metrics, the checkpoint and the end of the trial. Return 0 if it completed,
     otherwise 1.
+
+    A failure is printed to stderr, with the trial's reason, or with the exit code if the trial
+    reported no reason.
     """
     reason = None
     message = ""
@@ -164,7 +195,7 @@ def _print_summary(folder: Path, exit_code: int) -> int:
 
 
 def _read_reports(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield the report lines of the trial, oldest first."""
+    """Yield the report lines of the trial, oldest first; nothing without report files."""
     for path in sorted(out.glob("report-*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
             yield json.loads(line)

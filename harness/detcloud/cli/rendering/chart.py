@@ -59,7 +59,11 @@ class Style:
 
 
 def terminal_style(*, log_y: bool = False) -> Style:
-    """Return the style for charts on stdout. Piped output gets PIPED_COLUMNS columns."""
+    """Return the style for charts on stdout. Piped output gets PIPED_COLUMNS columns and no
+    colours.
+
+    Characters beyond ASCII are used if the encoding of stdout is a UTF encoding.
+    """
     return Style(
         width=terminal_width(sys.stdout) or PIPED_COLUMNS,
         colour=has_colour(sys.stdout),
@@ -83,10 +87,11 @@ class Axis(NamedTuple):
 
 
 def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
-    """Return a chart: the title, the curves with axes, and a legend if there are several curves.
+    """Return a chart: the title, the curves with axes, and a legend if several curves have points.
 
-    Points are omitted if they are not finite, or if they are not above 0 on a log scale. Without
-    any point, return a sentence.
+    Points are omitted if they are not finite, or if they are not above 0 on a log scale. Curves
+    without points are omitted too. Without any point, return a sentence. The plot has at least
+    about COLUMNS_MIN columns, also on a narrower terminal.
     """
     curves = [Curve(curve.label, list(_drawable_points(curve.points, style))) for curve in curves]
     curves = [curve for curve in curves if curve.points]
@@ -110,9 +115,13 @@ def render_chart(title: str, curves: Sequence[Curve], style: Style) -> str:
 
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:
-    """Return about `count` multiples of 1, 2 or 5 times a power of ten between low and high.
+    """Return about `count` multiples of 1, 2 or 5 times a power of ten between low and high,
+    ascending. The list may be empty.
 
     Source: Heckbert, "Nice numbers for graph labels", Graphics Gems (1990).
+
+    Args:
+        high: greater than `low`; otherwise ValueError is raised.
     """
     step = _round_step((high - low) / max(1, count))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -120,14 +129,20 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def _round_step(step: float) -> float:
-    """Return the smallest of 1, 2, 5 and 10 times a power of ten that is at least `step`."""
+    """Return the smallest of 1, 2, 5 and 10 times a power of ten that is at least `step`.
+
+    Args:
+        step: above 0; otherwise ValueError is raised.
+    """
     power = 10.0 ** math.floor(math.log10(step))
     share = step / power
     return power * next(nice for nice in (1, 2, 5, 10) if share <= nice * (1 + 1e-9))
 
 
 def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
-    """Yield the finite points. On a log scale, yield points above 0 with the logarithm of y."""
+    """Yield the finite points. On a log scale, yield only points above 0, with the base-10
+    logarithm of y.
+    """
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y) and (y > 0 or not style.log_y):
             yield x, math.log10(y) if style.log_y else y
@@ -136,6 +151,9 @@ def _drawable_points(points: Sequence[Point], style: Style) -> Iterator[Point]:
 def _axis(values: Sequence[float], count: int) -> Axis:
     """Return an axis over all values, with about `count` ticks. Equal values get a range around
     them.
+
+    Args:
+        values: at least one finite value.
     """
     low, high = min(values), max(values)
     if not high - low > 1e-9 * max(abs(low), abs(high)):
@@ -148,7 +166,11 @@ def _axis(values: Sequence[float], count: int) -> Axis:
 def _log_axis(values: Sequence[float]) -> Axis:
     """Return an axis over base-10 logarithms.
 
-    Ticks are powers of ten if the range has at least two of them, otherwise round numbers.
+    Ticks are powers of ten if the range has at least two of them, otherwise round numbers. Of many
+    powers, only every second or a rarer one has a tick. The ticks may be empty.
+
+    Args:
+        values: logarithms, at least a single value.
     """
     axis = _axis(values, ROWS // ROWS_PER_TICK)
     powers = [float(power) for power in range(math.ceil(axis.low), math.floor(axis.high) + 1)]
@@ -160,7 +182,12 @@ def _log_axis(values: Sequence[float]) -> Axis:
 
 
 def _tick_labels(axis: Axis, log: bool) -> list[str]:
-    """Return a label for each tick. An axis of logarithms without ticks has one label."""
+    """Return a label for each tick. An axis of logarithms without ticks has a single label, for its
+    low end.
+
+    Args:
+        log: whether the axis has base-10 logarithms. The labels are then powers.
+    """
     if log:
         return [f"{10**tick:.4g}" for tick in axis.ticks] or [f"{10**axis.low:.4g}"]
     step = axis.ticks[1] - axis.ticks[0] if len(axis.ticks) > 1 else axis.high - axis.low
@@ -175,7 +202,7 @@ def _tick_labels(axis: Axis, log: bool) -> list[str]:
 def _plot_rows(
     curves: Sequence[Curve], x_axis: Axis, y_axis: Axis, columns: int, style: Style
 ) -> list[str]:
-    """Return the rows of the plot, top row first."""
+    """Return the ROWS rows of the plot, top row first. Where curves meet, the later curve wins."""
     in_braille = style.unicode and (style.colour or len(curves) == 1)
     wide, high = (2 * columns, 4 * ROWS) if in_braille else (columns, ROWS)
     cells: list[list[int]] = [[0] * columns for _ in range(ROWS)]
@@ -200,6 +227,10 @@ def _plot_rows(
 def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
     """Return the character of a cell: a blank, a letter, or a braille character in the curve's
     colour.
+
+    Args:
+        dots: the dots of the cell as a bit mask; 0 for a blank.
+        owner: the number of the curve that was drawn last in the cell.
     """
     if not dots:
         return " "
@@ -209,7 +240,9 @@ def _plot_cell(dots: int, owner: int, in_braille: bool, style: Style) -> str:
 
 
 def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
-    """Yield the dots of the straight lines between consecutive spots."""
+    """Yield the dots of the straight lines between consecutive spots. A dot may be repeated. A
+    single spot yields its own dot.
+    """
     for (x0, y0), (x1, y1) in zip(spots, spots[1:] or spots, strict=False):
         steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
         for step in range(steps + 1):
@@ -218,7 +251,9 @@ def _line_dots(spots: Sequence[Point]) -> Iterator[tuple[int, int]]:
 
 
 def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) -> Iterator[str]:
-    """Yield the rows of the plot with the y axis and labels on the left."""
+    """Yield the rows of the plot with the y axis and labels on the left. Blanks at the ends of
+    lines are removed.
+    """
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
     gutter = max(map(len, labels))
     labels_by_row = {
@@ -231,7 +266,12 @@ def _add_y_axis(rows: list[str], axis: Axis, labels: list[str], style: Style) ->
 
 
 def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[str]:
-    """Return the x axis and the line with labels. Labels that would overlap are omitted."""
+    """Return the x axis and the line with labels, two lines. Labels that would overlap are omitted.
+
+    Args:
+        gutter: the width of the labels of the y axis.
+        columns: the width of the plot.
+    """
     line, tick, corner = ("─", "┬", "└") if style.unicode else ("-", "+", "+")
     rule = [line] * columns
     below = [" "] * (columns + 1)
@@ -248,7 +288,10 @@ def _x_axis_lines(axis: Axis, gutter: int, columns: int, style: Style) -> list[s
 
 
 def _legend_lines(curves: Sequence[Curve], style: Style) -> Iterator[str]:
-    """Yield lines such as `a trial 7 b trial 9`, each with as many curves as fit."""
+    """Yield lines such as `a trial 7 b trial 9`, each with as many curves as fit into the width.
+
+    With colours, a coloured line stands in place of the letter. Long labels are cut.
+    """
     line, used = "", 0
     for number, curve in enumerate(curves):
         mark = "──" if style.colour and style.unicode else LETTERS[number % len(LETTERS)]

@@ -25,9 +25,12 @@ def write_png(
 
     Args:
         plots: the title and the curves of each plot.
+        log_y: whether the y axes are logarithmic.
+        x_label: the text below each x axis.
 
     Raises:
         DetcloudError: matplotlib is not installed, or `plots` is empty.
+        OSError: the file cannot be written.
     """
     try:
         # The figure alone needs no display, unlike pyplot.
@@ -53,7 +56,7 @@ def write_png(
 
 
 def _escape_formula(text: str) -> str:
-    """Return a text in which dollars are escaped, because matplotlib reads `$` as the start of a
-    formula.
+    """Return a text without control characters and with escaped dollars, because matplotlib reads
+    `$` as the start of a formula.
     """
     return sanitize(text).replace("$", r"\$")

@@ -19,7 +19,9 @@ from detcloud.shared.plurals import count_text
 
 
 def _progress_text(experiment: Item) -> str | None:
-    """Return the progress of an experiment in percent. None if unknown."""
+    """Return the progress of an experiment in whole percent. None if unknown; a completed
+    experiment always has a progress.
+    """
     progress = experiment.get("progress")
     if progress is None and experiment.get("state") == "COMPLETED":
         # Completed experiments of the step era have no recorded progress.
@@ -40,15 +42,16 @@ def _retention_text(experiment: Item) -> str:
 def _experiment_cost_text(experiment: Item) -> str | None:
     """Return `$2.50 of $30.00`, or the cost alone without a limit.
 
-    An unknown cost is shown as N/A before a limit. Return None if both are unknown.
+    An unknown cost is shown as N/A before a limit. Return None if both are unknown. A missing field
+    `cost` counts as $0.00.
     """
     cost, limit = dollars_text(experiment.get("cost", 0.0)), experiment.get("max_cost")
     return cost if limit is None else f"{cell_text(cost)} of {dollars_text(limit)}"
 
 
 def _notices_text(experiment: Item) -> str | None:
-    """Return the outcomes of termination notices, such as `2 saved, 1 kept`. None without
-    notices.
+    """Return the outcomes of termination notices, such as `2 saved, 1 kept`. Outcomes with a count
+    of 0 are omitted. Return None without notices.
     """
     counts = experiment.get("notices") or {}
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
@@ -110,6 +113,9 @@ def trial_display_state(trial: Item) -> str:
     """Return the state of a trial; for an active trial, the state of the allocation.
 
     An active trial without an allocation is QUEUED.
+
+    Args:
+        trial: the fields of a trial; `state` must exist.
     """
     if trial["state"] != "ACTIVE":
         return str(trial["state"])
@@ -118,7 +124,10 @@ def trial_display_state(trial: Item) -> str:
 
 
 def hparams_text(trial: Item) -> str:
-    """Return hyperparameters as `lr=0.01 layers=3`. Nested names are joined by dots."""
+    """Return hyperparameters as `lr=0.01 layers=3`, or "" without hyperparameters.
+
+    Nested names are joined by dots. Floats have four significant digits.
+    """
     leaves = nested_leaves(trial.get("hparams") or {})
     return " ".join(f"{join_names(names)}={_hparam_text(value)}" for names, value in leaves)
 
@@ -143,8 +152,8 @@ def _allocation_text(trial: Item) -> str | None:
 
 
 def _losses_text(trial: Item) -> str:
-    """Return the number of lost runs, and a line with time, agent and cause for each
-    recent loss.
+    """Return the number of lost runs, and a line with time, agent and cause for each recent loss.
+    An unknown agent is omitted.
     """
     lines = [f"{trial['losses']} (not counted as failures):"]
     for loss in trial["recent_losses"]:
@@ -157,6 +166,10 @@ def holders_text(holders: Mapping[str, Any]) -> str:
     """Return the users, model versions and experiments that keep a checkpoint.
 
     For example `ada, model version m/1, experiment 3`. Return "" if no holder keeps the checkpoint.
+
+    Args:
+        holders: lists under the keys `users`, `versions` and `experiments`. A missing key counts as
+            empty.
     """
     texts = [
         *holders.get("users", ()),
@@ -167,12 +180,16 @@ def holders_text(holders: Mapping[str, Any]) -> str:
 
 
 def _damages_text(trial: Item) -> str:
-    """Return a line for each recently damaged checkpoint: UUID, cause and replacement."""
+    """Return a line for each recently damaged checkpoint: time, UUID, cause and replacement. ""
+    without damaged checkpoints.
+    """
     return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
 
 
 def _damage_text(damage: Item) -> str:
-    """Return a line on a damaged checkpoint: time, UUID, cause, and the checkpoint used instead."""
+    """Return a line on a damaged checkpoint: time, UUID, batch and cause, and the checkpoint used
+    instead with the lost batches.
+    """
     lost = damage["steps_completed"] - damage["instead_steps"]
     place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
     instead = f"resumed from {place}" if damage["instead"] else "this trial had no other checkpoint"
@@ -186,7 +203,7 @@ def target_text(trial: Item) -> Any:
     """Return the length that the trial must train: a number of batches, or a text such as `3
     epochs`.
 
-    Return None if the length is unknown.
+    A length in epochs has precedence. Return None if the length is unknown.
     """
     epochs = trial.get("target_epochs")
     return trial.get("target_steps") if epochs is None else count_text(epochs, "epoch")

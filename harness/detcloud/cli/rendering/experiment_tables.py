@@ -27,10 +27,18 @@ METRIC_COLUMNS = (
 
 
 def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: bool) -> None:
-    """Write experiments.csv, trials.csv and checkpoints.csv into `folder`, creating it if needed.
+    """Write experiments.csv, trials.csv and checkpoints.csv into `folder`, creating the folder if
+    needed.
+
+    Existing files of these names are replaced. Trials, checkpoints and metrics are fetched from the
+    cluster before any file is written.
 
     Args:
         with_metrics: whether to also write metrics.csv.
+
+    Raises:
+        DetcloudError: the cluster does not answer or refuses a request.
+        OSError: a file cannot be written.
     """
     trials = [trial.data for experiment in experiments for trial in experiment.trials()]
     checkpoints = [
@@ -49,16 +57,25 @@ def write_tables(experiments: list[Experiment], folder: Path, *, with_metrics: b
 
 
 def print_metrics(experiments: list[Experiment], arguments: Namespace) -> None:
-    """Print an empty line and a table with a row for each reported number."""
+    """Print an empty line and the numbers that the experiments' trials reported, a row for each
+    number.
+
+    The rows are fetched from the cluster and printed in the form of `add_output_options`, by
+    default as a table.
+    """
     print()
     sys.stdout.flush()
     print_items(METRIC_COLUMNS, metric_items(experiments), arguments)
 
 
 def metric_items(experiments: list[Experiment]) -> list[dict[str, Any]]:
-    """Return an item for each number that the experiments' trials reported.
+    """Return an item for each number that the experiments' trials reported; an empty list without
+    reports.
 
-    The metrics are fetched trial by trial, with a progress line.
+    The metrics are fetched from the cluster trial by trial, with a progress line on stderr.
+
+    Raises:
+        DetcloudError: the cluster does not answer or refuses a request.
     """
     trials = [(experiment.id, trial) for experiment in experiments for trial in experiment.trials()]
     items: list[dict[str, Any]] = []

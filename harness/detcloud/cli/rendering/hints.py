@@ -17,15 +17,16 @@ METHOD_AWAY_SECONDS = 90.0
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Print each warning of the cluster on a separate line."""
+    """Print each warning of the cluster to stderr on a separate line, after `warning: `."""
     for warning in warnings:
         print(f"warning: {sanitize(warning)}", file=sys.stderr)
 
 
 def print_failure_hint(experiment: Experiment) -> None:
-    """Print the command that shows why a trial failed or why no metric was recorded.
+    """Print to stderr the command that shows why a trial failed or why no metric was recorded.
 
-    Print nothing if neither applies.
+    The trials and the end of a log are fetched from the cluster if the experiment or a trial
+    failed. Only the first failed trial is named. Print nothing if neither applies.
     """
     if experiment.state == "ERROR" or (experiment.data.get("trials") or {}).get("errored"):
         failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
@@ -43,17 +44,21 @@ def print_failure_hint(experiment: Experiment) -> None:
 
 
 def is_cause_in_log(trial: Trial) -> bool:
-    """Return whether the log of a failed trial shows the cause of the failure.
+    """Return whether the log of a failed trial shows the cause of the failure. False for an empty
+    log.
 
     The message of a failed process quotes the end of the log. A trial that the cluster ended has a
-    message that is the cause itself, for example because no agent has enough slots.
+    message that is the cause itself, for example because no agent has enough slots. The end of the
+    log is fetched from the cluster if the message does not decide.
     """
     message = trial.data.get("message") or ""
     return (not message or LOG_QUOTE in message) and bool(trial.log_chunk(tail_bytes=1)["text"])
 
 
 def print_continuation_hint(experiment: Experiment) -> None:
-    """Print a note if the experiment's search cannot be continued after the end."""
+    """Print a note to stderr if the experiment's search cannot be continued after the end.
+    Otherwise print nothing.
+    """
     # Clusters of earlier versions do not send the field.
     if experiment.data.get("continuable", True) is False:
         hint = (
@@ -64,8 +69,8 @@ def print_continuation_hint(experiment: Experiment) -> None:
 
 
 def print_search_method_hint(experiment: Experiment) -> None:
-    """Print how to start the search method of a custom search, or the time of the method's last
-    request.
+    """Print to stderr how to start the search method of a custom search, or the time of the
+    method's last request.
 
     Print nothing for other searches and for ended experiments.
     """

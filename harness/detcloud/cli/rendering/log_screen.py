@@ -35,6 +35,8 @@ _ENDS_OF_EFFECTS = frozenset(
 def colour_after(text: str, colour: str = "") -> str:
     """Return the escape sequences of colours in effect after a text, or "" without colours.
 
+    At most the last _ACTIVE_MAX sequences are returned.
+
     Args:
         colour: the escape sequences in effect before the text.
     """
@@ -53,7 +55,12 @@ def colour_after(text: str, colour: str = "") -> str:
 
 
 def _codes(parameters: str) -> list[str]:
-    """Return the codes of an escape sequence without the arguments of extended colours."""
+    """Return the codes of an escape sequence without the arguments of extended colours.
+
+    Args:
+        parameters: codes separated by semicolons, such as `1;38;5;9`, which gives 1 and 38. ""
+            gives [""].
+    """
     parts = parameters.split(";")
     codes = []
     place = 0
@@ -83,18 +90,24 @@ class LogSource:
     def render_plain(self, text: str, *, is_continued: bool) -> str:
         """Return the output for the next piece of the text in a file or a pipe.
 
+        The text is unchanged, but each line begins with the prefix. The source's `colour` is
+        updated. An empty text gives "".
+
         Args:
-            is_continued: whether the output ends with the previous piece of this log.
+            is_continued: whether the output ends with the previous piece of this log. An open line
+                of this log then gets no second prefix.
         """
         self._colour = colour_after(text, self._colour)
         return "".join(self._add_prefixes(text, is_continued, is_terminal=False))
 
     def render_for_terminal(self, text: str, *, is_continued: bool, is_end: bool = False) -> str:
-        """Return the output for the next piece of the text on a terminal.
+        """Return the output for the next piece of the text on a terminal, where each line begins
+        with the prefix.
 
         Each piece ends without colours; the next piece begins with the colours that were in effect.
-        The prefix is repeated after a carriage return, because the text would overwrite it. An
-        incomplete colour sequence at the end waits for the next piece.
+        Control characters are replaced by U+FFFD. The prefix is repeated after a carriage return,
+        because the text would overwrite the prefix. An incomplete colour sequence at the end waits
+        for the next piece. Return "" if nothing is left to print.
 
         Args:
             is_continued: whether the screen ends with the previous piece of this log.
@@ -114,7 +127,14 @@ class LogSource:
     def _add_prefixes(self, text: str, is_continued: bool, *, is_terminal: bool) -> tuple[str, str]:
         """Return the prefix at the beginning of the text, and the text with all later prefixes.
 
-        The first prefix is empty if the text continues a line.
+        The first prefix is empty if the text continues a line. On a terminal, a line that ended
+        with a carriage return gets the prefix again, unless a newline follows. Record whether the
+        text ends with an open line or a carriage return. Without a prefix or text, return "" and
+        the text unchanged.
+
+        Args:
+            is_continued: whether the output ends with the previous piece of this log.
+            is_terminal: whether to repeat the prefix after carriage returns.
         """
         if not self.prefix or not text:
             return "", text
@@ -164,19 +184,28 @@ class LogScreen:
             self._errors.flush()
 
     def write(self, source: LogSource, text: str) -> None:
-        """Print the next piece of a log, and flush the output."""
+        """Print the next piece of a log, and flush the output. The open line of another log is
+        ended first.
+        """
         self._write(source, text)
         self._output.flush()
 
     def finish(self, source: LogSource) -> None:
-        """Print the rest of a log, and end the last line if the line is open."""
+        """Print the rest of a log, end the last line if the line is open, and flush the output."""
         self._write(source, "", is_end=True)
         if self._open is source:
             self._end_line()
         self._output.flush()
 
     def print_line(self, text: str, *, flush: bool = False) -> None:
-        """Print a line outside the open logs. Colours of the line do not affect later lines."""
+        """Print a line outside the open logs, after ending the open line of a log.
+
+        On a terminal, colours of the line do not affect later lines. A file or a pipe gets the line
+        unchanged.
+
+        Args:
+            flush: whether to flush the output.
+        """
         self._end_line()
         if self._is_terminal:
             end = COLOUR_END if colour_after(text) else ""
@@ -188,8 +217,11 @@ class LogScreen:
             self._output.flush()
 
     def _write(self, source: LogSource, text: str, *, is_end: bool = False) -> None:
-        """Write the next piece of a log without a flush, after ending the open line of
-        another log.
+        """Write the next piece of a log without a flush, after ending the open line of another log.
+        Write nothing if nothing is to be shown.
+
+        Args:
+            is_end: whether no more text of this log follows.
         """
         is_continued = self._open is source
         if self._is_terminal:

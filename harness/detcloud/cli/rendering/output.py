@@ -16,7 +16,7 @@ from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
-    """Add `--json`, `--yaml` and `--csv`, which exclude each other.
+    """Add `--json`, `--yaml` and, if `csv`, `--csv`, which exclude each other.
 
     `form` has the choice: `json`, `yaml`, `csv` or, by default, `text`.
     """
@@ -30,7 +30,12 @@ def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
 
 
 def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Namespace) -> None:
-    """Print a list in the form of `add_output_options`: a table as text, else CSV, JSON or YAML."""
+    """Print a list to stdout in the form of `add_output_options`: a table as text, else CSV, JSON
+    or YAML.
+
+    All items are read first. The table fits the terminal by omitting and cutting columns, and CSV
+    has all columns. JSON and YAML have all fields. An empty list gives the titles alone, or `[]`.
+    """
     rows = list(items)
     if arguments.form == "text":
         print(render_table(columns, rows, terminal_width(sys.stdout), has_colour(sys.stdout)))
@@ -41,12 +46,16 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
 
 
 def print_note(text: str) -> None:
-    """Print a note about the result to stderr."""
+    """Print a note about the result to stderr, after `note: `. The text is not sanitized."""
     print(f"note: {text}", file=sys.stderr)
 
 
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
-    """Print one item in the form of `add_output_options`; as text, with a line for each field."""
+    """Print an item to stdout in the form of `add_output_options`.
+
+    As text, each column has a line, and a value of several lines continues on further lines. CSV
+    has the columns. JSON and YAML have all fields.
+    """
     if arguments.form == "csv":
         write_data(render_csv(columns, [item]))
     elif arguments.form != "text":
@@ -64,7 +73,14 @@ def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) ->
 
 
 def print_value(value: object, form: str = "json") -> None:
-    """Print a JSON-compatible value as `json` or `yaml`."""
+    """Print a JSON-compatible value to stdout as indented JSON or as YAML.
+
+    Args:
+        form: `yaml`; any other text means JSON.
+
+    Raises:
+        TypeError: the value is not JSON-compatible.
+    """
     if form == "yaml":
         write_data(render_yaml(value))
     else:
@@ -76,6 +92,9 @@ def render_json(value: object, indent: int | None = 2) -> str:
 
     Args:
         indent: blanks for each level of nesting; None for a single line.
+
+    Raises:
+        TypeError: the value is not JSON-compatible.
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:

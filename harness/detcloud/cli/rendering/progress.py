@@ -27,9 +27,11 @@ class Progress:
         self._drawn_seconds = 0.0
 
     def update(self, done: int, total: int = 0) -> None:
-        """Draw `label [###---] 3 of 12`, or `label 3` if `total` is 0.
+        """Draw `label [###---] 3 of 12` on stderr, or `label 3` if `total` is 0.
 
-        Most calls draw nothing: a line is drawn at most every REDRAWN_AFTER_SECONDS.
+        Nothing is drawn in the first second, or if stderr is not a terminal. Afterwards, a line is
+        drawn at most every REDRAWN_AFTER_SECONDS. The last line, where `done` equals `total`, needs
+        no such pause.
         """
         if not self._is_due(done == total > 0):
             return
@@ -39,18 +41,26 @@ class Progress:
             self._draw(self._unit(done))
 
     def show_wait(self, text: str) -> None:
-        """Draw `label text 12 s`, with the seconds since the progress line was created."""
+        """Draw `label text 12 s` on stderr, with the seconds since the progress line was created.
+
+        Most calls draw nothing, as for `update`.
+        """
         if self._is_due(False):
             self._draw(f"{text} {time.monotonic() - self._started_seconds:.0f} s")
 
     def close(self) -> None:
-        """Erase the line."""
+        """Erase the drawn line. Do nothing if no line was drawn."""
         if self._drawn_seconds:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._drawn_seconds = 0.0
 
     def _is_due(self, is_last: bool) -> bool:
-        """Return whether to draw now, and record the time of drawing."""
+        """Return whether to draw now, and record the time of drawing. False without a terminal and
+        in the first second.
+
+        Args:
+            is_last: whether the line is drawn even shortly after the previous line.
+        """
         now = time.monotonic()
         if not self._is_live or now - self._started_seconds < SHOWN_AFTER_SECONDS:
             return False
@@ -66,9 +76,12 @@ class Progress:
 
 @contextmanager
 def show_progress(label: str, unit: Callable[[int], str] = str) -> Iterator[Progress]:
-    """Provide a progress line during the block, and erase the line at the end.
+    """Provide a progress line on stderr during the block, and erase the line at the end.
+
+    Without a terminal, and in a block shorter than a second, nothing is drawn.
 
     Args:
+        label: the text at the beginning of the line.
         unit: returns the text for an amount, such as `3 files`.
     """
     progress = Progress(label, unit)

@@ -16,7 +16,8 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 def duration_text(seconds: float) -> str:
     """Return a duration with three digits: `90 s` for 90, `2.5 min` for 150.
 
-    The unit is the largest of which the duration has at least two.
+    The unit is the largest of seconds, minutes, hours and days of which the duration has at least
+    two. Shorter durations are in seconds.
     """
     for size, name in _UNITS:
         if seconds >= 2 * size:
@@ -25,7 +26,10 @@ def duration_text(seconds: float) -> str:
 
 
 def bytes_text(size: int) -> str:
-    """Return a size with a binary unit: `1.5 KiB` for 1536."""
+    """Return a size with a binary unit up to TiB, with a single decimal: `1.5 KiB` for 1536.
+
+    Sizes below 1 KiB have no decimal.
+    """
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -56,7 +60,7 @@ def collection_text(preview: CollectionPreview) -> str:
 
 
 def dollars_text(dollars: float | None) -> str | None:
-    """Return `$12.40` for 12.4, with four decimals below one dollar. Return None for None."""
+    """Return `$12.40` for 12.4, with four decimals between $0 and $1. Return None for None."""
     if dollars is None:
         return None
     return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"

@@ -13,7 +13,9 @@ OPTIMUM = "the optimum"
 
 
 def render_spot_report(comparison: Item) -> str:
-    """Return the report of the field `spot` of a simulation's result."""
+    """Return the report of the field `spot` of a simulation's result: a heading, a table of
+    policies, and timelines.
+    """
     return "\n".join((_heading(comparison), "", _table(comparison), "", *_timelines(comparison)))
 
 
@@ -38,6 +40,9 @@ def _table(comparison: Item) -> str:
 def _timelines(comparison: Item) -> Iterator[str]:
     """Yield a timeline for the market and for each policy, from submission to deadline, and a
     legend.
+
+    A timeline has at most LINE_CELLS characters, each for the middle of a part of the time. Blanks
+    follow the end of the work.
     """
     rows = [(MARKET, comparison["market"])]
     rows += [(policy["policy"], policy["course"]) for policy in comparison["policies"]]

@@ -22,6 +22,6 @@ _PREDICATES = {
 def state_sentence(subject: str, state: str) -> str:
     """Return for example `experiment 3 is being killed` for ('experiment 3', 'STOPPING_KILLED').
 
-    An unknown state, for example of a newer cluster, is shown unchanged.
+    An unknown state, for example of a newer cluster, is shown unchanged: `experiment 3 is NEW`.
     """
     return f"{subject} {_PREDICATES.get(state, f'is {state}')}"

@@ -41,22 +41,32 @@ class Column(NamedTuple):
 
 
 def field_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the value of one field of an item."""
+    """Return a column with the value of a field of an item. A missing field is None.
+
+    Args:
+        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+    """
     return Column(title, lambda item: item.get(name), drop_rank)
 
 
 def time_column(title: str, name: str, drop_rank: int = 0) -> Column:
-    """Return a column with the UTC time of a field in epoch milliseconds."""
+    """Return a column with the UTC time of a field in epoch milliseconds. A missing field is None.
+
+    Args:
+        drop_rank: the order in which columns are omitted if lines are too wide; 0 for never.
+    """
     return Column(title, lambda item: time_text(item.get(name)), drop_rank)
 
 
 def render_table(
     columns: Sequence[Column], items: Sequence[Item], width: int | None, colour: bool = False
 ) -> str:
-    """Return a table with titles. Columns of numbers are aligned to the right.
+    """Return a table with titles. Columns of numbers are aligned to the right. Without items, only
+    the titles and a rule are returned.
 
     If lines are wider than `width`, columns with a `drop_rank` are omitted, highest rank first.
-    Then the widest columns are truncated.
+    Then the widest columns are truncated to COLUMN_WIDTH_MIN at least. Lines may therefore stay
+    wider than `width`.
 
     Args:
         width: the maximum width in cells; None for no limit.
@@ -79,9 +89,11 @@ def render_table(
 
 
 def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
-    """Return CSV (RFC 4180) with a line of titles.
+    """Return CSV (RFC 4180, but with `\\n` as line end) with a line of titles. All columns are
+    included.
 
-    A text that a spreadsheet would run as a formula gets a leading apostrophe.
+    A text that a spreadsheet would run as a formula gets a leading apostrophe. Missing values are
+    N/A.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -92,9 +104,10 @@ def render_csv(columns: Sequence[Column], items: Sequence[Item]) -> str:
 
 
 def cell_text(value: object) -> str:
-    """Return the text of a cell without control characters.
+    """Return the text of a cell, without line breaks and control characters.
 
-    Floats have six digits, maps and lists are JSON, and empty values are N/A.
+    Floats have six significant digits, and maps and lists are JSON. None, "" and an empty list are
+    N/A.
     """
     if value is None or value == "" or value == []:
         return MISSING
@@ -106,9 +119,11 @@ def cell_text(value: object) -> str:
 
 
 def shorten_message(message: str) -> str:
-    """Return the first and the last line of a message, which may quote a log in between.
+    """Return the first and the last line of a message, joined by a blank. The message may quote a
+    log in between.
 
-    A message of at most two lines is kept. The result has at most SHORT_MESSAGE_CELLS cells.
+    A message of at most two lines is kept, with a blank for the line break. The result has at most
+    SHORT_MESSAGE_CELLS cells. An empty message gives N/A.
     """
     lines = message.strip().splitlines()
     return truncate(
@@ -124,7 +139,9 @@ def time_text(time_ms: int | None) -> str | None:
 
 
 def _csv_cell(value: object) -> object:
-    """Return a number unchanged, and other values as text that a spreadsheet does not run."""
+    """Return a number or boolean unchanged, and other values as text that a spreadsheet does not
+    run.
+    """
     if isinstance(value, float | int):
         return value
     text = cell_text(value)
@@ -132,7 +149,11 @@ def _csv_cell(value: object) -> object:
 
 
 def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Column]:
-    """Return the columns that fit into `width`, after dropping columns with a `drop_rank`."""
+    """Return the columns that fit into `width`, after dropping columns with a `drop_rank`, highest
+    rank first.
+
+    Columns of rank 0 are kept, even if they do not fit. Drop nothing if `width` is None.
+    """
     visible = list(widths)
     while width is not None and _line_width([widths[column] for column in visible]) > width:
         least_needed = max(visible, key=lambda column: column.drop_rank)
@@ -143,8 +164,8 @@ def _visible_columns(widths: dict[Column, int], width: int | None) -> list[Colum
 
 
 def _line_width(widths: list[int]) -> int:
-    """Return the width of a line: each column has two blanks, and a bar stands between two
-    columns.
+    """Return the width of a line: each column has two blanks, and a bar stands between two columns.
+    -1 without columns.
     """
     return sum(widths) + 3 * len(widths) - 1
 
@@ -152,6 +173,8 @@ def _line_width(widths: list[int]) -> int:
 def _fit_widths(widths: list[int], width: int | None) -> list[int]:
     """Return widths of columns for a line of at most `width` cells, reducing the widest columns to
     COLUMN_WIDTH_MIN at least.
+
+    The line may stay wider. If `width` is None, the widths are unchanged.
     """
     fitting_widths = list(widths)
     while width is not None and _line_width(fitting_widths) > width:
@@ -163,15 +186,16 @@ def _fit_widths(widths: list[int], width: int | None) -> list[int]:
 
 
 def _is_numeric(values: list[object]) -> bool:
-    """Return whether a column has numbers only, apart from None, and at least one number."""
+    """Return whether a column has at least a number, and no values but numbers and None."""
     numbers = [isinstance(value, int | float) for value in values if value is not None]
     return bool(numbers) and all(numbers)
 
 
 def _render_line(cells: list[str], widths: list[int], right: list[bool], colour: bool) -> str:
-    """Return a line of cells separated by bars.
+    """Return a line of cells separated by bars. Cells that are too wide are cut.
 
     Args:
+        widths: the width of each cell.
         right: for each cell, whether to align the text to the right.
         colour: whether to colour cells that are names of states.
     """

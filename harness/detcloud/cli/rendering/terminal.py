@@ -26,7 +26,9 @@ STEERING = re.compile(
 
 
 def is_live(stream: TextIO) -> bool:
-    """Return whether the stream is a terminal on which lines can be redrawn."""
+    """Return whether the stream is a terminal on which lines can be redrawn: any terminal, unless
+    TERM is `dumb`.
+    """
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -36,19 +38,25 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def colourize(text: str, colour: str | None) -> str:
-    """Return a text in the escape codes of a colour, or unchanged if the colour is None."""
+    """Return a text in the escape codes of a colour of COLOURS. Return the text unchanged if the
+    colour is None.
+    """
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if colour else text
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return the columns of the terminal, or None if the stream is not a terminal."""
+    """Return the columns of the terminal. None if the stream is not a terminal.
+
+    COLUMNS in the environment has precedence.
+    """
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def sanitize(text: str) -> str:
-    """Return a text on one line without control characters.
+    """Return a text without line breaks and control characters.
 
-    Line breaks and tabs become blanks. Other control characters become U+FFFD.
+    Line breaks and tabs become blanks. Other control and formatting characters, carriage returns
+    included, become U+FFFD. The rest of an escape sequence stays as text.
     """
     if text.isprintable():
         return text
@@ -57,15 +65,23 @@ def sanitize(text: str) -> str:
 
 
 def sanitize_output(text: str, stream: TextIO) -> str:
-    """Return a program's output without sequences that control the terminal, except for colours.
+    """Return a program's output in which characters that control the terminal are replaced by
+    U+FFFD.
 
-    If `stream` is not a terminal, return the text unchanged.
+    Colours, tabs, line breaks and carriage returns are kept. The rest of an escape sequence stays
+    as text. Marks that change the direction of text are replaced too. If `stream` is not a
+    terminal, return the text unchanged.
     """
     return sanitize_for_terminal(text) if stream.isatty() else text
 
 
 def sanitize_for_terminal(text: str) -> str:
-    """Return a text in which control sequences, except for colours, are replaced by U+FFFD."""
+    """Return a text in which characters that control a terminal or the direction of text are
+    replaced by U+FFFD.
+
+    Colours, tabs, line breaks and carriage returns are kept. The rest of an escape sequence stays
+    as text: `\\x1b[2J` becomes U+FFFD and `[2J`.
+    """
     return STEERING.sub(lambda found: found[1] or "�", text)
 
 
@@ -77,7 +93,11 @@ def display_width(text: str) -> int:
 
 
 def truncate(text: str, cells: int) -> str:
-    """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis."""
+    """Return a text of at most `cells` cells. A longer text is cut and ends with an ellipsis.
+
+    Args:
+        cells: at least 1.
+    """
     if display_width(text) <= cells:
         return text
     start = ""
@@ -91,7 +111,9 @@ def truncate(text: str, cells: int) -> str:
 
 
 def progress_bar(fraction: float, cells: int = BAR_CELLS) -> str:
-    """Return a progress bar, such as `[#####---------------]` for 0.25."""
+    """Return a progress bar, such as `[#####---------------]` for 0.25. Fractions below 0 count as
+    0, above 1 as 1.
+    """
     full = round(min(1.0, max(0.0, fraction)) * cells)
     return f"[{'#' * full}{'-' * (cells - full)}]"
 

@@ -56,10 +56,11 @@ class CommandLauncher:
 
 
 def _shell_for(arguments: list[str]) -> str | None:
-    """Return bash for a line of `sh` if other shells would drop variables. Return None otherwise.
+    """Return the path of bash if a command line runs `sh` and `sh` might drop variables.
 
-    Bash keeps variables whose names a shell cannot hold, such as `my-var`. Started as `sh`, bash
-    follows the rules of `sh`. If bash is missing, print a warning and return None.
+    Shells other than bash drop variables with names like `my-var`. Started as `sh`, bash follows
+    the rules of `sh`. Return None for another program, and without such variables. If bash is
+    missing, print a warning to the trial's log and return None.
     """
     import shutil
 

@@ -23,6 +23,9 @@ OF_ONE_RUN = ("-e", "--editable", "-t", "--target", "--prefix", "--root")
 def main() -> None:
     """Run or skip a `pip install` of this process, and exit the process.
 
+    If COMMANDS_FILE of the overlay has the command, skip the command and exit with 0. Otherwise run
+    pip, add a successful command to the file, and exit with pip's code, 128 + n after signal n.
+
     Return without effect for any other command, outside of the overlay, and for commands whose
     packages only this run can use.
     """
@@ -51,9 +54,10 @@ def main() -> None:
 
 
 def install_words(argv: Sequence[str]) -> list[str] | None:
-    """Return the arguments of `pip install` in the command line of an interpreter.
+    """Return the arguments after `install` in an interpreter's command line that runs pip.
 
-    Return None if the command line is anything else.
+    Recognized are `python -m pip install ...` and `python /PATH/pip install ...`, the command line
+    of pip's own script. Return None for any other command line, also with options before `-m`.
     """
     rest = list(argv[1:])
     if rest[:2] == ["-m", "pip"]:
@@ -66,7 +70,10 @@ def install_words(argv: Sequence[str]) -> list[str] | None:
 
 
 def read_commands(path: Path) -> list[object]:
-    """Return the recorded commands. Return an empty list if the file is missing or invalid."""
+    """Return the recorded commands, a JSON value for each line of the file.
+
+    Return an empty list if the file is missing, unreadable or has an invalid line.
+    """
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
@@ -96,7 +103,10 @@ def is_of_one_run(words: Sequence[str]) -> bool:
 
 
 def _has_editable_line(file: str) -> bool:
-    """Return whether a requirements file has an editable line, or cannot be read."""
+    """Return whether a requirements file has a line `-e` or `--editable`.
+
+    Return True if the file cannot be read. Included requirements files are not read.
+    """
     try:
         text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -167,8 +167,8 @@ def _install_layer(
 ) -> tuple[Path, bool]:
     """Install the packages into a new layer, or wait for another run's installation.
 
-    Return the layer's folder, and whether this run has installed it. Delete abandoned builds of the
-    layer. Raises PackagesRefused or OSError, and then deletes the incomplete layer.
+    Return the layer's folder, and whether this run has installed the layer. Delete abandoned builds
+    of the layer. Raises PackagesRefused or OSError, and then deletes the incomplete layer.
     """
     request.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(request.cache / f"{key}.lock"):
@@ -200,7 +200,10 @@ def _install_layer(
 def _run_installer(request: Request, lines: str, build: Path) -> None:
     """Install the requirements into the overlay `build` by pip or uv.
 
-    Raises PackagesRefused if uv is missing or the installer fails.
+    The requirements are the file of the model code that the request names. If the request names no
+    file, `lines` are written to `build/requirements.txt` and installed. The installer's output goes
+    to the trial's log. Raises PackagesRefused if uv is missing or the installer fails; `build`
+    then contains a part of the packages.
     """
     requirements = request.code / request.file if request.file else build / "requirements.txt"
     if not request.file:

@@ -25,8 +25,9 @@ COMMANDS_FILE = "hook-commands.jsonl"
 
 
 def find_layer(cache: Path, key: str) -> Path | None:
-    """Return the folder of the complete layer with this key. Return None if no such layer
-    exists.
+    """Return the folder of the complete layer with this key, with the link CACHE/KEY resolved.
+
+    Return None without a complete layer. The layer's time of use is not changed.
     """
     try:
         return (cache / key).resolve(strict=True)

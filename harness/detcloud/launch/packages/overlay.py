@@ -53,7 +53,10 @@ class ParentPython:
 
 
 def current_python() -> ParentPython:
-    """Return the interpreter that runs this process, with the existing folders of packages."""
+    """Return the interpreter that runs this process, with the existing folders of packages.
+
+    Folders of packages for a single user are left out.
+    """
     import site
 
     base = getattr(sys, "_base_executable", None) or sys.executable

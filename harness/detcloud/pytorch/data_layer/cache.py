@@ -75,10 +75,11 @@ class DatasetCache:
     def prepare(self, encode_share: EncodeShare) -> Manifest:
         """Return the cache's manifest, with all files in the folder. All ranks call this method.
 
-        An intact cache is only copied to the folder. A missing or damaged cache is built by the
-        processes of the first node. If another node cannot see the result, its processes build,
-        too. Raises BuildStopped on all ranks if the trial must stop, and DetcloudError for invalid
-        samples and failures of the store or disk.
+        Missing files of an intact cache are downloaded to the folder. The processes of the first
+        node build a missing or damaged cache, and delete old unpublished attempts. If another node
+        cannot see the result, that node's processes build, too. Raises BuildStopped on all ranks
+        if the trial must stop, and DetcloudError for invalid samples and failures of the store or
+        disk.
         """
         group = self._distributed
         manifest = self._prepare_on_node(encode_share) if group.cross_rank == 0 else None
@@ -144,8 +145,10 @@ class DatasetCache:
     # Finding, checking and fetching.
 
     def _find(self) -> tuple[Manifest | None, int]:
-        """Return the newest cache if intact, and its generation. Otherwise return None and the next
-        generation.
+        """Return the newest published manifest and the generation, with intact files in the folder.
+
+        Missing and damaged files are downloaded. If no manifest is published or the cache is
+        damaged in the store, too, return None and the next generation.
         """
         generation, text = self._newest_manifest()
         if text is None:
@@ -174,9 +177,11 @@ class DatasetCache:
                     self._published.add(build)
 
     def _obtain(self, manifest: Manifest) -> None:
-        """Ensure that the folder has intact copies of all shards, and download missing shards.
+        """Ensure that the folder has intact copies of all shards.
 
-        Raises DamagedShard or KeyNotFound if the store has no intact shard.
+        Download missing and damaged shards, unless the folder is the store. If a suspicion file
+        marks the build, check every sample and then delete the suspicion file. Raises DamagedShard
+        or KeyNotFound if the store has no intact shard, and BuildStopped if the trial must stop.
         """
         suspicion = suspicion_file(self.folder, manifest)
         is_suspect = suspicion.exists()
@@ -294,9 +299,14 @@ class DatasetCache:
         return length, write_shards(samples, folder, f"{group.local_rank:04}", finish)
 
     def _publish(self, manifest: Manifest) -> Manifest:
-        """Store the manifest. Return it, or the manifest of another trial that was faster.
+        """Store the manifest, and return the manifest. The cache is then published.
 
-        After success, remove old attempts that were never published.
+        Also delete unpublished attempts of other trials that are older than ABANDONED_SECONDS. If
+        another trial has published this generation, delete this attempt from store and folder, and
+        return the other trial's manifest.
+
+        Raises DetcloudError if the other trial's files are damaged, and StorageError if the store
+        fails. Raises BuildStopped if the trial must stop.
         """
         with TemporaryDirectory(prefix="detcloud-data-") as folder:
             Path(folder, "manifest").write_bytes(manifest.to_json())
@@ -321,15 +331,14 @@ class DatasetCache:
         return winner
 
     def _discard(self, build: str) -> None:
-        """Remove an unpublished attempt from store and folder, ignoring errors."""
+        """Delete all files of an unpublished attempt from store and folder, ignoring errors."""
         with suppress(DetcloudError, OSError):
             for key in self._store.list(self._key(build)):
                 self._store.delete(key)
         shutil.rmtree(self.folder / build, ignore_errors=True)
 
     def _remove_abandoned(self) -> None:
-        """Remove attempts from store and folder that are unpublished and older than
-        ABANDONED_SECONDS.
+        """Delete unpublished attempts older than ABANDONED_SECONDS from store and folder.
 
         Errors are ignored.
         """
@@ -349,8 +358,9 @@ class DatasetCache:
 
 
 def _try_to_lock(file: IO[str]) -> bool:
-    """Try to lock the file, and return whether it is locked. Raises OSError without support for
-    locks.
+    """Try to lock the file. Return False if another process has the lock.
+
+    Raises OSError without support for locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

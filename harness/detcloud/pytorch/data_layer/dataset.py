@@ -35,9 +35,11 @@ class CachedDataset(Dataset[Any]):
         is_shuffled: bool = False,
         is_shuffled_once: bool = False,
     ) -> None:
-        """Open the shards in `folder` that the manifest names.
+        """Store the arguments, and create a reader for each shard of the manifest.
 
-        `seed` decides the shuffled order. With `is_shuffled_once`, all epochs have the same order.
+        The shards are files in the build's subfolder of `folder`. A file is opened at the first
+        read of a sample, so a missing file raises an error only then. With `is_shuffled`, `seed`
+        decides the order. If `is_shuffled_once` is also set, all epochs have the same order.
         """
         self.folder, self.manifest, self.seed = folder, manifest, seed
         self.is_shuffled, self.is_shuffled_once = is_shuffled, is_shuffled_once

@@ -45,8 +45,10 @@ class DataLayer:
     ) -> Decorator:
         """Return a decorator for a function that creates the training data set, a map-style one.
 
-        The decorated function returns a CachedDataset. If the cache lacks this id and version, the
-        original function is called and its samples are stored. Otherwise it is not called.
+        The decorated function returns a CachedDataset. All processes of the trial must call the
+        decorated function. If the cache lacks this id and version, the original function is called
+        and the samples are stored. Otherwise the original function is not called. If the trial must
+        stop meanwhile, the decorated function raises SystemExit with 0.
 
         Args:
             shuffle: shuffle each epoch, in an order that the trial's seed decides.

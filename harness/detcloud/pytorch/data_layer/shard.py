@@ -69,8 +69,10 @@ def write_shards(
 ) -> list[Shard]:
     """Write samples to files `PREFIX-NUMBER.bin` in the folder, and return the shards.
 
-    A new file begins after `shard_bytes` bytes. `finish` is called for each complete shard, which
-    is on disk by then. Raises DetcloudError if a file cannot be written.
+    A new file begins once the previous file has `shard_bytes` bytes or more. `finish` is called for
+    each complete shard, which is on disk by then. Without samples, no file is written.
+
+    Raises DetcloudError if a file exists or cannot be written. Written files stay after an error.
     """
     shards: list[Shard] = []
     writing: _ShardWriter | None = None

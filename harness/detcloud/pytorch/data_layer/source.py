@@ -26,10 +26,14 @@ def encode_source(
 ) -> tuple[int, Iterable[Sequence[Buffer]]]:
     """Call `make_source`; return the data set's length, and the samples of a rank as bytes.
 
-    Each sample is a sequence of pieces, valid until the next sample is requested. The function and
-    each chunk of samples run with generators seeded by the name and the chunk's number, so that
-    every builder stores the same samples. The generators of the training are restored. Raises
-    DetcloudError for a data set that is not map-style, and for unsupported samples.
+    A rank has a contiguous part of the data set, in chunks of CHUNK_SAMPLES samples; ranks follow
+    in order. With `num_workers`, worker processes encode the chunks. Each sample is a sequence of
+    pieces, valid until the next sample is requested. The function runs with generators seeded by
+    the name, and each chunk with generators seeded by the name and the chunk's number. So every
+    builder stores the same samples. The generators of the training are restored.
+
+    Raises DetcloudError for a data set that is not map-style, and during the iteration for
+    unsupported samples.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)

@@ -13,8 +13,8 @@ from detcloud.storage.store import StorageError, translate_errors
 def build_store(config: Mapping[str, Any]) -> BucketStore:
     """Return the store in the folder `hdfs_path` of the configuration, at `hdfs_url`.
 
-    Requests are made as `user`. Raises StorageError if a field is missing or the store cannot be
-    used.
+    Requests are made as `user`; no request is sent yet. Raises StorageError if `hdfs_path` or
+    `hdfs_url` is missing, or if `hdfs_url` names no namenode.
     """
     for name in ("hdfs_url", "hdfs_path"):
         if not config.get(name):
