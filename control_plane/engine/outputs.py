@@ -31,6 +31,11 @@ PART, ROW, MAIL, TIMERS = "P:", "R:", "M:", "T"
 _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
 
 
+def is_outbox_part(name: str) -> bool:
+    """Return whether a part belongs to a spilled outbox. A spilled part is read only once."""
+    return name.startswith(OUTBOX)
+
+
 def output_digest(output: bytes) -> str:
     """Return the digest of an output: eight hexadecimal digits."""
     return sha256(output).hexdigest()[:8]
