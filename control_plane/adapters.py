@@ -1,10 +1,14 @@
 """Pydantic adapters for records, created on first use."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
+
+from control_plane.rows.row_type import RowType
+from control_plane.rows.unknown_fields import keep_unknown
 
 Record = TypeVar("Record")
 
@@ -16,3 +20,38 @@ def lazy_adapter(record: type[Record]) -> Callable[[], TypeAdapter[Record]]:
     module, and a new process needs only few adapters.
     """
     return cache(lambda: TypeAdapter(record))
+
+
+class RecordCodec(Generic[Record]):
+    """The codec of rows with a dataclass as record, which pydantic validates.
+
+    Unknown fields are ignored by `decode` and kept by `encode`.
+
+    Args:
+        row_type: the declaration, which names `record`.
+        record: a dataclass.
+        exclude_defaults: whether fields with their defaults are left out.
+    """
+
+    def __init__(
+        self, row_type: RowType, record: type[Record], *, exclude_defaults: bool = False
+    ) -> None:
+        assert row_type.record == f"{record.__module__}:{record.__qualname__}", row_type.name
+        self.row_type = row_type
+        self._names = frozenset(f.name for f in fields(record))  # type: ignore[arg-type]
+        self._adapter = lazy_adapter(record)
+        self._exclude_defaults = exclude_defaults
+
+    def decode(self, body: bytes) -> Record:
+        """Decode the body of a row. Raises ValueError for an invalid body."""
+        return self._adapter().validate_json(body)
+
+    def encode(self, record: Record, before: bytes | None = None) -> bytes:
+        """Encode a record as the body of a row.
+
+        Args:
+            record: the record.
+            before: the body of the row that is replaced, with fields of newer versions to keep.
+        """
+        body = self._adapter().dump_json(record, exclude_defaults=self._exclude_defaults)
+        return keep_unknown(body, before, self._names)

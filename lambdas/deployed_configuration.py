@@ -6,11 +6,12 @@ The first tick with a new digest applies the configuration.
 
 import hashlib
 
+from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put
 from lambdas.builder import Cluster
 
 # The row with the digest of the deployed configuration that was applied last.
-APPLIED = Key("cluster", "deployed-configuration")
+APPLIED = Key(*cluster_rows.DEPLOYED_CONFIGURATION.only_key)
 OBJECT = "config/cluster.yaml"
 # The user that records of the changes name.
 USER = "administrator"

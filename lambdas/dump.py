@@ -7,17 +7,17 @@ the operator's own rights. Secrets of configurations are masked without the opti
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from control_plane.config.problems import ConfigInvalid
-from control_plane.config.yaml_document import parse_document
 from control_plane.fleet.rows import read_rows
+from control_plane.rows.registry import find_row_type
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
-from detcloud.shared.masking import MASK, mask_document
 from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, StoredRow, read_stored_rows
+from lambdas.readable_rows import decode_body, mask_body
 
 FIRST, LAST = "\x01", "\U0010ffff"
 
@@ -39,7 +39,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     if not options.with_secrets:
-        rows = [{**row, "body": mask_document(row["body"], _parse_config)} for row in rows]
+        rows = [_mask_row(options.partition, row) for row in rows]
         hidden = "secrets are masked; --with-secrets prints them"
         print(hidden, file=sys.stderr)
     print(json.dumps(rows, indent=1))
@@ -56,7 +56,7 @@ def rows_in_file(path: Path, partition: str) -> list[dict[str, Any]]:
         raise FileNotFoundError(f"there is no state table at {path}")
     with closing(SqliteTable(path)) as table:
         return [
-            _row_fields(StoredRow(row.key.sort, row.revision, row.due_ms, row.body))
+            _row_fields(partition, StoredRow(row.key.sort, row.revision, row.due_ms, row.body))
             for row in read_rows(table, partition, FIRST, LAST)
         ]
 
@@ -66,41 +66,29 @@ def rows_in_cloud(cloud: str, table: str, partition: str) -> list[dict[str, Any]
 
     The environment's credentials are used. Raises TableError if the table cannot be read.
     """
-    return [_row_fields(row) for row in read_stored_rows(cloud, table, partition)]
+    return [_row_fields(partition, row) for row in read_stored_rows(cloud, table, partition)]
 
 
-def _row_fields(row: StoredRow) -> dict[str, Any]:
-    """Return `sort`, `revision`, `due_ms` and `body` of a row, without `due_ms` if never due."""
-    fields: dict[str, Any] = {"sort": row.sort, "revision": row.revision}
+def _row_fields(partition: str, row: StoredRow) -> dict[str, Any]:
+    """Return `sort`, `type`, `revision`, `due_ms` and the decoded `body` of a row.
+
+    `type` is the row's name in docs/state.md, missing for an undeclared row. `due_ms` is missing if
+    the row is never due.
+    """
+    row_type = find_row_type(partition, row.sort)
+    fields: dict[str, Any] = {"sort": row.sort}
+    if row_type is not None:
+        fields["type"] = row_type.name
+    fields["revision"] = row.revision
     if row.due_ms is not None:
         fields["due_ms"] = row.due_ms
-    return {**fields, "body": _readable_body(row.body)}
+    return {**fields, "body": decode_body(row_type, row.body)}
 
 
-def _readable_body(body: bytes) -> Any:
-    """Return the JSON value of a body. Return a text if the body is not JSON.
-
-    The text is the body if it is UTF-8, and otherwise the number of bytes.
-    """
-    try:
-        return json.loads(body)
-    except ValueError:
-        pass
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return f"{len(body)} bytes"
-
-
-def _parse_config(text: str) -> Any:
-    """Parse the YAML text of a stored configuration; None for an empty text.
-
-    Return MASK for an invalid text, because it may contain secrets.
-    """
-    try:
-        return parse_document(text).tree
-    except ConfigInvalid:
-        return MASK
+def _mask_row(partition: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a printed row without secrets."""
+    row_type = find_row_type(partition, row["sort"])
+    return {**row, "body": mask_body(row_type, row["body"])}
 
 
 def _options() -> argparse.Namespace:

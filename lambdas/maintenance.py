@@ -14,6 +14,7 @@ from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
 from control_plane.fleet.rows import read_rows
+from control_plane.rows import actor_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
 
@@ -71,7 +72,7 @@ class Maintenance:
         True for trials while `holds_for_outage` is set: a trial that could not receive a request to
         stop is not overdue.
         """
-        return self.holds_for_outage and address.startswith("trial#")
+        return self.holds_for_outage and address.startswith(actor_rows.TRIAL)
 
     def mark_lost_agents(self, pass_ms: int = PASS_INTERVAL_MS) -> None:
         """Mark silent agents of all pools as lost, inform the pools, and log each lost agent.

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from control_plane.actors.suggestion_rows import SUGGESTIONS
+from control_plane.rows.experiment_rows import SUGGESTION
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
@@ -94,7 +94,7 @@ class TickSteps:
         `provisioning`. Each step occurs once, suggestions first. Empty without partitions.
         """
         wanted = {
-            self.suggestions if partition == SUGGESTIONS else self.provisioning
+            self.suggestions if partition == SUGGESTION.partition else self.provisioning
             for partition in partitions
         }
         return [step for step in (self.suggestions, self.provisioning) if step in wanted]
@@ -136,7 +136,7 @@ class TickSteps:
 
     def _start_suggest_function(self) -> None:
         """Start the function `suggest` if any search waits for a suggestion."""
-        if self._cluster.engine.table.query(SUGGESTIONS, " ", "\x7f", limit=1).rows:
+        if self._cluster.engine.table.query(SUGGESTION.partition, " ", "\x7f", limit=1).rows:
             self._cluster.adapters.invoke_function("suggest")
 
     def _start_collect_function(self) -> None:

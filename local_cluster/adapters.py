@@ -10,6 +10,7 @@ from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
+from control_plane.rows import cluster_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.adapters import Adapters
@@ -20,7 +21,7 @@ from provisioner.model import ProvisionerSettings
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
-_CLUSTER_ID = Key("cluster", "id")
+_CLUSTER_ID = Key(*cluster_rows.CLUSTER_ID.only_key)
 
 
 def read_cluster_id(table: StateTable) -> str | None:

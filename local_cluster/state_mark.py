@@ -5,10 +5,11 @@ stop. A state with a lower number than the file, or with another cluster's id, w
 later. A copy that is less than a minute old is not detected if the server was killed.
 """
 
+from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
 from local_cluster.home import HomeFolder
 
-_MARK = Key("cluster", "mark")
+_MARK = Key(*cluster_rows.MARK.only_key)
 _RECORD = "state-mark"
 
 

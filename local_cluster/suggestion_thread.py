@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from control_plane.actors.suggestion_rows import SUGGESTIONS
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.state.table import Key, TableError
 from control_plane.suggestions.suggester import Suggester
 
@@ -41,7 +41,7 @@ class SuggestionThread:
 
     def wake_on_row(self, key: Key) -> None:
         """Wake the thread if a row with this key requests a suggestion."""
-        if key.partition == SUGGESTIONS:
+        if key.partition == SUGGESTION.partition:
             self._woken.set()
 
     def _run(self) -> None:

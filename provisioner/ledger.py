@@ -56,13 +56,16 @@ class Ledger:
         self._table = table
         row = table.get(Key(FLEETS, pool))
         self._revision = 0 if row is None else row.revision
+        self._fleet_body = None if row is None else row.body
         self.fleet = FleetRow(pool) if row is None else decode_fleet(row)
         # The fleet's row is read first: if any later row is newer, no commit succeeds.
         self.intents = {
             intent.id: intent
             for intent in map(decode_intent, read_rows(table, intents_partition(pool)))
         }
-        rows = read_rows(table, instances_partition(pool))
+        rows = list(read_rows(table, instances_partition(pool)))
+        # Fields of newer versions are kept from these bodies.
+        self._instance_bodies = {row.key.sort: row.body for row in rows}
         self.instances = {row.id: row for row in map(decode_instance, rows)}
 
     @property
@@ -135,7 +138,11 @@ class Ledger:
         Include the bills of the ended instances and deletes of expired past instances. The present
         bills and the expired rows are read from the table.
         """
-        writes = [write for row in changed for write in _row_writes(row)]
+        writes = [
+            write
+            for row in changed
+            for write in _row_writes(row, self._instance_bodies.get(row.id))
+        ]
         ended = [row for row in changed if row.state is InstanceState.ENDED]
         writes += self._expired_row_deletes(ended)
         bill = bill_total(instance_bill(row, row.ended_ms or 0) for row in ended)
@@ -143,7 +150,7 @@ class Ledger:
             row = self._table.get(key)
             before = decode_bill(row.body) if row else {}
             revision = row.revision if row else 0
-            body = encode_bill(bill_total([before, days]))
+            body = encode_bill(bill_total([before, days]), row.body if row else None)
             writes.append(Put(key, revision + 1, body, revision or Expect.ABSENT))
         return writes
 
@@ -170,7 +177,8 @@ class Ledger:
         """
         expect = self._revision or Expect.ABSENT
         key = Key(FLEETS, fleet.pool)
-        self._table.commit((Put(key, self._revision + 1, encode_row(fleet), expect), *writes))
+        body = encode_row(fleet, self._fleet_body)
+        self._table.commit((Put(key, self._revision + 1, body, expect), *writes))
         self._revision += 1
         self.fleet = fleet
 
@@ -191,9 +199,12 @@ class Ledger:
             del self.intents[closed.id]
 
 
-def _row_writes(row: InstanceRow) -> list[Write]:
-    """Return the write of an instance's row. For an ended instance, also delete the live row."""
-    put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
+def _row_writes(row: InstanceRow, before: bytes | None) -> list[Write]:
+    """Return the write of an instance's row. For an ended instance, also delete the live row.
+
+    `before` is the stored body of the live row. None for a new instance.
+    """
+    put = Put(instance_key(row), 1, encode_row(row, before), Expect.ANYTHING)
     if row.state is not InstanceState.ENDED:
         return [put]
     return [put, Delete(Key(instances_partition(row.pool), row.id), Expect.ANYTHING)]

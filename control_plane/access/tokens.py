@@ -8,12 +8,12 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from typing import Protocol
 
 from control_plane.access.principals import Principal, Role
-from control_plane.actors.agent.token_rows import TOKEN_HOLDERS, TOKENS
 from control_plane.errors import Code, RequestError
+from control_plane.rows import agent_rows, user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.state.table import (
     GET_MAX,
     Conflict,
@@ -26,6 +26,9 @@ from control_plane.state.table import (
 )
 from detcloud.shared.tokens import mint_token
 
+_TOKENS = user_rows.TOKEN.partition
+_HOLDERS = agent_rows.TOKEN_HOLDER.partition
+_CODEC = JsonCodec(user_rows.TOKEN, Principal, {"role": Role, "makers": tuple})
 _ISSUE_TRIES_MAX = 20
 
 
@@ -84,17 +87,14 @@ class TableTokens:
         Return None if the token is unknown, expired or revoked, or if a token in `Principal.makers`
         was revoked.
         """
-        row = self._table.get(Key(TOKENS, digest))
+        row = self._table.get(Key(_TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)
-        fields = json.loads(row.body)
-        expires_ms = fields.get("expires_ms")
+        principal = _CODEC.decode(row.body)
+        expires_ms = principal.expires_ms
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
-        makers = tuple(fields.get("makers", ()))
-        if find_revoked(self._table, makers):
-            return None
-        return Principal(**{**fields, "role": Role(fields["role"]), "makers": makers})
+        return None if find_revoked(self._table, principal.makers) else principal
 
 
 def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
@@ -102,7 +102,7 @@ def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
     unique_digests = sorted(set(digests))
     valid_digests: set[str] = set()
     for start in range(0, len(unique_digests), GET_MAX):
-        keys = [Key(TOKENS, digest) for digest in unique_digests[start : start + GET_MAX]]
+        keys = [Key(_TOKENS, digest) for digest in unique_digests[start : start + GET_MAX]]
         valid_digests |= {row.key.sort for row in table.get_many(keys) if row is not None}
     return set(unique_digests) - valid_digests
 
@@ -135,19 +135,19 @@ def _token_writes(table: StateTable, agent: str, epoch: int, digest: str) -> lis
     Raises:
         RequestError: conflict if the previous token has the same epoch or a later epoch.
     """
-    holder_row = table.get(Key(TOKEN_HOLDERS, agent))
+    holder_row = table.get(Key(_HOLDERS, agent))
     principal = Principal(f"agent {agent}", Role.AGENT, agent)
     new = json.dumps({"epoch": epoch, "digest": digest}).encode()
     revision = holder_row.revision if holder_row else 0
     writes: list[Write] = [
         token_put(digest, principal),
-        Put(Key(TOKEN_HOLDERS, agent), revision + 1, new, revision or Expect.ABSENT),
+        Put(Key(_HOLDERS, agent), revision + 1, new, revision or Expect.ABSENT),
     ]
     if holder_row is not None:
         previous = json.loads(holder_row.body)
         if previous["epoch"] >= epoch:
             raise RequestError(Code.CONFLICT, f"agent {agent} has enrolled again")
-        writes.append(Delete(Key(TOKENS, previous["digest"]), Expect.ANYTHING))
+        writes.append(Delete(Key(_TOKENS, previous["digest"]), Expect.ANYTHING))
     return writes
 
 
@@ -155,4 +155,4 @@ def token_put(digest: str, principal: Principal) -> Put:
     """Build the Put that makes a token valid for `principal`. It conflicts with an existing
     digest.
     """
-    return Put(Key(TOKENS, digest), 1, json.dumps(asdict(principal)).encode(), Expect.ABSENT)
+    return Put(Key(_TOKENS, digest), 1, _CODEC.encode(principal), Expect.ABSENT)

@@ -1,7 +1,9 @@
 """Keys of the rows in `collections`, which are the tasks of the checkpoint collector."""
 
-COLLECTIONS = "collections"
-REMOVALS = "files/"
+from control_plane.rows.experiment_rows import COLLECTION, REMOVAL
+
+COLLECTIONS = COLLECTION.partition
+REMOVALS = REMOVAL.sort
 """The prefix of the sort keys of rows that request the removal of a checkpoint's files."""
 
 

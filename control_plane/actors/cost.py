@@ -6,12 +6,13 @@ Every division rounds down, so that the parts never cost more than the whole.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
 from control_plane.fleet.records import instances_partition
+from control_plane.rows import pool_rows
 
 MICROS_PER_DOLLAR = 1_000_000
 MS_PER_HOUR = 3_600_000
@@ -67,7 +68,7 @@ def cost_of(rate_micros: int, duration_ms: int) -> int:
 
 def usage_partition(pool: str) -> str:
     """Return the partition of a pool's usage rows."""
-    return f"usage#{pool}"
+    return pool_rows.USAGE.partition_of(pool)
 
 
 def usage_sort_key(usage: Usage) -> str:
@@ -77,13 +78,13 @@ def usage_sort_key(usage: Usage) -> str:
 
 def encode_usage(usage: Usage) -> bytes:
     """Encode a usage row as JSON."""
-    fields = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
-    return json.dumps([*fields, usage.micros]).encode()
+    values = (usage.experiment, usage.trial, usage.epoch, usage.started_ms, usage.ended_ms)
+    return json.dumps([*values, usage.micros]).encode()
 
 
 def decode_usage(body: bytes) -> Usage:
-    """Decode the body of a usage row."""
-    return Usage(*json.loads(body))
+    """Decode the body of a usage row. Values that newer versions append are ignored."""
+    return Usage(*json.loads(body)[: len(fields(Usage))])
 
 
 def place_rates(places: Iterable[Place], pool: str, context: StepContext) -> tuple[int, ...]:

@@ -6,8 +6,9 @@ An actor reserves blocks of ids in a counter row, in the commit that uses them.
 from dataclasses import dataclass
 
 from control_plane.actors.step import StepContext
+from control_plane.rows import experiment_rows
 
-COUNTERS = "counters"
+COUNTERS = experiment_rows.COUNTER.partition
 BLOCK_MAX = 64
 # A block has an eighth of the ids that the actor has used, so that few ids stay unused. All actors
 # contend for the counter row, and actors with many ids write the row less often.

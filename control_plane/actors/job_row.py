@@ -4,13 +4,15 @@ Only the experiment writes its row: at its start, after a change of settings, af
 another pool, and at its end. The pool reads the row. A message notifies the pool of each change.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
+
+from control_plane.rows import pool_rows
+from control_plane.rows.json_codec import JsonCodec
 
 POSITIONS_PER_MS = 1_000
 """Positions in the queue are in microseconds."""
-POOLS = "pools"
+POOLS = pool_rows.POOL.partition
 """The partition with one row for each pool."""
 _OMITTED_DEFAULTS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
 """The fields that a stored job row leaves out if they have their defaults, as most jobs do."""
@@ -63,7 +65,7 @@ class JobRow:
 
 def jobs_partition(pool: str) -> str:
     """Return the partition of a pool's job rows."""
-    return f"jobs#{pool}"
+    return pool_rows.JOB.partition_of(pool)
 
 
 def job_sort_key(experiment_id: int) -> str:
@@ -76,18 +78,12 @@ def encode_job(row: JobRow) -> bytes:
 
     Fields that only few jobs set are left out if they have their defaults.
     """
-    default = JobRow()
-    fields = asdict(row).items()
-    return json.dumps(
-        {
-            name: value
-            for name, value in fields
-            if name not in _OMITTED_DEFAULTS or value != getattr(default, name)
-        }
-    ).encode()
+    return _CODEC.encode(row)
 
 
 def decode_job(body: bytes) -> JobRow:
     """Decode a job row. Missing fields get their defaults, and unknown fields are ignored."""
-    known = JobRow.__dataclass_fields__
-    return JobRow(**{name: value for name, value in json.loads(body).items() if name in known})
+    return _CODEC.decode(body)
+
+
+_CODEC = JsonCodec(pool_rows.JOB, JobRow, omitted=_OMITTED_DEFAULTS)

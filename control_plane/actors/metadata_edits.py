@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-METADATA_EDITS = "V#"
+from control_plane.rows import trial_rows
+from control_plane.rows.json_codec import JsonCodec
+
+METADATA_EDITS = trial_rows.TRIAL_EDIT.sort
 """The sort key of the row with a trial's edit. A checkpoint's UUID is appended for its edit."""
 
 
@@ -54,17 +57,22 @@ def edit_between(
     return MetadataEdit(values, tuple(sorted(removed)))
 
 
-def encode_edit(edit: MetadataEdit) -> bytes:
-    """Encode an edit as the body of a row."""
-    return json.dumps({"values": dict(edit.values), "removed": edit.removed}).encode()
+_CODEC = JsonCodec(trial_rows.TRIAL_EDIT, MetadataEdit, {"removed": tuple})
+
+
+def encode_edit(edit: MetadataEdit, before: bytes | None = None) -> bytes:
+    """Encode an edit as the body of a row.
+
+    Args:
+        edit: the edit.
+        before: the body of the row that is replaced, with fields of newer versions to keep.
+    """
+    return _CODEC.encode(edit, before)
 
 
 def decode_edit(body: bytes | None) -> MetadataEdit:
     """Decode the body of an edit's row. Return an edit that changes nothing for None."""
-    if body is None:
-        return MetadataEdit()
-    fields = json.loads(body)
-    return MetadataEdit(fields["values"], tuple(fields["removed"]))
+    return MetadataEdit() if body is None else _CODEC.decode(body)
 
 
 def _is_same(left: object, right: object) -> bool:

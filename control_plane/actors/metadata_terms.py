@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
+from control_plane.rows import experiment_rows
 from detcloud.shared.dotted_paths import FORM, PathInvalid, split_assignment
 
 KEY_CHARACTERS_MAX = 200
@@ -59,7 +60,8 @@ def parse_term(text: str) -> str:
 
 def metadata_partition(term: str) -> str:
     """Return the partition of a term, which has a row for each experiment with the term."""
-    return f"experiments-by-metadata#{sha256(term.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    digest = sha256(term.encode("utf-8", "surrogatepass")).hexdigest()
+    return experiment_rows.METADATA_TERM.partition_of(digest)
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:

@@ -4,12 +4,13 @@ A pin keeps a checkpoint from deletion and names everything that uses the checkp
 """
 
 import dataclasses
-import json
 from dataclasses import dataclass
 
 from control_plane.actors.step import CommandRefused, StepContext
+from control_plane.rows import experiment_rows
+from control_plane.rows.json_codec import JsonCodec
 
-PINS = "pins"
+PINS = experiment_rows.PIN.partition
 """The partition of pin rows. The sort key of a row is the UUID of its checkpoint."""
 
 
@@ -60,35 +61,38 @@ class Pin:
         return ", and ".join(reasons)
 
 
+_CODEC = JsonCodec(
+    experiment_rows.PIN,
+    Pin,
+    {"by": tuple, "versions": tuple, "users": tuple},
+    omitted=frozenset({"versions", "users"}),
+)
+
+
 def decode_pin(body: bytes) -> Pin:
     """Decode the body of a pin row. Return an empty Pin for an empty body."""
-    if not body:
-        return Pin()
-    fields = json.loads(body)
-    versions, users = fields.get("versions", ()), fields.get("users", ())
-    return Pin(tuple(fields["by"]), fields["gone"], tuple(versions), tuple(users))
+    return _CODEC.decode(body) if body else Pin()
 
 
-def encode_pin(pin: Pin) -> bytes:
+def encode_pin(pin: Pin, before: bytes | None = None) -> bytes:
     """Encode a pin as the body of a row.
 
     Empty `versions` and `users` are left out, so that such rows look as older releases wrote them.
+
+    Args:
+        pin: the pin.
+        before: the body of the row that is replaced, with fields of newer versions to keep.
     """
-    fields: dict[str, object] = {"by": list(pin.by), "gone": pin.gone}
-    if pin.versions:
-        fields["versions"] = list(pin.versions)
-    if pin.users:
-        fields["users"] = list(pin.users)
-    return json.dumps(fields).encode()
+    return _CODEC.encode(pin, before)
 
 
-def pin_body(pin: Pin) -> bytes | None:
-    """Return the body of a pin's row.
+def pin_body(pin: Pin, before: bytes) -> bytes | None:
+    """Return the body of a pin's row, which replaces the body `before`.
 
     Return None if the row is to be removed: nothing holds the checkpoint, and the checkpoint is not
     gone.
     """
-    return encode_pin(pin) if pin.is_held() or pin.gone else None
+    return encode_pin(pin, before) if pin.is_held() or pin.gone else None
 
 
 def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
@@ -105,7 +109,7 @@ def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
         raise CommandRefused("conflict", f"checkpoint {uuid} was deleted")
     if experiment_id not in pin.by:
         pin = dataclasses.replace(pin, by=(*pin.by, experiment_id))
-    context.write_row(PINS, uuid, encode_pin(pin), expected=row)
+    context.write_row(PINS, uuid, encode_pin(pin, row.body), expected=row)
 
 
 def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
@@ -119,4 +123,5 @@ def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
     pin = decode_pin(row.body)
     if experiment_id in pin.by:
         by = tuple(other for other in pin.by if other != experiment_id)
-        context.write_row(PINS, uuid, pin_body(dataclasses.replace(pin, by=by)), expected=row)
+        body = pin_body(dataclasses.replace(pin, by=by), row.body)
+        context.write_row(PINS, uuid, body, expected=row)

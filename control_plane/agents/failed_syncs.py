@@ -8,9 +8,10 @@ agent of a pool renewed its lease, the pass over the leases reads the row before
 import json
 from contextlib import suppress
 
+from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 
-FAILED_SYNC = Key("cluster", "failed-sync")
+FAILED_SYNC = Key(*cluster_rows.FAILED_SYNC.only_key)
 # Agents call again at most 15 s after a failed call.
 RECENT_MS = 60_000
 """The age up to which a failed sync counts as recent."""

@@ -15,11 +15,12 @@ from typing import Protocol
 from control_plane.actors.step import CommandRefused
 from control_plane.fleet.records import InstanceState, instances_partition
 from control_plane.fleet.rows import decode_instance
+from control_plane.rows import agent_rows
 from control_plane.state.table import Check, Conflict, Expect, Key, Put, Row, StateTable
 
 log = logging.getLogger(__name__)
 
-IDENTITIES = "identities"
+IDENTITIES = agent_rows.IDENTITY.partition
 """The partition of the state table with the digest that each instance proved."""
 
 

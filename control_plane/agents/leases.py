@@ -28,10 +28,11 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentForgotten
 from control_plane.actors.messages.pool import AgentLost
 from control_plane.actors.step import CommandRefused
-from control_plane.adapters import lazy_adapter
+from control_plane.adapters import RecordCodec
 from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
+from control_plane.rows import agent_rows
 from control_plane.state.table import (
     Check,
     Conflict,
@@ -51,7 +52,7 @@ PASS_INTERVAL_MS = 60_000
 """The default interval of passes over the leases: one tick per minute."""
 GAP_PASSES_MAX = 2.5
 """The longest normal time between two passes, in multiples of the interval."""
-LOSS_DETECTION_SORT = "~brake"
+LOSS_DETECTION_SORT = agent_rows.LOSS_DETECTION.sort
 """The sort key of a pool's loss detection, in the partition of the leases."""
 OUTAGE_MS_MAX = OUTAGE_SECONDS_MAX * 1000
 """The silence after which an agent is marked as lost even during an outage of the API."""
@@ -92,8 +93,8 @@ class LossDetection:
     """
 
 
-_LEASE = lazy_adapter(Lease)
-_LOSS_DETECTION = lazy_adapter(LossDetection)
+_LEASE = RecordCodec(agent_rows.LEASE, Lease)
+_LOSS_DETECTION = RecordCodec(agent_rows.LOSS_DETECTION, LossDetection)
 
 
 IsApiDown = Callable[[bool], bool]
@@ -129,7 +130,7 @@ def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms
     Raises:
         CommandRefused: "conflict" if the agent was marked as lost or has a newer session.
     """
-    lease = _LEASE().validate_json(row.body) if row else None
+    lease = _LEASE.decode(row.body) if row else None
     if row is None or lease is None or lease.epoch != epoch or lease.lost:
         raise CommandRefused(
             "conflict", f"the session {epoch} of agent {key.sort} has ended; enrol again"
@@ -137,7 +138,7 @@ def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms
     # The absolute difference also renews a lease written before the clock was set back.
     if abs(now_ms - lease.renewed_ms) < RENEW_AFTER_MS:
         return
-    body = _LEASE().dump_json(replace(lease, renewed_ms=now_ms))
+    body = _LEASE.encode(replace(lease, renewed_ms=now_ms), row.body)
     try:
         table.commit((Put(key, row.revision + 1, body, row.revision),))
     except Conflict:
@@ -200,12 +201,12 @@ def holds_for_outage(row: Row | None) -> bool:
     Args:
         row: the stored state of loss detection, None if never stored.
     """
-    return row is not None and _LOSS_DETECTION().validate_json(row.body).outage != ""
+    return row is not None and _LOSS_DETECTION.decode(row.body).outage != ""
 
 
 def is_live_lease(row: Row) -> bool:
     """Return whether the agent of a stored lease has not been marked as lost."""
-    return not _LEASE().validate_json(row.body).lost
+    return not _LEASE.decode(row.body).lost
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
@@ -236,9 +237,7 @@ def mark_lost_agents(
     rows = _read_partition(table, partition)
     loss_detection_row = rows.pop(LOSS_DETECTION_SORT, None)
     loss_detection = (
-        _LOSS_DETECTION().validate_json(loss_detection_row.body)
-        if loss_detection_row
-        else LossDetection()
+        _LOSS_DETECTION.decode(loss_detection_row.body) if loss_detection_row else LossDetection()
     )
     leases = _decode_leases(rows)
     if all(lease.lost for lease in leases.values()):
@@ -274,7 +273,8 @@ def _write_loss_detection(
     On a conflict, write nothing: a concurrent pass has stored an equally valid state.
     """
     revision = row.revision if row else 0
-    body, expect = _LOSS_DETECTION().dump_json(loss_detection), revision or Expect.ABSENT
+    body = _LOSS_DETECTION.encode(loss_detection, row.body if row else None)
+    expect = revision or Expect.ABSENT
     with suppress(Conflict):
         table.commit((Put(Key(partition, LOSS_DETECTION_SORT), revision + 1, body, expect),))
 
@@ -320,7 +320,7 @@ def mark_ended_agent(
             was marked.
     """
     row = table.get(Key(leases_partition(pool), agent))
-    lease = _LEASE().validate_json(row.body) if row else None
+    lease = _LEASE.decode(row.body) if row else None
     if row is None or lease is None or lease.lost:
         return False
     if not _mark_agent_lost(table, pool, row, lease, now_ms, "its machine has ended"):
@@ -390,7 +390,7 @@ def _mark_agent_lost(
         [encode_message_for(to, message)],
         now_ms + mailbox.RECOVERY_DELAY_MS,
     )
-    body = _LEASE().dump_json(replace(lease, lost=True))
+    body = _LEASE.encode(replace(lease, lost=True), row.body)
     try:
         put = Put(row.key, row.revision + 1, body, row.revision)
         table.commit((put, mail, *([loss_detection] if loss_detection is not None else [])))
@@ -401,7 +401,7 @@ def _mark_agent_lost(
 
 def _decode_leases(rows: dict[str, Row]) -> dict[str, Lease]:
     """Decode the rows of leases, by agent."""
-    return {agent: _LEASE().validate_json(row.body) for agent, row in rows.items()}
+    return {agent: _LEASE.decode(row.body) for agent, row in rows.items()}
 
 
 def _read_partition(table: StateTable, partition: str) -> dict[str, Row]:

@@ -31,13 +31,14 @@ from control_plane.metrics.segment import (
     split_segment,
 )
 from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
+from control_plane.rows import trial_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
-METRICS = "R#"
-METRICS_END = "R$"
-RANK_METRICS = "W#"
+METRICS = trial_rows.METRICS.sort
+METRICS_END = trial_rows.METRICS.sort_end
+RANK_METRICS = trial_rows.RANK_METRICS.sort
 """The prefix for metrics of processes other than the chief. The rank precedes the group."""
-RANK_METRICS_END = "W$"
+RANK_METRICS_END = trial_rows.RANK_METRICS.sort_end
 # A report line has at most 256 KiB, so a row with a single report fits into the state table.
 SEGMENT_BYTES_MAX = 320 * 1024
 """The maximum size of a row that has several reports."""

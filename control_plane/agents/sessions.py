@@ -17,7 +17,7 @@ from control_plane.actors.agent.actor import SESSIONS
 from control_plane.actors.content_revision import content_revision
 from control_plane.actors.metadata_edits import METADATA_EDITS, decode_edit
 from control_plane.actors.step import CommandRefused
-from control_plane.adapters import lazy_adapter
+from control_plane.adapters import RecordCodec
 from control_plane.agents.metric_rows import Stream, is_group_name, segment_writes
 from control_plane.agents.reports import (
     Report,
@@ -30,15 +30,16 @@ from control_plane.engine import mailbox
 from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
 from control_plane.json_gate import readable
 from control_plane.metrics.columns import MetricReport, parse_report
+from control_plane.rows import agent_rows, trial_rows
 from control_plane.state.table import GET_MAX, Expect, Key, Put, Row, StateTable, Write
 
-ENVIRONMENT = "E#"
+ENVIRONMENT = trial_rows.ENVIRONMENT.sort
 """The prefix of rows with the environment of a writer, in a trial's partition."""
-TRIAL_METADATA = "U#"
+TRIAL_METADATA = trial_rows.TRIAL_METADATA.sort
 """The row with the metadata that a trial's code reported."""
-INTENTS = "I#"
+INTENTS = trial_rows.ANNOUNCEMENT.sort
 """The prefix of rows that announce the upload of a checkpoint."""
-LOGS = "L#"
+LOGS = trial_rows.LOG_CHUNK.sort
 """The prefix of index rows of log chunks."""
 RANK_METRICS_KIND = "rank_metrics"
 """The kind of lines with metrics of a process other than the chief. Its writer is its rank."""
@@ -105,18 +106,18 @@ class LogChunk:
     """The number of nodes of the allocation."""
 
 
-_SESSION = lazy_adapter(Session)
+_SESSION = RecordCodec(agent_rows.SESSION, Session)
 
 
 def decode_session(row: Row | None) -> Session:
     """Decode a stored session. Return an empty session without a row."""
-    return Session() if row is None else _SESSION().validate_json(row.body)
+    return Session() if row is None else _SESSION.decode(row.body)
 
 
 def session_write(agent: str, session: Session, row: Row | None) -> Put:
     """Return the write of a session, conditional on the revision of the `row` that was read."""
     revision = row.revision if row else 0
-    body = _SESSION().dump_json(session)
+    body = _SESSION.encode(session, row.body if row else None)
     return Put(Key(SESSIONS, agent), revision + 1, body, revision or Expect.ABSENT)
 
 

@@ -8,6 +8,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from control_plane.api.route_guards import Caller
 from control_plane.errors import invalid
 from control_plane.queries.pages import PageRequest
+from control_plane.rows.user_rows import IDEMPOTENCY_KEY
 from control_plane.services import Services
 from control_plane.state.table import Key
 from control_plane.usecases.idempotency import IdempotentRequest
@@ -45,7 +46,7 @@ async def _idempotent_request(
     if not is_short or not idempotency_key.isprintable():
         text = f"must be 1 to {IDEMPOTENCY_KEY_CHARACTERS_MAX} printable characters"
         raise invalid("Idempotency-Key", text)
-    key = Key(f"idempotency#{caller.user}", f"I#{idempotency_key}")
+    key = Key(IDEMPOTENCY_KEY.partition_of(caller.user), IDEMPOTENCY_KEY.sort + idempotency_key)
     return IdempotentRequest(key, digest, caller.user)
 
 

@@ -10,12 +10,13 @@ from pydantic_core import from_json, to_json
 
 from control_plane.actors import addresses
 from control_plane.checkpoint_gc.checkpoint_inventory import read_rows
+from control_plane.rows import trial_rows
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
 
 # The epoch in the paths of checkpoints that users uploaded: no run has this epoch.
 UPLOADS_EPOCH = 0
 # The prefix of the sort keys of session rows, in the partition of the trial.
-UPLOAD_SESSIONS = "S#"
+UPLOAD_SESSIONS = trial_rows.UPLOAD_SESSION.sort
 
 
 def trial_sessions(table: StateTable, trial_id: int) -> Iterator[tuple[Key, str, str]]:

@@ -7,7 +7,7 @@ change. New fields of a state are appended and have a default. tests/journals ch
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
 from typing import Any, get_args, get_type_hints
@@ -19,6 +19,7 @@ from control_plane.actors.addresses import actor_type_name
 from control_plane.actors.messages.stored_names import stored_name
 from control_plane.actors.step import StepContext
 from control_plane.json_gate import parse_stored
+from control_plane.rows.unknown_fields import select_unknown
 
 EncodedMessage = tuple[str, bytes]
 """The stored name of a message, and its fields as JSON."""
@@ -162,6 +163,24 @@ class ActorType:
             if (make_value := self.damaged_parts.get(family)) is None:
                 raise
             return make_value(name, _first_line(error))
+
+    def select_unknown_fields(self, body: bytes) -> bytes:
+        """Return the fields of an encoded state that this version does not know, without braces."""
+        return select_unknown(parse_json(body), self._field_adapters)
+
+    def select_unknown_part_fields(self, name: str, body: bytes) -> bytes:
+        """Return the fields of a part's stored body that this version does not know, without
+        braces.
+
+        Return b"" for a part without a dataclass, and for a body that cannot be parsed.
+        """
+        kind = self.part_types.get(_part_family(name))
+        if not is_dataclass(kind):
+            return b""
+        try:
+            return select_unknown(parse_json(body), {f.name for f in fields(kind)})
+        except ValueError:
+            return b""
 
     def encode_part_without_defaults(self, name: str, value: object) -> bytes:
         """Encode a part's value without defaults, so that replays can compare values across

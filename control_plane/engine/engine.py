@@ -49,6 +49,7 @@ from control_plane.engine.mailbox import (
     mail_write,
     next_clock,
 )
+from control_plane.engine.outputs import is_outbox_part
 from control_plane.engine.reader import (
     ActorCache,
     FoldReader,
@@ -470,7 +471,7 @@ class Engine:
     def _cache_and_notify(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
         """Cache an actor after a commit, and call `on_commit` and `on_row`."""
         if after.revision:
-            parts = {name: value for name, value in fold.parts.items() if _is_cacheable(name)}
+            parts = {name: value for name, value in fold.parts.items() if not is_outbox_part(name)}
             self._cache.put(after, {**actor.parts, **parts})
         self.on_commit(after.address)
         for key, (_, body) in fold.row_writes.items():
@@ -493,8 +494,3 @@ def _is_actor_row(key: Key, address: str) -> bool:
     A conflict on such a key means that another process has advanced the actor.
     """
     return key.partition == address
-
-
-def _is_cacheable(name: str) -> bool:
-    """Return whether a part may be cached. Parts of a spilled outbox are read only once."""
-    return not name.startswith("outbox/")

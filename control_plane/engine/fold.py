@@ -19,9 +19,10 @@ from control_plane.engine.actor_types import (
     encode_message_for,
     parse_json,
 )
-from control_plane.engine.head import HEAD, PARTS, Header, Spill, encode_head
+from control_plane.engine.head import HEAD, PARTS, Header, Spill, UnknownFields, encode_head
 from control_plane.engine.mailbox import MailboxRow
 from control_plane.evolve import evolve
+from control_plane.rows.unknown_fields import append_fields
 from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
 # The operations of a commit that steps may use. The rest is left to `finish_fold`, in which a pool
@@ -47,6 +48,8 @@ class ActorSnapshot:
     revision: int
     header: Header
     state: Any
+    unknown: UnknownFields = field(default_factory=UnknownFields)
+    """The stored fields of newer versions, which each commit writes again."""
 
     @property
     def actor_type(self) -> ActorType:
@@ -233,7 +236,9 @@ def build_commit(
     state = actor_type.encode_state(fold.state)
     expect = before.revision or Expect.ABSENT
     writes: tuple[Write, ...] = (
-        Put(Key(before.address, HEAD), revision, encode_head(header, state), expect),
+        Put(
+            Key(before.address, HEAD), revision, encode_head(header, state, before.unknown), expect
+        ),
         *_mail_removals(fold, now_ms),
         *_part_writes(before, fold, revision, now_ms),
         *mailed,
@@ -241,7 +246,9 @@ def build_commit(
         *_row_writes(fold, revision),
         _journal_write(before, fold, revision, now_ms, origin),
     )
-    after = ActorSnapshot(before.address, revision, header, fold.state)
+    deleted = [name for name, value in fold.parts.items() if value is None]
+    unknown = before.unknown.without_parts(deleted)
+    after = ActorSnapshot(before.address, revision, header, fold.state, unknown)
     return Commit(writes, after, tuple(sends))
 
 
@@ -281,7 +288,8 @@ def build_drain_commit(
     )
     revision = before.revision + 1
     state = before.actor_type.encode_state(before.state)
-    head = Put(Key(before.address, HEAD), revision, encode_head(header, state), before.revision)
+    body = encode_head(header, state, before.unknown)
+    head = Put(Key(before.address, HEAD), revision, body, before.revision)
     part = Delete(spill_key(before.address, spill.first), Expect.ANYTHING)
     after = replace(before, revision=revision, header=header)
     writes: tuple[Write, ...] = (head, *mailed) if more else (head, part, *mailed)
@@ -309,7 +317,7 @@ def prepare_mail(
 
 def spill_key(address: str, number: int) -> Key:
     """Return the key of the part with this number of a spilled outbox."""
-    return Key(address, f"{PARTS}outbox/{number:06d}")
+    return Key(address, f"{PARTS}{outputs.OUTBOX}{number:06d}")
 
 
 def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
@@ -354,7 +362,8 @@ def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) 
             due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
             yield Put(key, revision, value.body, Expect.ANYTHING, due_ms)
         else:
-            body = before.actor_type.encode_part(name, value)
+            encoded = before.actor_type.encode_part(name, value)
+            body = append_fields(encoded, before.unknown.parts.get(name, b""))
             yield Put(key, revision, body, Expect.ANYTHING)
 
 
@@ -403,7 +412,7 @@ def _spill_outbox(
     first = spill.last + 1 if spill else 0
     bodies = _spill_parts(list(fold.sends.items()))
     for number, body in enumerate(bodies, first):
-        fold.parts[f"outbox/{number:06d}"] = _SpillPart(body)
+        fold.parts[f"{outputs.OUTBOX}{number:06d}"] = _SpillPart(body)
     last = first + len(bodies) - 1
     remaining_spill = replace(spill, last=last) if spill else Spill(first, last)
     return evolve(before.header, spill=remaining_spill), {}

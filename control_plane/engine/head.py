@@ -4,17 +4,21 @@ The header is one line of JSON. The bytes of the state follow unchanged, so that
 store and compare states as bytes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from pydantic_core import from_json
 
 from control_plane.adapters import lazy_adapter
 from control_plane.engine.mailbox import FIRST, UNKNOWN
 from control_plane.evolve import evolve
+from control_plane.rows import actor_rows
+from control_plane.rows.unknown_fields import append_fields, select_unknown
 
 # The sort key of the head sorts directly before the mail. A single query can therefore read the
 # head and the mail without other rows.
-HEAD = "M"
-PARTS = "P#"
+HEAD = actor_rows.HEAD.sort
+PARTS = actor_rows.PART.sort
 # The number of receivers for which a header remembers the row that was sent last. If the sender has
 # forgotten a receiver, the mailbox of that receiver is read twice.
 SENT_MAX = 16
@@ -73,12 +77,39 @@ class Header:
         return evolve(self, clock=clock, sent=remembered, forgot=self.forgot or excess > 0)
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownFields:
+    """The fields of an actor's rows that this version does not know, as JSON without braces."""
+
+    header: bytes = b""
+    state: bytes = b""
+    parts: dict[str, bytes] = field(default_factory=dict)
+    """The fields of each part that was read, by name. Parts without unknown fields are absent."""
+
+    def without_parts(self, names: Collection[str]) -> "UnknownFields":
+        """Return a copy without the fields of deleted parts."""
+        if self.parts.keys().isdisjoint(names):
+            return self
+        parts = {name: text for name, text in self.parts.items() if name not in names}
+        return replace(self, parts=parts)
+
+
 _HEADER = lazy_adapter(Header)
+_HEADER_NAMES = frozenset(f.name for f in fields(Header))
 
 
-def encode_head(header: Header, state: bytes) -> bytes:
-    """Return the body of a head row: the header as a line of JSON, then the encoded state."""
-    return _HEADER().dump_json(header) + b"\n" + state
+def encode_head(header: Header, state: bytes, unknown: UnknownFields | None = None) -> bytes:
+    """Return the body of a head row: the header as a line of JSON, then the encoded state.
+
+    Args:
+        header: the header.
+        state: the encoded state.
+        unknown: fields of newer versions to append to both. None appends nothing.
+    """
+    if unknown is None:
+        unknown = UnknownFields()
+    line = append_fields(_HEADER().dump_json(header), unknown.header)
+    return line + b"\n" + append_fields(state, unknown.state)
 
 
 def decode_head(body: bytes) -> tuple[Header, bytes]:
@@ -88,3 +119,8 @@ def decode_head(body: bytes) -> tuple[Header, bytes]:
     """
     header, _, state = body.partition(b"\n")
     return _HEADER().validate_json(header), state
+
+
+def select_unknown_header_fields(body: bytes) -> bytes:
+    """Return the fields of a head row's header that this version does not know, without braces."""
+    return select_unknown(from_json(body.partition(b"\n")[0]), _HEADER_NAMES)

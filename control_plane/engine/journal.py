@@ -20,13 +20,14 @@ from typing import Any
 from pydantic_core import to_json
 
 from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.rows import actor_rows
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 FORMAT = 2
-JOURNAL = "Z#"
+JOURNAL = actor_rows.JOURNAL.sort
 # A sort key after every entry and before every dropped row.
 JOURNAL_END = f"{JOURNAL}:"
-DROPPED = f"{JOURNAL}dropped#"
+DROPPED = actor_rows.DROPPED_MAIL.sort
 UNCOMPRESSED_BYTES_MAX = 8 * 1024
 # The first byte of a compressed row. Rows longer than UNCOMPRESSED_BYTES_MAX are compressed.
 COMPRESSED = b"\x00"

@@ -16,14 +16,15 @@ from pydantic_core import to_json
 
 from control_plane.clock_skew import is_from_future
 from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.rows import actor_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, Write
 
 log = logging.getLogger(__name__)
 
-MAIL = "M#"
+MAIL = actor_rows.MAIL.sort
 MAIL_END = "N"
-TIMERS = "T#"
-LETTERS = "D#"
+TIMERS = actor_rows.TIMER.sort
+LETTERS = actor_rows.DEAD_LETTER.sort
 # The delay after which unfolded mail is due in the table's index (due_rows.py).
 RECOVERY_DELAY_MS = 5_000
 # The maximum delay between the writing of a row and the time in the due index. A timer that is set

@@ -16,9 +16,11 @@ from typing import Any
 
 from control_plane.actors.step import SetTimer
 from control_plane.engine.actor_types import ActorType, EncodedMessage
+from control_plane.rows import actor_rows
 from control_plane.state.table import Key
 
-OUTBOX = "outbox/"
+OUTBOX = actor_rows.OUTBOX.sort.removeprefix(actor_rows.PART.sort)
+"""The start of the names of parts with a spilled outbox."""
 # The maximum number of receivers with separate outputs. Messages to more receivers are a single
 # output, because many digests would fill the journal row.
 RECEIVERS_MAX = 48
@@ -27,6 +29,11 @@ DELETED = b"-"
 
 PART, ROW, MAIL, TIMERS = "P:", "R:", "M:", "T"
 _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
+
+
+def is_outbox_part(name: str) -> bool:
+    """Return whether a part belongs to a spilled outbox. A spilled part is read only once."""
+    return name.startswith(OUTBOX)
 
 
 def output_digest(output: bytes) -> str:

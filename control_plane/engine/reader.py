@@ -14,7 +14,14 @@ from typing import Protocol
 from control_plane.actors.step import ObservedRow
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.fold import ActorSnapshot, Fold
-from control_plane.engine.head import HEAD, PARTS, Header, decode_head
+from control_plane.engine.head import (
+    HEAD,
+    PARTS,
+    Header,
+    UnknownFields,
+    decode_head,
+    select_unknown_header_fields,
+)
 from control_plane.engine.mailbox import (
     FIRST,
     MAIL,
@@ -137,9 +144,12 @@ def decode_snapshot(
     if cached:
         return cached
     header, state = decode_head(row.body)
-    return ActorSnapshot(
-        address, row.revision, header, actor_type_at(address).decode_state(state)
-    ), {}
+    actor_type = actor_type_at(address)
+    decoded = actor_type.decode_state(state)
+    unknown = UnknownFields(
+        select_unknown_header_fields(row.body), actor_type.select_unknown_fields(state)
+    )
+    return ActorSnapshot(address, row.revision, header, decoded, unknown), {}
 
 
 class RowSource(Protocol):
@@ -180,6 +190,8 @@ class FoldReader:
             if row is not None and row.revision > snapshot.revision:
                 raise TornRead
             parts[name] = None if row is None else self.actor_type.decode_part(name, row.body)
+            if row and (unknown := self.actor_type.select_unknown_part_fields(name, row.body)):
+                snapshot.unknown.parts[name] = unknown
         return parts[name]
 
     def row(self, partition: str, sort: str) -> ObservedRow:

@@ -6,22 +6,25 @@ rows. Days are UTC days; amounts are whole micro-dollars.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
 from control_plane.actors.cost import cost_of, to_micros
 from control_plane.fleet.records import InstanceRow
 from control_plane.fleet.rows import read_instances, read_rows
+from control_plane.rows import fleet_rows
 from control_plane.state.table import Key, StateTable
 
 Bill = Mapping[date, int]
 """The cost of each UTC day in micro-dollars."""
 MONTH = len("2026-11")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def bills_partition(pool: str) -> str:
     """Return the partition of a pool's stored bills, with a row per month."""
-    return f"bills#{pool}"
+    return fleet_rows.BILL.partition_of(pool)
 
 
 def split_by_month(pool: str, bill: Bill) -> dict[Key, dict[date, int]]:
@@ -33,14 +36,26 @@ def split_by_month(pool: str, bill: Bill) -> dict[Key, dict[date, int]]:
     return months
 
 
-def encode_bill(bill: Bill) -> bytes:
-    """Encode a bill as the body of a row: JSON with ISO dates."""
-    return json.dumps({day.isoformat(): micros for day, micros in bill.items()}).encode()
+def encode_bill(bill: Bill, before: bytes | None = None) -> bytes:
+    """Encode a bill as the body of a row: JSON with ISO dates.
+
+    Args:
+        bill: the bill.
+        before: the body of the row that is replaced, with fields of newer versions to keep.
+    """
+    days = {day.isoformat(): micros for day, micros in bill.items()}
+    stored = json.loads(before) if before else {}
+    newer = {name: value for name, value in stored.items() if not _DAY.fullmatch(name)}
+    return json.dumps(days | newer).encode()
 
 
 def decode_bill(body: bytes) -> dict[date, int]:
-    """Decode the body of a bill's row."""
-    return {date.fromisoformat(day): int(micros) for day, micros in json.loads(body).items()}
+    """Decode the body of a bill's row. Fields of newer versions are ignored."""
+    return {
+        date.fromisoformat(day): int(micros)
+        for day, micros in json.loads(body).items()
+        if _DAY.fullmatch(day)
+    }
 
 
 def instance_bill(row: InstanceRow, now_ms: int) -> dict[date, int]:

@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from control_plane.fleet.rows import read_rows
+from control_plane.rows import fleet_rows
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable
 
-NOTICES = "notices"
+NOTICES = fleet_rows.NOTICE.partition
 # Instances end minutes after an interruption notice; a recommendation stays valid for longer.
 NOTICE_TTL_MS = 3_600_000
 

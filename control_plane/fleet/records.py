@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from control_plane.rows import fleet_rows
+
 MS_PER_HOUR = 3_600_000
 
 
 def instances_partition(pool: str) -> str:
     """Return the partition of a pool's live instances. The sort key is the instance id."""
-    return f"instances#{pool}"
+    return fleet_rows.INSTANCE.partition_of(pool)
 
 
 class Market(StrEnum):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import TypeVar
 
-from control_plane.adapters import lazy_adapter
+from control_plane.adapters import RecordCodec
 from control_plane.fleet.records import (
     FleetRow,
     InstanceRow,
@@ -19,26 +19,27 @@ from control_plane.fleet.records import (
     IntentRow,
     instances_partition,
 )
+from control_plane.rows import fleet_rows
 from control_plane.state.table import Key, Page, Row, StateTable
 
-FLEETS = "fleets"
-CLOUDS = "clouds"
+FLEETS = fleet_rows.FLEET.partition
+CLOUDS = fleet_rows.CLOUD.partition
 
 R = TypeVar("R")
 
-_FLEET = lazy_adapter(FleetRow)
-_INSTANCE = lazy_adapter(InstanceRow)
-_INTENT = lazy_adapter(IntentRow)
+_FLEET = RecordCodec(fleet_rows.FLEET, FleetRow, exclude_defaults=True)
+_INSTANCE = RecordCodec(fleet_rows.INSTANCE, InstanceRow, exclude_defaults=True)
+_INTENT = RecordCodec(fleet_rows.INTENT, IntentRow, exclude_defaults=True)
 
 
 def past_instances_partition(pool: str) -> str:
     """Return the partition of a pool's ended instances."""
-    return f"past-instances#{pool}"
+    return fleet_rows.PAST_INSTANCE.partition_of(pool)
 
 
 def intents_partition(pool: str) -> str:
     """Return the partition of a pool's open launch intents."""
-    return f"intents#{pool}"
+    return fleet_rows.INTENT.partition_of(pool)
 
 
 def instance_key(row: InstanceRow) -> Key:
@@ -51,30 +52,35 @@ def instance_key(row: InstanceRow) -> Key:
     return Key(instances_partition(row.pool), row.id)
 
 
-def encode_row(row: FleetRow | InstanceRow | IntentRow) -> bytes:
-    """Encode a record as the JSON body of a row, without default values."""
+def encode_row(row: FleetRow | InstanceRow | IntentRow, before: bytes | None = None) -> bytes:
+    """Encode a record as the JSON body of a row, without default values.
+
+    Args:
+        row: the record.
+        before: the body of the row that is replaced, with fields of newer versions to keep.
+    """
     match row:
         case FleetRow():
-            return _FLEET().dump_json(row, exclude_defaults=True)
+            return _FLEET.encode(row, before)
         case InstanceRow():
-            return _INSTANCE().dump_json(row, exclude_defaults=True)
+            return _INSTANCE.encode(row, before)
         case IntentRow():
-            return _INTENT().dump_json(row, exclude_defaults=True)
+            return _INTENT.encode(row, before)
 
 
 def decode_fleet(row: Row) -> FleetRow:
     """Decode a fleet's row. Raises ValueError for an invalid body."""
-    return _FLEET().validate_json(row.body)
+    return _FLEET.decode(row.body)
 
 
 def decode_instance(row: Row) -> InstanceRow:
     """Decode an instance's row. Raises ValueError for an invalid body."""
-    return _INSTANCE().validate_json(row.body)
+    return _INSTANCE.decode(row.body)
 
 
 def decode_intent(row: Row) -> IntentRow:
     """Decode an intent's row. Raises ValueError for an invalid body."""
-    return _INTENT().validate_json(row.body)
+    return _INTENT.decode(row.body)
 
 
 def read_fleet(table: StateTable, pool: str) -> FleetRow | None:

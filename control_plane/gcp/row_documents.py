@@ -1,4 +1,4 @@
-"""Rows of the state table as documents of Firestore, in the JSON of its REST interface.
+"""Rows of the state table as documents of Firestore, in the JSON of Firestore's REST interface.
 
 All documents are in collections with the name `rows`, which queries read as a single collection. A
 row whose creation calls a function is in a collection below `triggers`, because a trigger can
@@ -23,24 +23,20 @@ import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
+from control_plane.rows.registry import woken_function
+from control_plane.rows.row_type import Function
 from control_plane.state.table import EXPIRY_SHARDS, Key, Put, Row, shard_of
 
 COLLECTION = "rows"
 # The paths in triggers of the rows whose creation calls a function, by the function's name.
-TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in ("advance", "tick")}
+TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in get_args(Function)}
 # The type of the events with which triggers call the functions.
 CREATED = "google.cloud.firestore.document.v1.created"
 # The pattern of document ids: 32 characters for the partition and at least 1 for the sort key.
 # Firestore allows at most 1,500 characters.
 ROW_ID = r"[A-Za-z0-9~-]{33,1500}"
-# The prefix of the sort keys of mailbox rows.
-_MAIL = "M#"
-# The partitions of jobs that request slots, of notices of reclaimed instances, and of searches that
-# wait for their model.
-_JOBS = "jobs#"
-_WAITING = ("notices", "suggestions")
 # The tick deletes expired rows within minutes, together with the data that belongs to a row.
 # Firestore deletes only the row, and only if no tick ran for this long.
 DELETION_DELAY = timedelta(days=7)
@@ -60,7 +56,7 @@ JsonObject = Mapping[str, Any]
 def document_path(key: Key) -> str:
     """Return the path of a row's document within the database."""
     name = f"{COLLECTION}/{partition_hash(key.partition)}{_in_safe_alphabet(key.sort.encode())}"
-    function = _called_function(key)
+    function = woken_function(key.partition, key.sort)
     return f"triggers/{function}/{name}" if function else name
 
 
@@ -133,13 +129,6 @@ def integer_value(number: int) -> JsonObject:
 
 def _bytes_value(content: bytes) -> JsonObject:
     return {"bytesValue": base64.b64encode(content).decode()}
-
-
-def _called_function(key: Key) -> str:
-    """Return the name of the function that the creation of a row calls, or "" for no function."""
-    if key.sort.startswith(_MAIL):
-        return "advance"
-    return "tick" if key.partition.startswith(_JOBS) or key.partition in _WAITING else ""
 
 
 def _in_safe_alphabet(content: bytes) -> str:

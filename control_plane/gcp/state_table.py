@@ -284,7 +284,7 @@ class FirestoreTable:
                 self._times.forget(write.key)
 
     def _to_batched(self, write: Write, times: Mapping[Key, str], token: bytes) -> JsonObject:
-        """Return a write in Firestore's JSON, with its precondition.
+        """Return a write in Firestore's JSON, with the precondition.
 
         A Check becomes a write without effect. If the row must exist, this is an update without
         fields. If the row must be absent, this is a deletion.

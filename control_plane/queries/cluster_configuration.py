@@ -9,23 +9,28 @@ from typing import Any
 
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
-from control_plane.config.pools import ClusterConfig
+from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
+from control_plane.rows import cluster_rows, pool_rows
 from control_plane.services import Services
 from control_plane.state.table import Key, Row, StateTable
 
-POOL_CONFIGS = "pool-configs"
-SHARED_CONFIG = Key("cluster", "configuration")
+POOL_CONFIGS = pool_rows.POOL_CONFIG.partition
+SHARED_CONFIG = Key(*cluster_rows.CONFIGURATION.only_key)
 
 
 def cluster_config(services: Services) -> ClusterConfig:
-    """Return the current configuration. A pool without a stored configuration has the defaults."""
+    """Return the current configuration. A pool without a stored configuration has the defaults.
+
+    Fields that a newer version stored are ignored.
+    """
     shared = services.table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     names = pools.pool_names(services)
     present = [_pool_fields(name, services.table.get(Key(POOL_CONFIGS, name))) for name in names]
-    return ClusterConfig.model_validate(fields | ({"resource_pools": present} if present else {}))
+    known = {name: value for name, value in fields.items() if name in ClusterConfig.model_fields}
+    return ClusterConfig.model_validate(known | ({"resource_pools": present} if present else {}))
 
 
 def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
@@ -64,6 +69,6 @@ def _shared_fields(table: StateTable) -> dict[str, Any]:
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:
-    """Return the JSON fields in a pool's row. Without a row, return {"pool_name": name}."""
+    """Return the known JSON fields in a pool's row. Without a row, return {"pool_name": name}."""
     fields: dict[str, Any] = {"pool_name": name} if row is None else json.loads(row.body)
-    return fields
+    return {name: value for name, value in fields.items() if name in ResourcePool.model_fields}

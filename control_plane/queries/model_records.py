@@ -1,14 +1,15 @@
 """Rows of registered models and model versions in the state table."""
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from control_plane.access.ownership import OwnedObject
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.state.table import Key, Row, StateTable
 
-MODELS = "models"
+MODELS = user_rows.MODEL.partition
 DEFAULT_WORKSPACE = "Uncategorized"
 
 
@@ -62,6 +63,10 @@ class VersionRecord:
         return f"{self.model}/{self.number}"
 
 
+_MODEL = JsonCodec(user_rows.MODEL, ModelRecord, {"labels": tuple}, ensure_ascii=False)
+_VERSION = JsonCodec(user_rows.MODEL_VERSION, VersionRecord, {"labels": tuple}, ensure_ascii=False)
+
+
 def model_key(name: str) -> Key:
     """Return the key of a registered model's row."""
     return Key(MODELS, name)
@@ -69,7 +74,7 @@ def model_key(name: str) -> Key:
 
 def version_partition(model: str) -> str:
     """Return the partition that holds the version rows of a model."""
-    return f"model-versions#{model}"
+    return user_rows.MODEL_VERSION.partition_of(model)
 
 
 def version_key(model: str, number: int) -> Key:
@@ -79,14 +84,25 @@ def version_key(model: str, number: int) -> Key:
 
 def decode_model(body: bytes) -> ModelRecord:
     """Decode the body of a model's row."""
-    fields = json.loads(body)
-    return ModelRecord(**{**fields, "labels": tuple(fields["labels"])})
+    return _MODEL.decode(body)
 
 
 def decode_version(body: bytes) -> VersionRecord:
     """Decode the body of a model version's row."""
-    fields = json.loads(body)
-    return VersionRecord(**{**fields, "labels": tuple(fields["labels"])})
+    return _VERSION.decode(body)
+
+
+def encode_record(record: ModelRecord | VersionRecord, before: bytes | None) -> bytes:
+    """Encode a model or a version as the body of a row.
+
+    Args:
+        record: the model or the version.
+        before: the body of the row that is replaced, with fields of newer versions to keep. None
+            for a new row.
+    """
+    if isinstance(record, ModelRecord):
+        return _MODEL.encode(record, before)
+    return _VERSION.encode(record, before)
 
 
 def owned_model(model: ModelRecord) -> OwnedObject:

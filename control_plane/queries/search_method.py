@@ -3,11 +3,12 @@
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.queries.answer import Answer
+from control_plane.rows import experiment_rows
 from control_plane.searchers.methods.custom import CustomState
 from control_plane.services import Services
 from control_plane.state.table import Key
 
-LAST_CALL = "H#method"
+LAST_CALL = experiment_rows.METHOD_CALL.sort
 """The sort key of the row, in an experiment's partition, with the time of its search method's last
 call.
 """

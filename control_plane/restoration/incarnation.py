@@ -5,9 +5,10 @@ example, allocation `7.2` of the old incarnation and allocation `7.2` of the new
 So an agent deletes everything from another incarnation, and its calls are refused until then.
 """
 
+from control_plane.rows import cluster_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
 
-INCARNATION = Key("cluster", "incarnation")
+INCARNATION = Key(*cluster_rows.INCARNATION.only_key)
 """The row with the name of the current incarnation."""
 
 

@@ -14,10 +14,10 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.experiment.suggestions import awaited_suggestion
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
-from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.methods.bayesian import HPARAMS_BLOBS, parse_hparams
 from control_plane.state.table import StateTable, TableError
@@ -166,7 +166,7 @@ def _waiting_experiments(table: StateTable) -> Iterator[int]:
     """Yield the ids of the experiments with an open request, from the partition `suggestions`."""
     start: str | None = " "
     while start is not None:
-        page = table.query(SUGGESTIONS, start, "\x7f")
+        page = table.query(SUGGESTION.partition, start, "\x7f")
         yield from (int(row.key.sort) for row in page.rows)
         start = page.next_sort
 

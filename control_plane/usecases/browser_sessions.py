@@ -4,21 +4,21 @@ A session is a token in two halves. The browser keeps one half in a cookie that 
 and the other half in the storage of the page's origin. A half alone is not a valid token.
 """
 
-import json
 import re
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.access.tokens import find_revoked, join_halves, token_digest, token_put
-from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
 from control_plane.usecases.user_tokens import extend_makers
 from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
-CODES = "sign-in-codes"
+CODES = user_rows.SIGN_IN_CODE.partition
+_CODEC = JsonCodec(user_rows.SIGN_IN_CODE, Principal, {"role": Role, "makers": tuple})
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
 CROSS_ORIGIN_SESSION_MS = 12 * 3600 * 1000
@@ -69,7 +69,7 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
     makers = extend_makers(services.table, services.tokens, caller.makers, bearer)
     holder = replace(caller, makers=makers)
     key = Key(CODES, token_digest(code))
-    body = json.dumps(asdict(holder)).encode()
+    body = _CODEC.encode(holder)
     services.table.commit((Put(key, 1, body, Expect.ABSENT, expires_ms, expires=True),))
     return SignInCode(code, expires_ms)
 
@@ -93,7 +93,7 @@ def open_session_by_code(
     """
     digest = token_digest(code)
     row = services.table.get(Key(CODES, digest))
-    holder = None if row is None else _decode_principal(json.loads(row.body))
+    holder = None if row is None else _CODEC.decode(row.body)
     makers = holder.makers if holder else ()
     # Without makers the code's own digest is looked up, which is the digest of no token.
     revoked = find_revoked(services.table, makers or (digest,))
@@ -146,7 +146,7 @@ def end_session(table: StateTable, token: str) -> None:
 
     `token` is the session's whole token, as `BrowserSession.token` joins the two halves.
     """
-    table.commit((Delete(Key(TOKENS, token_digest(token)), Expect.ANYTHING),))
+    table.commit((Delete(Key(user_rows.TOKEN.partition, token_digest(token)), Expect.ANYTHING),))
 
 
 def _open_session(
@@ -165,10 +165,6 @@ def _open_session(
     put = replace(token_put(digest, principal), due_ms=expires_ms, expires=True)
     services.table.commit((put, *writes))
     return session
-
-
-def _decode_principal(fields: dict[str, Any]) -> Principal:
-    return Principal(**{**fields, "role": Role(fields["role"]), "makers": tuple(fields["makers"])})
 
 
 def _refused_code_error() -> RequestError:

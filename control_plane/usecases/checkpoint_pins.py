@@ -119,7 +119,7 @@ def pin_write(uuid: str, row: Row | None, pin: Pin, now_ms: int) -> Write:
     key = Key(PINS, uuid)
     if row is None:
         return Put(key, now_ms, encode_pin(pin), Expect.ABSENT)
-    body = pin_body(pin)
+    body = pin_body(pin, row.body)
     if body is None:
         return Delete(key, row.revision)
     return Put(key, row.revision + 1, body, row.revision, row.due_ms, row.expires)

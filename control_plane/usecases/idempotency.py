@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.actor_types import parse_json
 from control_plane.errors import Code, RequestError
+from control_plane.rows.user_rows import IDEMPOTENCY_PART
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Expect, Key, Put, Row, Unavailable, Write
 
@@ -114,7 +115,7 @@ class IdempotentRequest:
         """
         if self.key is None or number == 0:
             return self
-        sort = f"J#{number}#{self.key.sort}"
+        sort = f"{IDEMPOTENCY_PART.sort}{number}#{self.key.sort}"
         return replace(self, key=self.key._replace(sort=sort))
 
     def _execute_first(

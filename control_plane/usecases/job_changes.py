@@ -18,6 +18,7 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries import pool as pools
 from control_plane.queries.job_lookup import find_job
 from control_plane.queries.row_pages import read_rows
+from control_plane.rows import pool_rows
 from control_plane.scheduling.queue_positions import (
     PositionError,
     QueueEntry,
@@ -37,7 +38,7 @@ from control_plane.usecases.placement import (
 )
 
 OPERATIONS = ("priority", "weight", "resource_pool", "ahead_of", "behind_of")
-MOVES = "job-moves"
+MOVES = pool_rows.JOB_MOVES.partition
 
 _TRIES_MAX = 50
 

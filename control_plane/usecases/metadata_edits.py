@@ -124,7 +124,7 @@ def _write_edit(
         present = content_revision(before.merge_edit(own))
         if problem := find_changed_since(subject.name, present, revision):
             raise RequestError(Code.CONFLICT, problem)
-        body = encode_edit(edit_between(metadata, own, before))
+        body = encode_edit(edit_between(metadata, own, before), row.body if row else None)
         former = row.revision if row else 0
         put = Put(key, former + 1, body, former or Expect.ABSENT)
         return None, (put, *checks, *extra_writes(subject.reply))

@@ -1,8 +1,7 @@
 """Changes of registered models: create, update and delete."""
 
-import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from control_plane.access.ownership import Action, check_may_change
@@ -14,6 +13,7 @@ from control_plane.queries.model_records import (
     VersionRecord,
     decode_model,
     decode_version,
+    encode_record,
     model_key,
     owned_model,
     require_model,
@@ -181,7 +181,7 @@ def put_record(
     Raises:
         RequestError: too_large, if the record exceeds ROW_BYTES_MAX.
     """
-    body = json.dumps(asdict(record), ensure_ascii=False).encode()
+    body = encode_record(record, former.body if former else None)
     if len(body) > ROW_BYTES_MAX:
         text = (
             f"its description, notes and metadata have {len(body)} bytes; the limit is "

@@ -1,17 +1,18 @@
 """Templates in the state table: rows, ownership and changes."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from control_plane.access.ownership import Action, OwnedObject, check_may_change, find_refusal
 from control_plane.access.principals import Principal
 from control_plane.config.template import check_masks, masked_template
 from control_plane.errors import Code, RequestError
+from control_plane.rows import user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
 from control_plane.usecases.row_changes import change_row
 
-TEMPLATES = "templates"
+TEMPLATES = user_rows.TEMPLATE.partition
 MASKING = 1
 """The version of the rules in detcloud/shared/masking.py. Older rows are masked again when read."""
 # The row of an idempotency key holds the text in a reply and in an answer, where a quotation mark
@@ -54,9 +55,12 @@ class TemplateRecord:
         return masked or self.config
 
 
+_CODEC = JsonCodec(user_rows.TEMPLATE, TemplateRecord, ensure_ascii=False)
+
+
 def decode_template(body: bytes) -> TemplateRecord:
     """Decode the body of a template's row."""
-    return TemplateRecord(**json.loads(body))
+    return _CODEC.decode(body)
 
 
 def owned_template(template: TemplateRecord) -> OwnedObject:
@@ -110,7 +114,7 @@ def put_template(
     new = replace(template, masked=masked, masking=MASKING)
 
     def change(row: Row | None) -> tuple[TemplateRecord, tuple[Write, ...]]:
-        stored, revision = new, 0
+        stored, revision, before = new, 0, row.body if row else None
         if row is not None:
             former, revision = decode_template(row.body), row.revision
             check_may_change(caller, owned_template(former))
@@ -123,7 +127,7 @@ def put_template(
             if stored.config == former.config:
                 stored = replace(former, masked=stored.masked, masking=MASKING)
         _check_time(new.name, row, expected_updated_ms)
-        body = json.dumps(asdict(stored), ensure_ascii=False).encode()
+        body = _CODEC.encode(stored, before)
         put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision or Expect.ABSENT)
         return stored, (put, *extra_writes(stored))
 

@@ -4,17 +4,17 @@ A record contains the digest of a token, never the token itself.
 """
 
 import hmac
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.ownership import OwnedObject
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import TokenStore, find_revoked, token_digest, token_put
-from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools
+from control_plane.rows import user_rows
+from control_plane.rows.json_codec import JsonCodec
 from control_plane.services import Services
 from control_plane.state.table import (
     Check,
@@ -31,7 +31,7 @@ from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.row_changes import change_row
 from detcloud.shared.tokens import mint_token
 
-RECORDS = "token-entries"
+RECORDS = user_rows.TOKEN_ENTRY.partition
 DAY_MS = 24 * 3600 * 1000
 
 _COUNTER = Key(COUNTERS, "token")
@@ -66,6 +66,9 @@ class TokenRecord:
 
     Revoking any of them also ends this token.
     """
+
+
+_CODEC = JsonCodec(user_rows.TOKEN_ENTRY, TokenRecord, {"role": Role, "makers": tuple})
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,7 @@ def find_owned_token(table: StateTable, token_id: int) -> tuple[OwnedObject, ...
 
 def decode_record(body: bytes) -> TokenRecord:
     """Decode the body of a token's row."""
-    fields = json.loads(body)
-    makers = tuple(fields.get("makers", ()))
-    return TokenRecord(**{**fields, "role": Role(fields["role"]), "makers": makers})
+    return _CODEC.decode(body)
 
 
 def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
@@ -210,7 +211,7 @@ def create_token(
             created at the same time.
     """
     token = mint_token()
-    bearer_key = Key(TOKENS, token_digest(bearer))
+    bearer_key = Key(user_rows.TOKEN.partition, token_digest(bearer))
     makers = extend_makers(table, tokens, draft.makers, bearer)
     is_revocable = makers != draft.makers
     guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
@@ -229,7 +230,7 @@ def create_token(
             table.commit(
                 (
                     Put(_COUNTER, revision + 1, next_number, revision or Expect.ABSENT),
-                    Put(_record_key(number), 1, json.dumps(asdict(record)).encode(), Expect.ABSENT),
+                    Put(_record_key(number), 1, _CODEC.encode(record), Expect.ABSENT),
                     token_put(record.digest, principal),
                     *guards,
                     *extra_writes(asdict(minted)),
@@ -266,7 +267,7 @@ def extend_makers(
             result would have more than MAKERS_MAX makers.
     """
     digest = token_digest(bearer)
-    if table.get(Key(TOKENS, digest)) is None:
+    if table.get(Key(user_rows.TOKEN.partition, digest)) is None:
         if tokens.find_principal(digest) is None:
             raise RequestError(Code.UNAUTHENTICATED, _REVOKED_SINCE)
         return makers
@@ -315,10 +316,10 @@ def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraW
             raise _missing_error(token_id)
         record = decode_record(row.body)
         record = record if record.revoked_by is not None else replace(record, revoked_by=by)
-        body = json.dumps(asdict(record)).encode()
+        body = _CODEC.encode(record, row.body)
         return token_id, (
             Put(row.key, row.revision + 1, body, row.revision),
-            Delete(Key(TOKENS, record.digest), Expect.ANYTHING),
+            Delete(Key(user_rows.TOKEN.partition, record.digest), Expect.ANYTHING),
             *extra_writes(token_id),
         )
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pulumi_aws as aws
 
+from control_plane.rows.registry import waking_row_types
+from control_plane.rows.row_type import Function
 from infra.aws.functions import make_permission
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.roles import Roles
@@ -19,14 +21,28 @@ WARNINGS = (
     "EC2 Instance Rebalance Recommendation",
     "Capacity Block Reservation Expiration Warning",
 )
-# A pattern for new rows in mailboxes of actors.
-MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
-# A pattern for new rows that the tick should act on at once: jobs that request slots, interruption
-# notices, and searches that wait for a suggestion.
-INTENTS = {
-    "eventName": ["INSERT"],
-    "dynamodb": {"Keys": {"p": {"S": [{"prefix": "jobs#"}, "notices", "suggestions"]}}},
-}
+
+
+def new_row_pattern(function: Function) -> dict[str, Any]:
+    """Return the pattern of stream records about new rows that wake a function.
+
+    Rows of actors are selected by the sort key, and other rows by the partition.
+    """
+    row_types = sorted(waking_row_types(function), key=lambda row_type: row_type.partition)
+    sorts = [{"prefix": row_type.sort} for row_type in row_types if row_type.is_of_actors]
+    partitions = [
+        row_type.partition if row_type.has_one_partition else {"prefix": row_type.partition}
+        for row_type in row_types
+        if not row_type.is_of_actors
+    ]
+    # A pattern requires all of its keys, so that a single pattern cannot select both.
+    assert not (sorts and partitions), function
+    keys = {"s": {"S": sorts}} if sorts else {"p": {"S": partitions}}
+    return {"eventName": ["INSERT"], "dynamodb": {"Keys": keys}}
+
+
+MAIL = new_row_pattern("advance")
+INTENTS = new_row_pattern("tick")
 
 
 def connect_events(

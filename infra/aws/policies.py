@@ -7,6 +7,7 @@ this tag nor change an instance of another cluster.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from control_plane.rows import fleet_rows
 from infra.aws.names import INVOKED_BY_TICK, Names, bucket_arn
 from infra.aws.settings import Network
 from provisioner.clouds.provider import CLUSTER_TAG
@@ -166,18 +167,19 @@ def spot_notice(names: Names) -> Document:
     Failed events may be sent to the dead-letter queue.
     """
     table = [names.table_arn]
+    read = [fleet_rows.FLEET.partition, f"{fleet_rows.INSTANCE.partition}*"]
     return _document(
         make_statement(
             "WriteNotices",
             ["dynamodb:PutItem"],
             table,
-            {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["notices"]}},
+            {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [fleet_rows.NOTICE.partition]}},
         ),
         make_statement(
             "ReadBooks",
             ["dynamodb:GetItem", "dynamodb:Query"],
             table,
-            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleets", "instances#*"]}},
+            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": read}},
         ),
         *_dead_letters(names),
     )

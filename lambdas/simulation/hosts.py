@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from control_plane.actors import addresses
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder
 from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
-from control_plane.agents.sessions import LogChunk
+from control_plane.agents.sessions import LOGS, LogChunk
 from control_plane.agents.spec import spec_builder
 from control_plane.config.storage import CheckpointStorage
 from control_plane.state.faults import Crash
@@ -157,5 +158,5 @@ def _simulated_spec_builder(checkpoints: CheckpointStorage) -> SpecBuilder:
 
 def _log_chunk_write(trial_id: int, chunk: LogChunk) -> Put:
     """Build the Put that stores a chunk of a trial's log. A repeated chunk replaces the first."""
-    key = Key(f"trial#{trial_id}", f"L#{chunk.allocation}#{chunk.offset:012d}")
+    key = Key(addresses.trial(trial_id), f"{LOGS}{chunk.allocation}#{chunk.offset:012d}")
     return Put(key, 1, chunk.text, Expect.ANYTHING)

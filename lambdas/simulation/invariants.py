@@ -13,6 +13,7 @@ from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.records import Status
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS
 from control_plane.actors.trial.state import TrialState
+from control_plane.rows.registry import find_row_type
 from control_plane.simulation.experiment import SimulationResult, simulate_experiment
 from control_plane.simulation.machines import ValidationSchedule
 from control_plane.simulation.submission import validation_schedule
@@ -23,11 +24,8 @@ from lambdas.simulation.searches import DETERMINISTIC_FAMILIES, EPOCH_BATCHES, S
 from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 from lambdas.simulation.users import SubmittedExperiment
 
-DEAD_LETTERS = "D#"
 # Enough slots for all trials of a search at once.
 SLOTS_AMPLE = 64
-# The partitions that must be empty at the end.
-PASSING_PARTITIONS = ("instances#", "intents#", "jobs#", "suggestions")
 
 
 class ErrorLog(logging.Handler):
@@ -113,8 +111,11 @@ class Invariants:
         Only searches that no user stopped must have correct results. Raises InvariantBroken.
         """
         self.check(experiments)
-        left = [k for k in self.checker.rows if k.partition.startswith(PASSING_PARTITIONS)]
-        left += [k for k in self.checker.rows if k.sort.startswith(DEAD_LETTERS)]
+        left = [
+            key
+            for key in self.checker.rows
+            if (row_type := find_row_type(*key)) is None or row_type.is_passing
+        ]
         if left:
             raise InvariantBroken(f"rows are left over: {left[:5]}")
         for submitted in experiments:

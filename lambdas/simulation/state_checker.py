@@ -16,8 +16,9 @@ from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES, actor_type_at, parse_json
 from control_plane.engine.head import HEAD, PARTS, decode_head
-from control_plane.engine.journal import decode_journal_row
+from control_plane.engine.journal import JOURNAL, decode_journal_row
 from control_plane.engine.mailbox import MAIL, TIMERS, mail_key
+from control_plane.rows import actor_rows
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Delete, InvalidCommit, Key, Put, StateTable, Write
 
@@ -84,7 +85,7 @@ class StateChecker:
         """
         messages: list[tuple[str, dict[str, Any]]] = []
         for key in sorted(key for key in self.rows if key.partition == address):
-            if key.sort.startswith("Z#0"):
+            if key.sort.startswith(f"{JOURNAL}0"):
                 entry = decode_journal_row(self.rows[key].body)
                 for mail in entry["in"]:
                     messages += [(name, fields) for name, fields in mail["messages"]]
@@ -115,7 +116,7 @@ class StateChecker:
         self.commits += 1
         keys = "".join([f"{write.key.partition}/{write.key.sort};" for write in writes])
         self.digest = crc32(keys.encode(), self.digest)
-        if any(write.key.sort.startswith(f"{PARTS}outbox/") for write in writes):
+        if any(write.key.sort.startswith(actor_rows.OUTBOX.sort) for write in writes):
             self.outbox_commits.append(self.commits)
         mail_before = {
             write.key: self.rows[write.key] for write in writes if write.key in self._mail
@@ -131,7 +132,7 @@ class StateChecker:
             return
         partitions = {write.key.partition for write in writes if write.key.sort == HEAD}
         for write in writes:
-            if isinstance(write, Put) and write.key.sort.startswith("Z#0"):
+            if isinstance(write, Put) and write.key.sort.startswith(f"{JOURNAL}0"):
                 self._check_order(write, mail_before, partitions)
         for address in {write.key.partition for write in writes}:
             self._check_actor(address)
@@ -265,7 +266,7 @@ class StateChecker:
         live: dict[tuple[int, int], str] = {}
         for agent in self.actor_states("agent"):
             for desired in agent.desired:
-                trial = self._states.get(f"trial#{desired.trial_id}")
+                trial = self._states.get(addresses.trial(desired.trial_id))
                 if agent.lost or trial is None or trial.allocation is None:
                     continue
                 if trial.epoch == desired.epoch:

@@ -23,6 +23,7 @@ from control_plane.actors.messages.trial import CheckpointVerified, TrialKillReq
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
+from control_plane.rows.user_rows import IDEMPOTENCY_KEY
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.table import Conflict, Expect, Key, Put, Write
 from lambdas.simulation.hosts import Host
@@ -128,7 +129,7 @@ class Users:
             search.message, settings=settings, name=name, job=job, grows_id_blocks=True
         )
         self.searches.by_name[name] = search
-        key = Key("idempotency#user", f"I#submit-{number}")
+        key = _idempotency_key(f"submit-{number}")
 
         def submit(host: Host) -> int:
             return _submit_once(host, message, key)
@@ -268,7 +269,7 @@ class Users:
             on_answer: called with 0 after the answer; not called after a refusal.
         """
         self.commands += 1
-        key = Key("idempotency#user", f"I#command-{self.commands}")
+        key = _idempotency_key(f"command-{self.commands}")
         self._retry_until_answered(
             lambda host: _command_once(host, address, message, key), on_answer
         )
@@ -325,3 +326,8 @@ def _command_once(host: Host, address: str, message: object, key: Key) -> int:
 
 def _constant_writes(writes: tuple[Write, ...]) -> Callable[[object], tuple[Write, ...]]:
     return lambda reply: writes
+
+
+def _idempotency_key(name: str) -> Key:
+    """Return the key of the row for an idempotency key of the simulated user."""
+    return Key(IDEMPOTENCY_KEY.partition_of("user"), IDEMPOTENCY_KEY.sort + name)

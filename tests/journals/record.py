@@ -17,7 +17,7 @@ from control_plane.engine.journal import decode_journal_row
 from control_plane.state.table import Row
 from detcloud import __version__
 from lambdas.simulation.state_checker import StateChecker
-from tests.journals import journal_files
+from tests.journals import journal_files, row_files
 from tests.journals.scenarios import SCENARIOS_TO_RECORD
 from tests.simulation.cluster import Cluster
 
@@ -33,6 +33,7 @@ def main() -> int:
         path = folder / f"{name}.json.gz"
         journal_files.write_file(path, rows)
         print(f"{path.relative_to(journal_files.FOLDER)}: {path.stat().st_size:,} bytes")
+    row_files.main()
     shapes = json.dumps(journal_files.current_shapes(), indent=1, sort_keys=True)
     (folder / journal_files.SHAPES).write_text(f"{shapes}\n", encoding="utf-8")
     heard = {name for rows in recorded.values() for row in rows for name in _message_names(row)}

@@ -20,13 +20,13 @@ from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.step import CommandRefused
-from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.engine import actor_types, due_rows
 from control_plane.engine.engine import Engine
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.search import SearchPlan
@@ -310,7 +310,7 @@ def end_state(checker: StateChecker, *, interchangeable: bool = False) -> dict[s
     held = [s.trial_id for s in checker.actor_states("trial") if s.allocation is not None]
     desired = [(s.agent, s.desired) for s in checker.actor_states("agent") if s.desired]
     outbox = [key for key in checker.rows if key.sort.startswith("P#outbox/")]
-    outbox += [key for key in checker.rows if key.partition == SUGGESTIONS]
+    outbox += [key for key in checker.rows if key.partition == SUGGESTION.partition]
     return {
         "experiments": experiments,
         "trials": trials,

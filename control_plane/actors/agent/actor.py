@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
-from control_plane.actors.agent.token_rows import TOKEN_HOLDERS, TOKENS
 from control_plane.actors.messages.agent import (
     LOOPBACK,
     AgentDeclaredLost,
@@ -24,16 +23,17 @@ from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.records import OPEN, Availability
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
+from control_plane.rows import agent_rows, user_rows
 
-AGENTS = "agents"
+AGENTS = agent_rows.AGENT.partition
 """The partition with the pool of each agent, by the agent's id."""
-SESSIONS = "sessions"
+SESSIONS = agent_rows.SESSION.partition
 """The partition with the session of each agent, by the agent's id."""
 
 
 def leases_partition(pool: str) -> str:
     """Return the partition with the leases of a pool's agents."""
-    return f"leases#{pool}"
+    return agent_rows.LEASE.partition_of(pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +173,11 @@ def _forget_session(state: AgentState, epoch: int, context: StepContext) -> None
         return
     for partition in (AGENTS, SESSIONS):
         context.write_row(partition, state.agent, None)
-    row = context.row(TOKEN_HOLDERS, state.agent)
+    row = context.row(agent_rows.TOKEN_HOLDER.partition, state.agent)
     holder = json.loads(row.body or b"{}")
     if holder.get("epoch") == epoch:
-        context.write_row(TOKEN_HOLDERS, state.agent, None, expected=row)
-        context.write_row(TOKENS, holder["digest"], None)
+        context.write_row(agent_rows.TOKEN_HOLDER.partition, state.agent, None, expected=row)
+        context.write_row(user_rows.TOKEN.partition, holder["digest"], None)
 
 
 def _fence(partition: str, agent: str, fields: dict[str, int], context: StepContext) -> None:

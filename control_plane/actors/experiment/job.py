@@ -17,9 +17,10 @@ from control_plane.actors.messages.trial import TrialMoved
 from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
+from control_plane.rows import pool_rows
 from control_plane.scheduling.pool_choice import next_pool, round_number
 
-JOB_IDS = "job-ids"
+JOB_IDS = pool_rows.JOB_ID.partition
 """The partition with the experiment's id of each queued job, by the job's UUID."""
 
 

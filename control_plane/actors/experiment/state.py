@@ -18,9 +18,10 @@ from control_plane.actors.records import (
     TrialSettings,
 )
 from control_plane.actors.step import StepContext
+from control_plane.rows import experiment_rows
 from control_plane.searchers.search import SearchPlan, SearchState
 
-LISTING = "experiments"
+LISTING = experiment_rows.LISTING.partition
 """The partition of listing rows, one for each experiment."""
 
 

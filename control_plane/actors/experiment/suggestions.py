@@ -8,7 +8,7 @@ import json
 
 from control_plane.actors.experiment.state import ExperimentState, listing_sort_key
 from control_plane.actors.step import StepContext
-from control_plane.actors.suggestion_rows import SUGGESTIONS
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.methods.bayesian import BayesianState
 
 
@@ -22,7 +22,7 @@ def update_suggestion_row(
     was, now = awaited_suggestion(before), awaited_suggestion(after)
     if was != now:
         body = None if now is None else json.dumps({"first": now}).encode()
-        context.write_row(SUGGESTIONS, listing_sort_key(after.experiment_id), body)
+        context.write_row(SUGGESTION.partition, listing_sort_key(after.experiment_id), body)
     return after
 
 

@@ -28,10 +28,11 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.state import TrialState
 from control_plane.evolve import evolve
+from control_plane.rows import experiment_rows
 
 CHECKPOINT_PARTS = "checkpoint/"
 """The prefix of the names of parts with checkpoint records. The UUID follows."""
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS = experiment_rows.CHECKPOINT.partition
 """The partition with the trial's id of each checkpoint, by UUID."""
 
 
@@ -349,7 +350,7 @@ def _request_removal(state: TrialState, uuid: str, whole: bool, context: StepCon
     row = context.row(PINS, uuid)
     if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
         return False
-    context.write_row(PINS, uuid, encode_pin(Pin(gone=True)), expected=row)
+    context.write_row(PINS, uuid, encode_pin(Pin(gone=True), row.body), expected=row)
     context.write_row(
         COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
     )

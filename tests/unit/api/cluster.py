@@ -40,10 +40,10 @@ from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
-from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
 from tests.engine_timing import UNHURRIED
 from tests.unit.api.exchange import HOST, Answer, call
+from tests.unit.rows.undeclared_rows import DeclaredRowsTable
 
 NOW_MS = 1_800_000_000_000
 TOKENS = {role: f"dct_test-token-of-{role.value}" for role in Role}
@@ -114,7 +114,7 @@ def build_cluster(
         for role, token in TOKENS.items()
     }
     if table is None:
-        table = SqliteTable(root / "state.db", synchronous="NORMAL")
+        table = DeclaredRowsTable(root / "state.db", synchronous="NORMAL")
     clock = Clock()
     engine = Engine(table, clock, UNHURRIED)
     long_polls = LongPollRegistry()

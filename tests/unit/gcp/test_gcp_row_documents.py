@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from control_plane.actors import addresses
 from control_plane.actors.job_row import POOLS, jobs_partition
-from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import MAIL, TIMERS
 from control_plane.fleet.notices import NOTICES
@@ -26,6 +25,7 @@ from control_plane.gcp.row_documents import (
     to_row,
 )
 from control_plane.gcp.update_times import UpdateTimes
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.state.table import (
     COMMIT_BYTES_MAX,
     OPERATIONS_MAX,
@@ -80,7 +80,7 @@ def test_paths_have_a_form_that_firestore_takes(partition: str, sort: str) -> No
         (Key(addresses.trial(7), f"{MAIL}0001#pool"), "advance"),
         (Key(jobs_partition("gpus"), "M"), "tick"),
         (Key(NOTICES, "i-1"), "tick"),
-        (Key(SUGGESTIONS, "7"), "tick"),
+        (Key(SUGGESTION.partition, "7"), "tick"),
         # An actor itself, its timers, and a pool whose name begins as mail does.
         (Key(addresses.trial(7), HEAD), ""),
         (Key(addresses.trial(7), f"{TIMERS}1"), ""),

@@ -33,6 +33,7 @@ PURE_FOLDERS = tuple(
         "config",
         "checkpoint_stores/types",
         "metrics",
+        "rows",
         "simulation",
         "spot",
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
-from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
+from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.method import SuggestedPoints
 from control_plane.searchers.methods.bayesian import BayesianPlan
@@ -26,7 +26,7 @@ from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import train_at_once
 
 EXPERIMENT = "experiment#1"
-INTENT = Key(SUGGESTIONS, f"{1:012d}")
+INTENT = Key(SUGGESTION.partition, f"{1:012d}")
 
 
 @dataclass
@@ -222,7 +222,9 @@ def test_a_search_that_cannot_be_read_holds_up_no_other(
     engine = Engine(table, lambda: 1_800_000_000_000)
     for number in (1, 2):
         unreadable = Put(Key(f"experiment#{number}", HEAD), 1, b"{}\n{", Expect.ABSENT)
-        table.commit([unreadable, Put(Key(SUGGESTIONS, f"{number:012d}"), 1, b"", Expect.ABSENT)])
+        table.commit(
+            [unreadable, Put(Key(SUGGESTION.partition, f"{number:012d}"), 1, b"", Expect.ABSENT)]
+        )
     assert not Suggester(engine).suggest_all()
     told = [record.getMessage() for record in caplog.records]
     assert told == [f"no suggestion: experiment {number} cannot be read" for number in (1, 2)]

@@ -1,0 +1,1 @@
+"""Declarations of all rows of the state table. Pure, and cheap to import."""

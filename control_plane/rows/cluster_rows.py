@@ -1,0 +1,61 @@
+"""The rows of the cluster as a whole, in the partition `cluster`."""
+
+from control_plane.rows.row_type import RowType
+
+CONFIGURATION = RowType(
+    name="cluster configuration",
+    key="cluster / configuration",
+    meaning="The configuration of the cluster without the pools.",
+    record="control_plane.config.pools:ClusterConfig",
+    writers=("usecases.pool_settings",),
+    readers=("queries.cluster_configuration",),
+)
+DEPLOYED_CONFIGURATION = RowType(
+    name="deployed configuration",
+    key="cluster / deployed-configuration",
+    meaning="The deployed configuration that was applied last.",
+    body="the SHA-256 of the configuration",
+    writers=("lambdas.deployed_configuration",),
+    readers=("lambdas.deployed_configuration",),
+)
+FAILED_SYNC = RowType(
+    name="failed sync",
+    key="cluster / failed-sync",
+    meaning="The last sync of an agent that failed because of an error in the cluster.",
+    fields={"failed_ms": "the time in epoch ms"},
+    writers=("agents.failed_syncs",),
+    readers=("agents.failed_syncs",),
+)
+INCARNATION = RowType(
+    name="incarnation",
+    key="cluster / incarnation",
+    meaning="The name of the current incarnation, which each restore of a copy changes.",
+    body="a UUID",
+    writers=("restoration.incarnation",),
+    readers=("restoration.incarnation",),
+)
+CLUSTER_ID = RowType(
+    name="cluster id",
+    key="cluster / id",
+    meaning="The id of an embedded cluster.",
+    body="a UUID",
+    writers=("local_cluster.adapters",),
+    readers=("local_cluster.adapters",),
+)
+MARK = RowType(
+    name="state mark",
+    key="cluster / mark",
+    meaning="A number that grows every minute, by which an embedded server detects older copies.",
+    body="a decimal number",
+    writers=("local_cluster.state_mark",),
+    readers=("local_cluster.state_mark",),
+)
+
+ROW_TYPES = (
+    CONFIGURATION,
+    DEPLOYED_CONFIGURATION,
+    FAILED_SYNC,
+    INCARNATION,
+    CLUSTER_ID,
+    MARK,
+)

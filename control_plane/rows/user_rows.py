@@ -1,0 +1,102 @@
+"""The rows of users: tokens, sign-in codes, idempotency keys, templates and models."""
+
+from control_plane.rows.row_type import RowType
+
+TOKEN = RowType(
+    name="token",
+    key="tokens / DIGEST",
+    meaning="A valid token. DIGEST is the SHA-256 of the token.",
+    record="control_plane.access.principals:Principal",
+    writers=(
+        "access.tokens",
+        "usecases.user_tokens",
+        "usecases.browser_sessions",
+        "actors.agent.actor",
+    ),
+    readers=("access.tokens", "usecases.user_tokens"),
+    expiry="at the end of the session, for tokens of browsers",
+)
+TOKEN_ENTRY = RowType(
+    name="token record",
+    key="token-entries / TOKEN",
+    meaning="The record of a token that a user created, which stays after the token's end.",
+    record="control_plane.usecases.user_tokens:TokenRecord",
+    writers=("usecases.user_tokens",),
+    readers=("usecases.user_tokens", "api.routes.tokens"),
+    is_mutable=True,
+)
+SIGN_IN_CODE = RowType(
+    name="sign-in code",
+    key="sign-in-codes / DIGEST",
+    meaning="A code that opens a single session of a browser. DIGEST is the SHA-256 of the code.",
+    record="control_plane.access.principals:Principal",
+    writers=("usecases.browser_sessions",),
+    readers=("usecases.browser_sessions",),
+    expiry="5 min after the code was created",
+)
+IDEMPOTENCY_KEY = RowType(
+    name="idempotency key",
+    key="idempotency#USER / I#KEY",
+    meaning="A mutation that took effect, with the answer for repetitions.",
+    fields={
+        "digest": "the digest of the request",
+        "status": "the HTTP status code",
+        "reply": "the reply of the effect, from which the answer is built",
+        "answer": "the JSON text of the answer; missing until the first answer",
+    },
+    writers=("usecases.idempotency",),
+    readers=("usecases.idempotency",),
+    expiry="24 h after the request",
+    is_mutable=True,
+    secret_fields=("reply", "answer"),
+)
+IDEMPOTENCY_PART = RowType(
+    name="idempotency key of an effect",
+    key="idempotency#USER / J#NUMBER#I#KEY",
+    meaning="An effect of a mutation with several effects. NUMBER counts the effects from 1.",
+    fields=IDEMPOTENCY_KEY.fields,
+    writers=("usecases.idempotency",),
+    readers=("usecases.idempotency",),
+    expiry="24 h after the request",
+    is_mutable=True,
+    secret_fields=("reply", "answer"),
+)
+TEMPLATE = RowType(
+    name="template",
+    key="templates / NAME",
+    meaning="A partial configuration.",
+    record="control_plane.usecases.templates:TemplateRecord",
+    writers=("usecases.templates",),
+    readers=("usecases.templates", "api.routes.templates"),
+    is_mutable=True,
+    secret_fields=("config",),
+)
+MODEL = RowType(
+    name="registered model",
+    key="models / NAME",
+    meaning="A registered model.",
+    record="control_plane.queries.model_records:ModelRecord",
+    writers=("usecases.models", "usecases.model_versions"),
+    readers=("queries.model_records", "queries.models"),
+    is_mutable=True,
+)
+MODEL_VERSION = RowType(
+    name="model version",
+    key="model-versions#MODEL / NUMBER",
+    meaning="A version of a registered model.",
+    record="control_plane.queries.model_records:VersionRecord",
+    writers=("usecases.models", "usecases.model_versions"),
+    readers=("queries.model_records", "queries.models"),
+    is_mutable=True,
+)
+
+ROW_TYPES = (
+    TOKEN,
+    TOKEN_ENTRY,
+    SIGN_IN_CODE,
+    IDEMPOTENCY_KEY,
+    IDEMPOTENCY_PART,
+    TEMPLATE,
+    MODEL,
+    MODEL_VERSION,
+)

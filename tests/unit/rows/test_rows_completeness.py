@@ -1,0 +1,72 @@
+"""All rows that a cluster stores belong to declared families, and are due only as declared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from control_plane.rows.registry import ROW_TYPES, find_row_type
+from control_plane.rows.row_type import RowType
+from control_plane.state.table import Put, Write
+from lambdas.simulation.fault_rates import NO_FAULTS
+from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
+from tests.unit.rows.undeclared_rows import find_undeclared
+
+# Families that no simulated cluster stores: users, other clouds and embedded clusters write them.
+# `build_cluster` of tests/unit/api checks the rows of all tests that use an API.
+NOT_SIMULATED = frozenset(
+    {
+        "awaited suggestion",
+        "cluster configuration",
+        "cluster id",
+        "dead letter",
+        "deployed configuration",
+        "dropped mail",
+        "edit of checkpoint metadata",
+        "edit of trial metadata",
+        "environment",
+        "failed sync",
+        "idempotency key of an effect",
+        "identity",
+        "incarnation",
+        "job id",
+        "last call of a search method",
+        "log chunk",
+        "metadata term",
+        "metrics of a rank",
+        "moves of jobs",
+        "model version",
+        "notice",
+        "pool configuration",
+        "registered model",
+        "sign-in code",
+        "spilled outbox",
+        "state mark",
+        "template",
+        "token",
+        "token holder",
+        "token record",
+        "trial metadata",
+        "upload session",
+    }
+)
+
+
+def test_simulated_cluster_stores_only_declared_rows(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, losses_hourly=0.5)
+    size = ClusterSize(experiments=4, pools=2, machines_max=4, hours=2)
+    cluster = SimulatedCluster(1, rates, size, tmp_path)
+    stored: set[RowType | None] = set()
+    undeclared: list[str] = []
+    apply_commit = cluster.checker.apply_commit
+
+    def record_commit(writes: Sequence[Write]) -> None:
+        puts = [write for write in writes if isinstance(write, Put)]
+        undeclared.extend(find_undeclared(puts))
+        stored.update(find_row_type(*put.key) for put in puts)
+        apply_commit(writes)
+
+    cluster.checker.apply_commit = record_commit  # type: ignore[method-assign]
+    cluster.run()
+    assert undeclared == []
+    missing = {row.name for row in ROW_TYPES if row not in stored}
+    assert missing <= NOT_SIMULATED
