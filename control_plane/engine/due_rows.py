@@ -291,10 +291,7 @@ def _find_due(
 
 
 def _shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
-    """Return the shards that may have rows due by now. A single shard is returned unread.
-
-    For several shards, one query saves reading each empty shard.
-    """
+    """Return the shards that may have due rows, by one query. Return a single shard unread."""
     asked = tuple(shards)
     return engine.table.due_shards(asked, engine.clock()) if len(asked) > 1 else asked
 

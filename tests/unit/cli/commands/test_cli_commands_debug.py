@@ -19,7 +19,7 @@ def test_the_rows_of_an_actor_are_printed(
         table.commit((Put(Key("trial#7", "M"), 3, b'{"a": 1}', Expect.ABSENT),))
     assert main(["debug", "dump", "trial#7"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == [{"sort": "M", "revision": 3, "body": {"a": 1}}]
+    assert found == [{"sort": "M", "type": "head", "revision": 3, "body": {"a": 1}}]
 
 
 def test_a_home_without_a_table_is_said(
