@@ -165,7 +165,9 @@ def test_what_could_not_be_removed_is_told_and_goes_the_next_time() -> None:
     aws = Lambda(*(f"detcloud 0.{number} aaaa" for number in range(1, 8)))
     aws.fails_at = NAMES.part(FUNCTIONS[-1])
     # Two versions of each function but the last.
-    with pytest.raises(PruneFailed, match=f"^deleted {2 * len(FUNCTIONS) - 2} old function versions, .* refused"):
+    with pytest.raises(
+        PruneFailed, match=f"^deleted {2 * len(FUNCTIONS) - 2} old function versions, .* refused"
+    ):
         aws.prune()
     aws.fails_at = ""
     assert aws.prune() == 2
