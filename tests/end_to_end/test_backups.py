@@ -24,7 +24,7 @@ def test_a_restored_cluster_trains_on_and_counts_nothing_twice(
     laptop.run("wait", 1)
     assert laptop.json("create", *model)["id"] == 2
     later = max(one["id"] for one in laptop.json("trial", "list", 2))
-    assert "stop it first, with `detcloud down`" in laptop.run("restore", archive, code=1).stderr
+    assert "stop it first with `detcloud down`" in laptop.run("restore", archive, code=1).stderr
     # As after a crash: the agent still has directories of what ran.
     laptop.run("down")
     assert (
