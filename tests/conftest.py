@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -81,6 +82,21 @@ def _missing_package(error: BaseException | None) -> str | None:
             return None if (ROOT / package).exists() or package == "detcloud" else error.name
         error = getattr(error, "cause", None) or error.__cause__
     return None
+
+
+# Far below 1024, the usual limit of a process.
+DESCRIPTORS_MAX = 300
+
+
+@pytest.fixture(autouse=True)
+def _few_descriptors() -> Iterator[None]:
+    """Collect garbage after a test if many descriptors are open.
+
+    Clusters of former tests are in reference cycles, and keep the files of their tables open.
+    """
+    yield
+    if len(list(Path("/dev/fd").iterdir())) > DESCRIPTORS_MAX:
+        gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -141,7 +141,7 @@ def process_due_rows(
 
 
 def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
-    """Delete expired rows, such as idempotency keys, until no expired rows or no time is left.
+    """Delete expired rows, for example idempotency keys, until no expired rows or no time is left.
 
     Return the number of deleted rows. Raises Unavailable.
 
@@ -291,7 +291,7 @@ def _find_due(
 
 
 def _shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
-    """Return the shards that may have due rows, by one query. Return a single shard unread."""
+    """Return the shards that may have due rows, by a query. Return a single shard unread."""
     asked = tuple(shards)
     return engine.table.due_shards(asked, engine.clock()) if len(asked) > 1 else asked
 

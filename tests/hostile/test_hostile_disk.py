@@ -60,7 +60,8 @@ def fill_free_pages(cluster: Cluster) -> None:
     for size in (3000, 300, 30, 3):
         with suppress(Unavailable):
             while True:
-                table.commit((Put(Key("filler", str(n)), 1, b"x" * size, Expect.ABSENT),))
+                key = Key("idempotency#filler", f"I#{n}")
+                table.commit((Put(key, 1, b"x" * size, Expect.ABSENT),))
                 n += 1
 
 

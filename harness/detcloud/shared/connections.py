@@ -131,10 +131,15 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether a descriptor becomes readable within `seconds`. 0 checks without waiting.
+    """Return whether a descriptor becomes readable within `seconds`. 0 checks without waiting.
 
     An idle connection becomes readable when the server closes the connection.
     """
     import select
 
-    return bool(select.select([descriptor], [], [], seconds)[0])
+    if not hasattr(select, "poll"):
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    # Unlike `select`, `poll` takes descriptors from 1024 on.
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))

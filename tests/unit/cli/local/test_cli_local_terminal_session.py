@@ -78,7 +78,12 @@ def test_a_terminal_gets_every_key_and_its_size_and_is_left_as_it_was(place: Pat
 
     before = subprocess.run(["stty", "-g"], stdin=theirs, capture_output=True, check=True).stdout
     subprocess.run(["stty", "rows", "30", "columns", "100"], stdin=theirs, check=True)
-    with subprocess.Popen([*words, script], stdin=theirs, stdout=theirs) as client:
+    with (
+        subprocess.Popen([*words, script], stdin=theirs, stdout=theirs) as client,
+        contextlib.ExitStack() as stack,
+    ):
+        # The shell ends by no signal but SIGKILL.
+        stack.callback(client.kill)
         read_until(b"ready")
         assert b"30 100" in shown
         subprocess.run(["stty", "rows", "50", "columns", "132"], stdin=theirs, check=True)
