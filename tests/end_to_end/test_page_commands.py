@@ -82,7 +82,7 @@ def test_a_command_is_listed_and_its_log_is_followed(
     laptop.run("notebook", "start", "--detach", "--no-browser", "--config", "name=book")
     browser.go("commands", LIST)
     wait_until(
-        lambda: [row[3:] for row in read_rows(browser)][2] == ["ACTIVE", "–", "ada", "local"]
+        lambda: [row[3:] for row in read_rows(browser)[2:]] == [["ACTIVE", "–", "ada", "local"]]
     )
     assert read_rows(browser)[:2] == [
         ["3", "–", "notebook", "ACTIVE", "–", "ada", "–"],
