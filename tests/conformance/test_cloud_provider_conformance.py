@@ -62,7 +62,8 @@ class TestFakeCloud(CloudProviderContract):
 
 
 # An agent as far as its machine is concerned: it runs in a folder until it is told to stop.
-AGENT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()"
+# A handler of the signal could run just before `pause`, which would then wait for ever.
+AGENT = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigwait({s.SIGTERM})"
 
 
 class TestLocalProcesses(CloudProviderContract):

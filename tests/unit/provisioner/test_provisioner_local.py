@@ -25,7 +25,8 @@ from provisioner.clouds.provider import CloudError, CloudInstance, Configuration
 from provisioner.model import InstanceStatus
 from tests.patience import wait_until
 
-POLITE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+# A handler of the signal could run just before `pause`, which would then wait for ever.
+POLITE = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigwait({s.SIGTERM})"
 STUBBORN = (
     "import signal, sys\n"
     "signal.signal(signal.SIGTERM, lambda *_: 0)\n"
