@@ -12,8 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from control_plane.fleet.rows import read_rows
 from control_plane.rows.registry import find_row_type
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import TableError
 from lambdas.clouds import CLOUDS, DEFAULT_CLOUD, StoredRow, read_stored_rows

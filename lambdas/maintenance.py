@@ -13,8 +13,8 @@ from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
 from control_plane.engine.engine import Engine
 from control_plane.fleet.budget import check_budgets
-from control_plane.fleet.rows import read_rows
 from control_plane.rows import actor_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import EXPIRY_SHARDS
 from provisioner.pools import for_each_pool
 

@@ -25,8 +25,8 @@ from control_plane.agents.leases import (
     mark_ended_agent,
 )
 from control_plane.engine.engine import Engine
-from control_plane.fleet.rows import read_rows
 from control_plane.scheduling.reservations import OverdueSize, overdue_sizes
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict
 from provisioner.model import ConnectedAgent, DeadlineProgress, Demand, JobDemand
 from provisioner.pools import PoolSnapshot

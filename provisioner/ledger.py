@@ -31,8 +31,8 @@ from control_plane.fleet.rows import (
     instance_key,
     intents_partition,
     past_instances_partition,
-    read_rows,
 )
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Check, Delete, Expect, Key, Put, StateTable, Write
 
 LEASE_MS = 30_000

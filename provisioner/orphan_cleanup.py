@@ -9,7 +9,8 @@ instances were ever launched has a row of its own.
 import logging
 from collections.abc import Callable, Iterable
 
-from control_plane.fleet.rows import CLOUDS, read_instances, read_intents, read_rows
+from control_plane.fleet.rows import CLOUDS, read_instances, read_intents
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import StateTable
 from provisioner.clouds.provider import INTENT_TAG, POOL_TAG, CloudError, CloudInstance
 from provisioner.model import InstanceStatus

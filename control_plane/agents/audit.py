@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.experiment.state import ExperimentState
-from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.job_row import JobRow, decode_job, jobs_partition
 from control_plane.actors.messages.agent import AllocationPlaced, AllocationRemoved
 from control_plane.actors.messages.experiment import JobAudited
 from control_plane.actors.messages.pool import (
@@ -39,6 +39,7 @@ from control_plane.agents.leases import Lease, read_leases
 from control_plane.engine.engine import Engine
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.scheduling.model import AllocationRequest
+from control_plane.state.row_ranges import read_rows
 
 STALE_PER_MESSAGE_MAX = 8
 """The allocations that one message frees. Freeing one may change eight parts of the pool."""
@@ -213,8 +214,5 @@ def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
 
 def _read_job_rows(engine: Engine, pool: str) -> dict[int, JobRow]:
     """Read the job rows of a pool, by experiment id."""
-    rows, first = dict[int, JobRow](), " "
-    while page := engine.table.query(jobs_partition(pool), first, "~").rows:
-        rows |= {int(row.key.sort): decode_job(row.body) for row in page}
-        first = job_sort_key(max(rows) + 1)
-    return rows
+    rows = read_rows(engine.table, jobs_partition(pool), " ", "~")
+    return {int(row.key.sort): decode_job(row.body) for row in rows}

@@ -33,6 +33,7 @@ from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.rows import agent_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import (
     Check,
     Conflict,
@@ -406,10 +407,4 @@ def _decode_leases(rows: dict[str, Row]) -> dict[str, Lease]:
 
 def _read_partition(table: StateTable, partition: str) -> dict[str, Row]:
     """Read all rows of a partition, by sort key."""
-    rows: dict[str, Row] = {}
-    first: str | None = " "
-    while first is not None:
-        page = table.query(partition, first, "\x7f")
-        rows |= {row.key.sort: row for row in page.rows}
-        first = page.next_sort
-    return rows
+    return {row.key.sort: row for row in read_rows(table, partition)}

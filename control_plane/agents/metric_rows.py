@@ -32,6 +32,7 @@ from control_plane.metrics.segment import (
 )
 from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
 from control_plane.rows import trial_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
 METRICS = trial_rows.METRICS.sort
@@ -198,11 +199,8 @@ def read_segments(table: StateTable, trial_id: int, first: str, last: str) -> It
     Merges may repeat reports. The caller skips reports whose offsets it has already read in a
     stream.
     """
-    start: str | None = first
-    while start is not None:
-        page = table.query(addresses.trial(trial_id), start, last, limit=PAGE_ROWS)
-        yield from map(to_segment, page.rows)
-        start = page.next_sort
+    address = addresses.trial(trial_id)
+    yield from map(to_segment, read_rows(table, address, first, last, page_rows=PAGE_ROWS))
 
 
 def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) -> str:

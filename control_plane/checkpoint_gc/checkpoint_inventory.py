@@ -19,7 +19,8 @@ from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
-from control_plane.state.table import Row, StateTable
+from control_plane.state.row_ranges import read_rows
+from control_plane.state.table import StateTable
 
 _OTHERS = {CheckpointState.DAMAGED, CheckpointState.PARTIALLY_DELETED}
 
@@ -129,18 +130,6 @@ def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointR
         record = kind.decode_part(row.key.sort.removeprefix(PARTS), row.body)
         assert isinstance(record, CheckpointRecord)
         yield record if record.checkpoint.trial_id else _with_trial(record, trial_id)
-
-
-def read_rows(table: StateTable, partition: str, first: str, last: str) -> Iterator[Row]:
-    """Yield the rows of a partition with `first` <= sort key < `last`, reading page by page.
-
-    Raises TableError.
-    """
-    start: str | None = first
-    while start is not None:
-        page = table.query(partition, start, last)
-        yield from page.rows
-        start = page.next_sort
 
 
 def _with_trial(record: CheckpointRecord, trial_id: int) -> CheckpointRecord:

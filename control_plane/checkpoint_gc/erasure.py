@@ -17,11 +17,7 @@ from control_plane.actors.trial.checkpoints import CHECKPOINTS
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.logs import NAMESPACE as LOGS
 from control_plane.agents.metric_rows import NAMESPACE as METRICS
-from control_plane.checkpoint_gc.checkpoint_inventory import (
-    checkpoint_records,
-    read_rows,
-    trial_ids,
-)
+from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records, trial_ids
 from control_plane.checkpoint_gc.package_archives import remove_objects, remove_package_archives
 from control_plane.checkpoint_gc.pins import expire_pins
 from control_plane.checkpoint_gc.rate_limit import NO_FILES, Steps, remove_checkpoint_folder
@@ -30,6 +26,7 @@ from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.objects.store import ObjectKey
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 
@@ -66,7 +63,7 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
 
 
 def remove_tensorboard_files(stores: Stores, experiment_id: int) -> Steps:
-    """Remove the experiment's folder of files for TensorBoard from its checkpoint store.
+    """Remove the experiment's folder of files for TensorBoard from the checkpoint store.
 
     A missing folder or store is not an error. Raises CollectionFailed if the store cannot be
     opened, and OSError if a file cannot be removed.

@@ -24,11 +24,7 @@ from control_plane.actors.trial.checkpoints import (
 )
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.sessions import INTENTS
-from control_plane.checkpoint_gc.checkpoint_inventory import (
-    checkpoint_records,
-    read_rows,
-    trial_ids,
-)
+from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records, trial_ids
 from control_plane.checkpoint_gc.pins import expire_pins
 from control_plane.checkpoint_gc.rate_limit import (
     NO_FILES,
@@ -41,6 +37,7 @@ from control_plane.checkpoint_gc.upload_sessions import trial_sessions
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.engine.engine import Engine
 from control_plane.json_gate import parse_stored_object
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Delete, Expect, Row, StateTable
 from detcloud.shared.bucket_errors import StoreBusy
 from detcloud.shared.plurals import count_text

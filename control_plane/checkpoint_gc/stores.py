@@ -57,7 +57,7 @@ class Stores:
 
 
 def stores_of(services: Services) -> Stores:
-    """Return the stores of the cluster that has these services."""
+    """Return the stores of the cluster of `services`."""
     return Stores(
         services.engine,
         services.objects,

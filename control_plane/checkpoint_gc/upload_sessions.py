@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pydantic_core import from_json, to_json
 
 from control_plane.actors import addresses
-from control_plane.checkpoint_gc.checkpoint_inventory import read_rows
 from control_plane.rows import trial_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
 
 # The epoch in the paths of checkpoints that users uploaded: no run has this epoch.

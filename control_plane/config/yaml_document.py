@@ -115,7 +115,7 @@ def line_of(place: SourcePlace, loc: Loc) -> tuple[int | None, bool]:
 
 
 def parse_scalar(text: str) -> object:
-    """Return the value of an unquoted YAML scalar: None, a boolean, a number, or the text itself.
+    """Return the value of an unquoted YAML scalar: None, a boolean, a number, or `text`.
 
     A number of more than 400 characters becomes infinity.
     """

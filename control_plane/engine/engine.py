@@ -58,6 +58,7 @@ from control_plane.engine.reader import (
     decode_snapshot,
     load_actor,
 )
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import (
     GET_MAX,
     Conflict,
@@ -208,13 +209,7 @@ class Engine:
 
     def read_part_rows(self, address: str, family: str) -> list[Row]:
         """Read the rows of the part named `family` and of all parts below `family/`."""
-        rows: list[Row] = []
-        start: str | None = f"{PARTS}{family}"
-        while start is not None:
-            page = self.table.query(address, start, f"{PARTS}{family}/~")
-            rows += page.rows
-            start = page.next_sort
-        return rows
+        return [*read_rows(self.table, address, f"{PARTS}{family}", f"{PARTS}{family}/~")]
 
     def _read_rows(self, keys: Sequence[Key]) -> list[Row | None]:
         """Read rows in batches of GET_MAX, in the order of `keys`. None stands for no row."""

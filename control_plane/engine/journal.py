@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 from control_plane.engine.actor_types import EncodedMessage, parse_json
 from control_plane.rows import actor_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
 
 FORMAT = 2
@@ -134,11 +135,8 @@ def dropped_mail_write(address: str, sort: str, body: bytes, now_ms: int) -> Put
 
 def read_entry_rows(table: StateTable, address: str, after: int = 0) -> Iterator[Row]:
     """Read the rows of the actor's journal entries after revision `after`, oldest first."""
-    start: str | None = f"{JOURNAL}{after + 1:012d}"
-    while start is not None:
-        page = table.query(address, start, JOURNAL_END, limit=PAGE_ROWS)
-        yield from page.rows
-        start = page.next_sort
+    first = f"{JOURNAL}{after + 1:012d}"
+    return read_rows(table, address, first, JOURNAL_END, page_rows=PAGE_ROWS)
 
 
 def entry_revision(row: Row) -> int:

@@ -15,6 +15,7 @@ from control_plane.engine.head import HEAD, PARTS, decode_head
 from control_plane.engine.mailbox import MAIL, MAIL_END, read_mail
 from control_plane.engine.outputs import MAIL as MESSAGES
 from control_plane.engine.outputs import PART, ROW, output_digest
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key, StateTable
 
 # The number of entries of a receiver's journal that are searched for a message.
@@ -68,13 +69,9 @@ def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator
     """
     if receiver == "*":
         return
-    start: str | None = MAIL
-    while start is not None:
-        page = table.query(receiver, start, MAIL_END)
-        for mail in map(read_mail, page.rows):
-            if mail.sender == sender:
-                yield _encode_messages(mail.messages)
-        start = page.next_sort
+    for mail in map(read_mail, read_rows(table, receiver, MAIL, MAIL_END)):
+        if mail.sender == sender:
+            yield _encode_messages(mail.messages)
     for row in islice(journal.read_entry_rows(table, receiver), ENTRIES_SEARCHED_MAX):
         for mail_fields in journal.decode_journal_row(row.body)["in"]:
             if mail_fields["from"] == sender:

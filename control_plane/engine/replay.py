@@ -31,6 +31,7 @@ from control_plane.engine.outputs import (
 )
 from control_plane.engine.reader import FoldReader, LoadedActor, TornRead
 from control_plane.evolve import evolve
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key, Row, StateTable
 
 UNKNOWN = "unknown"
@@ -360,15 +361,11 @@ class _Replayer:
 
 def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
     """Yield the name and body of each stored part, except for parts of a spilled outbox."""
-    start: str | None = PARTS
     end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
-    while start is not None:
-        page = table.query(head.key.partition, start, end, limit=PART_ROWS_PAGE)
-        for row in page.rows:
-            name = row.key.sort.removeprefix(PARTS)
-            if not name.startswith(OUTBOX):
-                yield name, row.body
-        start = page.next_sort
+    for row in read_rows(table, head.key.partition, PARTS, end, page_rows=PART_ROWS_PAGE):
+        name = row.key.sort.removeprefix(PARTS)
+        if not name.startswith(OUTBOX):
+            yield name, row.body
 
 
 def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:

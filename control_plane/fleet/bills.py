@@ -12,8 +12,9 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from control_plane.actors.cost import cost_of, to_micros
 from control_plane.fleet.records import InstanceRow
-from control_plane.fleet.rows import read_instances, read_rows
+from control_plane.fleet.rows import read_instances
 from control_plane.rows import fleet_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key, StateTable
 
 Bill = Mapping[date, int]

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from control_plane.fleet.rows import read_rows
 from control_plane.rows import fleet_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable
 
 NOTICES = fleet_rows.NOTICE.partition

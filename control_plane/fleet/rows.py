@@ -8,7 +8,6 @@ intents#POOL           the pool's open launch intents, by id
 """
 
 import json
-from collections.abc import Iterator
 from typing import TypeVar
 
 from control_plane.adapters import RecordCodec
@@ -20,6 +19,7 @@ from control_plane.fleet.records import (
     instances_partition,
 )
 from control_plane.rows import fleet_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key, Page, Row, StateTable
 
 FLEETS = fleet_rows.FLEET.partition
@@ -130,16 +130,3 @@ def read_past_instances(
         past_instances_partition(pool), f"{since_ms:015d}", "\x7f", limit=limit, descending=True
     )
     return [decode_instance(row) for row in page.rows], page.next_sort is not None
-
-
-def read_rows(
-    table: StateTable, partition: str, first: str | None = " ", last: str = "\x7f"
-) -> Iterator[Row]:
-    """Yield the rows of a partition with sort keys from `first` to below `last`.
-
-    Rows are read page by page. `first` None yields no rows.
-    """
-    while first is not None:
-        page = table.query(partition, first, last)
-        yield from page.rows
-        first = page.next_sort

@@ -9,8 +9,9 @@ from control_plane.actors.agent.actor import AGENTS, AgentState
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
-from control_plane.queries.row_pages import read_row_page, read_rows
+from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 
 PROCESS_RUNTIME = "process"
 """The runtime of agents that run trials as processes, without containers."""
@@ -83,7 +84,7 @@ def agent_sizes_in_pool(
     Returns:
         For each label, the number of agents with each number of slots.
     """
-    rows = read_rows(services.table, AGENTS, " ", "\x7f")
+    rows = read_rows(services.table, AGENTS)
     inside = [row.key.sort for row in rows if row.body.decode() == pool]
     names = [name for name in inside if name not in without]
     sizes: dict[str, Counter[int]] = {}
@@ -99,7 +100,7 @@ def process_devices_in_pool(services: Services, pool: str, label: str) -> set[st
     Lost agents are ignored. Empty if no agent has the label, or if any of the agents runs trials in
     containers. `{"cpu"}` if the agents have no slots.
     """
-    rows = read_rows(services.table, AGENTS, " ", "\x7f")
+    rows = read_rows(services.table, AGENTS)
     names = [row.key.sort for row in rows if row.body.decode() == pool]
     states = [
         state

@@ -17,10 +17,11 @@ from control_plane.actors.pool.state import agents_of, parse_allocation
 from control_plane.actors.trial.metering import cost_so_far
 from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
-from control_plane.fleet.rows import read_fleets, read_rows
+from control_plane.fleet.rows import read_fleets
 from control_plane.queries.answer import Answer
 from control_plane.queries.pool import pool_names
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 
 
 class CostGrouping(StrEnum):

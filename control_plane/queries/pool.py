@@ -9,8 +9,8 @@ from control_plane.actors.pool.actor import PoolState
 from control_plane.errors import Code, RequestError
 from control_plane.fleet.records import instances_partition
 from control_plane.queries.answer import Answer
-from control_plane.queries.row_pages import read_rows
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 
 
 class PoolSummary(Answer):
@@ -49,7 +49,7 @@ def cluster_overview(services: Services) -> ClusterOverview:
 
 def pool_names(services: Services) -> list[str]:
     """Return the names of all pools, sorted."""
-    return [row.key.sort for row in read_rows(services.table, POOLS, " ", "\x7f")]
+    return [row.key.sort for row in read_rows(services.table, POOLS)]
 
 
 def find_pool(services: Services, name: str) -> PoolState | None:
@@ -105,12 +105,12 @@ def pool_use(services: Services, name: str) -> str:
 
 def count_jobs(services: Services, name: str) -> int:
     """Count the pool's experiments that have not ended, paused experiments included."""
-    return len(read_rows(services.table, jobs_partition(name), " ", "\x7f"))
+    return sum(1 for _ in read_rows(services.table, jobs_partition(name)))
 
 
 def count_instances(services: Services, name: str) -> int:
     """Count the pool's instances that have not ended."""
-    return len(read_rows(services.table, instances_partition(name), " ", "\x7f"))
+    return sum(1 for _ in read_rows(services.table, instances_partition(name)))
 
 
 def summary_fields(state: PoolState) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""Reads of a partition's rows: a page of filtered rows, or all rows of a short range."""
+"""Reads of a page of filtered rows of a partition."""
 
 from collections.abc import Callable
 
@@ -48,17 +48,3 @@ def read_row_page(
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
         # The filter rejects most rows, so that larger queries finish with fewer calls.
         size = min(2 * size, _PAGE_ROWS_MAX)
-
-
-def read_rows(table: StateTable, partition: str, first: str, last: str) -> list[Row]:
-    """Read all rows with `first` <= sort key < `last`.
-
-    The number of rows is not bounded: call this for short ranges only.
-    """
-    rows: list[Row] = []
-    start: str | None = first
-    while start is not None:
-        page = table.query(partition, start, last)
-        rows.extend(page.rows)
-        start = page.next_sort
-    return rows

@@ -14,10 +14,10 @@ from control_plane.engine.head import HEAD, PARTS
 from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.experiment import get_experiment
-from control_plane.queries.row_pages import read_rows
 from control_plane.searchers.bracket_progress import BracketProgress, Outcome, SearchedTrial
 from control_plane.searchers.registry import spec_of_plan
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key
 
 # Rungs are listed for searches of at most this many trials.

@@ -13,7 +13,7 @@ from control_plane.actors.experiment.trial_summaries import Summaries
 from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, PARTS
-from control_plane.queries.row_pages import read_rows
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key, Row, StateTable
 
 # The most trials in the cache over all experiments, of about 150 bytes each.

@@ -25,8 +25,8 @@ from control_plane.agents.leases import mark_all_agents
 from control_plane.engine.due_rows import process_due_rows
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import RECOVERY_DELAY_MS
-from control_plane.fleet.rows import read_rows
 from control_plane.restoration.incarnation import incarnation_write
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put, StateTable
 
 SKIPPED_IDS: Mapping[str, int] = {"experiment": 1_000, "trial": 1_000_000, "token": 1_000}

@@ -20,6 +20,7 @@ from control_plane.engine.head import PARTS
 from control_plane.rows.experiment_rows import SUGGESTION
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.methods.bayesian import HPARAMS_BLOBS, parse_hparams
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import StateTable, TableError
 from control_plane.suggestions.availability import INSTALL_COMMAND
 from control_plane.suggestions.model import Observation, Problem, Stage, suggest_point
@@ -164,11 +165,7 @@ def to_observations(
 
 def _waiting_experiments(table: StateTable) -> Iterator[int]:
     """Yield the ids of the experiments with an open request, from the partition `suggestions`."""
-    start: str | None = " "
-    while start is not None:
-        page = table.query(SUGGESTION.partition, start, "\x7f")
-        yield from (int(row.key.sort) for row in page.rows)
-        start = page.next_sort
+    return (int(row.key.sort) for row in read_rows(table, SUGGESTION.partition))
 
 
 def _load_problem(
@@ -194,13 +191,8 @@ def _read_numbered_parts(
     table: StateTable, address: str, prefix: str
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the bytes of each part named `prefix` and a number."""
-    start: str | None = f"{PARTS}{prefix}"
-    last = f"{PARTS}{prefix}~"
-    while start is not None:
-        page = table.query(address, start, last)
-        for row in page.rows:
-            yield int(row.key.sort.rpartition("/")[2]), row.body
-        start = page.next_sort
+    for row in read_rows(table, address, f"{PARTS}{prefix}", f"{PARTS}{prefix}~"):
+        yield int(row.key.sort.rpartition("/")[2]), row.body
 
 
 def _decode_summaries(address: str, body: bytes) -> tuple[TrialSummary, ...]:

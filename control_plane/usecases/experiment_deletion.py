@@ -4,8 +4,8 @@ from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import CHECKPOINTS
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
-from control_plane.queries.row_pages import read_rows
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Key
 
 

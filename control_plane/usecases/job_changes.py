@@ -17,7 +17,6 @@ from control_plane.errors import Code, Detail, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries import pool as pools
 from control_plane.queries.job_lookup import find_job
-from control_plane.queries.row_pages import read_rows
 from control_plane.rows import pool_rows
 from control_plane.scheduling.queue_positions import (
     PositionError,
@@ -28,6 +27,7 @@ from control_plane.scheduling.queue_positions import (
     moved_entry,
 )
 from control_plane.services import Services
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Conflict, Expect, Key, Put, Row, Write
 from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
 from control_plane.usecases.placement import (

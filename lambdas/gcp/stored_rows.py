@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from control_plane.state.row_ranges import read_rows
 from lambdas.clouds import StoredRow
 from lambdas.gcp.state_tables import open_table
 
@@ -19,9 +20,5 @@ def read_stored_rows(table: str, partition: str) -> Iterator[StoredRow]:
         table: the name PROJECT/DATABASE.
     """
     with open_table(table) as opened:
-        first: str | None = ""
-        while first is not None:
-            page = opened.query(partition, first, _END)
-            for row in page.rows:
-                yield StoredRow(row.key.sort, row.revision, row.due_ms, row.body)
-            first = page.next_sort
+        for row in read_rows(opened, partition, "", _END):
+            yield StoredRow(row.key.sort, row.revision, row.due_ms, row.body)

@@ -14,8 +14,8 @@ from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
 from control_plane.api.routes.agents import HOLD_MS_MAX, SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
-from control_plane.fleet.rows import read_rows
 from control_plane.objects.store import model_code_key
+from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put
 from lambdas.api_probe import PATH, REFUSED
 from provisioner.engine_pools import EnginePools

@@ -141,7 +141,7 @@ def stop_server(home: Home) -> bool:
         record = home.running_server_under_lock()
         if record is None:
             return False
-        # With the server itself, because a server removes its record shortly before it exits.
+        # Wait for the server process too: a server removes the record shortly before exiting.
         server = read_process(record.pid)
         started = [*([server] if server else []), *list_descendants(record.pid)]
         _send_signal(record.pid, signal.SIGTERM)

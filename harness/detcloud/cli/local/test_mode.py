@@ -1,6 +1,4 @@
-"""Local test mode: one batch, one validation and one checkpoint in this terminal, without a
-cluster.
-"""
+"""Local test mode: a batch, a validation and a checkpoint in this terminal, without a cluster."""
 
 from __future__ import annotations
 
