@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references changelog nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes tour check test references changelog nightly simulate crashes gangs rare stores figures soak bench bench-aws lambda lint clean distclean
 
 # Tests start many processes, each of which would compile the packages that pip did not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,7 +42,7 @@ help:
 	@echo "make tour JOURNEY=create  print the hops of a message through the product; without JOURNEY, list the journeys"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
-	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, $(SOAK_MINUTES) minutes of soak"
+	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, a short bench, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
 	@echo "make setup      install everything that any of the tests needs"
@@ -151,7 +151,7 @@ test: $(SETUP)
 	failed=$$?; wait $$used || failed=1; cat .used.log; wait $$deployed || failed=1; \
 	cat .deployed.log; rm -f .used.log .deployed.log; exit $$failed
 
-nightly: simulate crashes gangs rare stores soak
+nightly: simulate crashes gangs rare stores figures soak
 
 simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
@@ -171,6 +171,10 @@ rare: $(SETUP)
 	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
 	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
 	REQUEST_EXAMPLES=8 $(BIN)/python -m pytest -ra tests/integration/test_hostile_requests.py
+
+# Each group of the bench at its smallest: does it still run?
+figures: $(SETUP)
+	$(BIN)/python -m bench --quick
 
 # Checkpoints in real HDFS, and whether the model of it that the other tests use answers alike.
 stores: $(HADOOP)

@@ -190,8 +190,9 @@ def _measured_line(n: int, chance: random.Random) -> dict[str, Any]:
 
 
 def _store_code(services: Services) -> str:
-    """Store model code of many files; returns its digest."""
+    """Store model code of many files, with the program of `CONFIG`, and return its digest."""
     with TemporaryDirectory(prefix="detcloud-bench-") as name:
+        (Path(name) / "train.py").touch()
         for n in range(CODE_FILES):
             file = Path(name) / f"package{n % 20}" / f"module{n}.py"
             file.parent.mkdir(exist_ok=True)
