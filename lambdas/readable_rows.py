@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.yaml_document import parse_document
-from control_plane.engine.fold import decode_spill
 from control_plane.engine.journal import decode_journal_row
+from control_plane.engine.spilled_outbox import decode_spill
 from control_plane.rows import actor_rows
 from control_plane.rows.row_type import RowType
 from detcloud.shared.masking import MASK, mask_document

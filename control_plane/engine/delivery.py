@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from control_plane.engine.actor_types import EncodedMessage, actor_type_at, parse_json
-from control_plane.engine.fold import ActorSnapshot, Commit, Fold, build_commit
+from control_plane.engine.commits import Commit, build_commit
+from control_plane.engine.fold import ActorSnapshot, Fold
 from control_plane.engine.fold_steps import apply_stored_message, finish_fold
 from control_plane.engine.head import Header
 from control_plane.engine.mailbox import delivered_mail, next_clock

@@ -12,36 +12,17 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from control_plane.actors.step import CommandRefused
-from control_plane.engine.actor_types import EncodedMessage, actor_type_at, encode_message_for
-from control_plane.engine.delivery import MailOnly, fold_deliveries, join_commits
-from control_plane.engine.fold import (
-    DRAINED_RECEIVERS_MAX,
-    MAIL_ONLY,
-    ActorSnapshot,
-    Commit,
-    Fold,
-    Origin,
-    build_commit,
-    build_drain_commit,
-    decode_spill,
-    spill_key,
-)
-from control_plane.engine.fold_steps import (
-    apply_fallback,
-    apply_message,
-    finish_fold,
-    fold_mail,
-)
-from control_plane.engine.head import HEAD, PARTS
+from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.commits import Commit, Origin, build_commit
+from control_plane.engine.committer import Committer
+from control_plane.engine.delivery import MailOnly
+from control_plane.engine.fold_steps import apply_fallback, apply_message, finish_fold, fold_mail
 from control_plane.engine.mailbox import (
     FIRST,
-    MAIL,
-    MAIL_END,
     RECOVERY_DELAY_MS,
     MailboxRow,
     dead_letter_write,
@@ -49,26 +30,8 @@ from control_plane.engine.mailbox import (
     mail_write,
     next_clock,
 )
-from control_plane.engine.outputs import is_outbox_part
-from control_plane.engine.reader import (
-    ActorCache,
-    FoldReader,
-    LoadedActor,
-    TornRead,
-    decode_snapshot,
-    load_actor,
-)
-from control_plane.state.row_ranges import read_rows
-from control_plane.state.table import (
-    GET_MAX,
-    Conflict,
-    InvalidCommit,
-    Key,
-    Row,
-    StateTable,
-    TableError,
-    Write,
-)
+from control_plane.engine.reader import FoldReader, LoadedActor, TornRead, load_actor
+from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, TableError, Write
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +56,7 @@ class EngineTiming:
     """Waits before a command is tried again after another process committed first."""
 
 
-class Engine:
+class Engine(Committer):
     """Advances actors on a state table. Threads may share an engine.
 
     `clock` returns epoch ms. `on_commit` is called with the address of each committed actor.
@@ -103,13 +66,10 @@ class Engine:
     def __init__(
         self, table: StateTable, clock: Callable[[], int], timing: EngineTiming | None = None
     ) -> None:
-        self.table = table
+        super().__init__(table)
         self.clock = clock
         self._timing = timing or EngineTiming()
-        self._cache = ActorCache()
         self._post_numbers = itertools.count(1)
-        self.on_commit: Callable[[str], None] = lambda address: None
-        self.on_row: Callable[[Key], None] = lambda key: None
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
         """Advance actors, then the receivers of new mail, until no mail or no time is left.
@@ -149,74 +109,6 @@ class Engine:
     def seconds(self) -> float:
         """Return the time in seconds of the engine's monotonic clock, for measuring durations."""
         return self._timing.monotonic_seconds()
-
-    def has_mail(self, address: str) -> bool:
-        """Return whether the actor has mail. Reads one row."""
-        return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
-
-    def read_state(self, address: str) -> Any:
-        """Read the actor's state. Return None if the actor does not exist.
-
-        The state does not include mail that is not folded yet.
-        """
-        row = self.table.get(Key(address, HEAD))
-        return None if row is None else self._decode_head_row(address, row).state
-
-    def read_states(self, addresses: Sequence[str]) -> list[Any]:
-        """Read the states of actors, in the order of `addresses`. None stands for no actor."""
-        return self.read_states_and_rows(addresses, ())[0]
-
-    def read_states_and_rows(
-        self, addresses: Sequence[str], keys: Sequence[Key]
-    ) -> tuple[list[Any], list[Row | None]]:
-        """Read the states of actors and other rows in common batches.
-
-        Return the states in the order of `addresses` and the rows in the order of `keys`. None
-        stands for a missing actor or row. The rows may be from different moments.
-        """
-        rows = self._read_rows([*(Key(address, HEAD) for address in addresses), *keys])
-        states = [
-            None if row is None else self._decode_head_row(address, row).state
-            for address, row in zip(addresses, rows, strict=False)
-        ]
-        return states, rows[len(addresses) :]
-
-    def _decode_head_row(self, address: str, row: Row) -> ActorSnapshot:
-        """Decode a head row into an actor. Cache the actor unless a later revision is cached."""
-        snapshot = decode_snapshot(self._cache, address, row)[0]
-        self._cache.put_if_newer(snapshot)
-        return snapshot
-
-    def read_part(self, address: str, name: str) -> Any:
-        """Read and decode a part of the actor. Return None if the part does not exist.
-
-        The part may be newer than a state that was read earlier.
-        """
-        row = self.table.get(Key(address, PARTS + name))
-        return None if row is None else actor_type_at(address).decode_part(name, row.body)
-
-    def read_parts(self, places: Sequence[tuple[str, str]]) -> list[Any]:
-        """Read and decode parts of several actors. None stands for a missing part.
-
-        Args:
-            places: the address of the actor and the name of the part, for each part.
-        """
-        rows = self._read_rows([Key(address, PARTS + name) for address, name in places])
-        return [
-            None if row is None else actor_type_at(address).decode_part(name, row.body)
-            for (address, name), row in zip(places, rows, strict=True)
-        ]
-
-    def read_part_rows(self, address: str, family: str) -> list[Row]:
-        """Read the rows of the part named `family` and of all parts below `family/`."""
-        return [*read_rows(self.table, address, f"{PARTS}{family}", f"{PARTS}{family}/~")]
-
-    def _read_rows(self, keys: Sequence[Key]) -> list[Row | None]:
-        """Read rows in batches of GET_MAX, in the order of `keys`. None stands for no row."""
-        rows: list[Row | None] = []
-        for start in range(0, len(keys), GET_MAX):
-            rows += self.table.get_many(keys[start : start + GET_MAX])
-        return rows
 
     def execute_command(
         self,
@@ -404,74 +296,6 @@ class Engine:
                 "the consequences of a command to %s are left to a later pass: %s", address, error
             )
         return (fold.reply,)
-
-    def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:
-        """Mail the next DRAINED_RECEIVERS_MAX entries of the spilled outbox. Return the receivers.
-
-        A part without further entries is deleted. The actor must have a spilled outbox. Raises
-        TornRead if another process has drained the outbox since the actor was loaded.
-        """
-        snapshot = actor.snapshot
-        spill = snapshot.header.spill
-        assert spill is not None
-        row = self.table.get(spill_key(snapshot.address, spill.first))
-        if row is None or row.revision > snapshot.revision:
-            raise TornRead
-        spilled = decode_spill(row.body)
-        end = spill.offset + DRAINED_RECEIVERS_MAX
-        entries: list[tuple[str, list[EncodedMessage]]] = [
-            (
-                to,
-                [
-                    encode_message_for(to, actor_type_at(to).decode_message(n, f))
-                    for n, f in messages
-                ],
-            )
-            for to, messages in spilled[spill.offset : end]
-        ]
-        commit = build_drain_commit(snapshot, entries, end < len(spilled), now_ms)
-        self._commit_fold(commit, Fold(snapshot.state), actor)
-        return commit.receivers
-
-    def _commit_with_deliveries(
-        self,
-        actor: LoadedActor,
-        fold: Fold,
-        now_ms: int,
-        mail_only: MailOnly,
-        origin: Origin = MAIL_ONLY,
-        extra: tuple[Write, ...] = (),
-    ) -> tuple[str, ...]:
-        """Commit a fold together with the folds of the receivers that accept deliveries.
-
-        Return the addresses of the actors that have new mail. Raises Conflict and InvalidCommit.
-        """
-        before = actor.snapshot
-        deliveries = fold_deliveries(
-            self.table, self._cache, before, fold, now_ms, mail_only, len(extra)
-        )
-        clocks = {item.address: item.clock for item in deliveries}
-        own = build_commit(before, fold, now_ms, origin, len(extra), clocks)
-        commit, receivers_after = join_commits(own, deliveries, now_ms)
-        writes = (*commit.writes, *extra)
-        self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
-        for delivery, after in zip(deliveries, receivers_after, strict=True):
-            self._cache_and_notify(after, delivery.fold, delivery.actor)
-        return commit.receivers
-
-    def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
-        self.table.commit(commit.writes)
-        self._cache_and_notify(commit.snapshot, fold, actor)
-
-    def _cache_and_notify(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
-        """Cache an actor after a commit, and call `on_commit` and `on_row`."""
-        if after.revision:
-            parts = {name: value for name, value in fold.parts.items() if not is_outbox_part(name)}
-            self._cache.put(after, {**actor.parts, **parts})
-        self.on_commit(after.address)
-        for key, (_, body) in fold.row_writes.items():
-            if body is not None:
-                self.on_row(key)
 
     def _load_actor(self, address: str, timers_until_ms: int | None) -> LoadedActor:
         """Load an actor, repeating torn reads. Raises CommandRefused after LOAD_TRIES_MAX reads."""

@@ -1,0 +1,100 @@
+"""Spilled outboxes: messages that do not fit into the commit of a fold.
+
+The commit stores the messages in numbered parts of the actor. Later commits mail a few entries at a
+time; an entry is a receiver with its messages.
+"""
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from control_plane.engine import outputs
+from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.engine.fold import ActorSnapshot, Fold
+from control_plane.engine.head import PARTS, Header, Spill
+from control_plane.evolve import evolve
+from control_plane.state.table import Key
+
+# The target size of the parts of a spilled outbox, before compression. Parts are larger if an
+# outbox would have more than SPILL_PARTS_MAX parts.
+SPILL_PART_BYTES_MAX = 256 * 1024
+SPILL_PARTS_MAX = 30
+SPILL_ROW_BYTES_MAX = 350 * 1024
+# The number of receivers to which a commit sends a spilled outbox.
+DRAINED_RECEIVERS_MAX = 90
+
+
+@dataclass(frozen=True, slots=True)
+class SpillPart:
+    """The encoded body of a spilled part, as a value of `Fold.parts`."""
+
+    body: bytes
+
+
+def spill_outbox(
+    before: ActorSnapshot, fold: Fold
+) -> tuple[Header, dict[str, list[EncodedMessage]]]:
+    """Move the messages of a fold into parts that later commits send.
+
+    Return the header that refers to the parts, and an empty outbox. Adds the parts to `fold`.
+    """
+    spill = before.header.spill
+    first = spill.last + 1 if spill else 0
+    bodies = _spill_parts(list(fold.sends.items()))
+    for number, body in enumerate(bodies, first):
+        fold.parts[f"{outputs.OUTBOX}{number:06d}"] = SpillPart(body)
+    last = first + len(bodies) - 1
+    remaining_spill = replace(spill, last=last) if spill else Spill(first, last)
+    return evolve(before.header, spill=remaining_spill), {}
+
+
+def spill_key(address: str, number: int) -> Key:
+    """Return the key of the part with this number of a spilled outbox."""
+    return Key(address, f"{PARTS}{outputs.OUTBOX}{number:06d}")
+
+
+def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
+    """Encode entries, which are receivers with messages, as the body of a part of a spilled outbox.
+
+    The messages are similar and compress well: the outbox of an experiment with a hundred thousand
+    trials fits into one commit.
+    """
+    listed = [
+        b'["%s",[%s]]'
+        % (to.encode(), b",".join(b'["%s",%s]' % (n.encode(), body) for n, body in messages))
+        for to, messages in entries
+    ]
+    return zlib.compress(b"[" + b",".join(listed) + b"]", 1)
+
+
+def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Decode a part of a spilled outbox: receivers, each with the names and fields of messages."""
+    entries: list[tuple[str, list[tuple[str, Any]]]] = parse_json(zlib.decompress(body))
+    return entries
+
+
+def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
+    """Encode an outbox as parts of about SPILL_PART_BYTES_MAX before compression, in order.
+
+    Parts are larger if the outbox would otherwise need more than SPILL_PARTS_MAX parts. A
+    compressed part over SPILL_ROW_BYTES_MAX is halved, unless it has a single entry.
+    """
+    weights = [sum(len(body) + 64 for _, body in messages) for _, messages in entries]
+    part_weight = max(SPILL_PART_BYTES_MAX, sum(weights) // SPILL_PARTS_MAX)
+    bodies: list[bytes] = []
+    start = size = 0
+    for place, weight in enumerate(weights):
+        if place > start and size + weight > part_weight:
+            bodies += _encode_in_rows(entries[start:place])
+            start, size = place, 0
+        size += weight
+    return bodies + _encode_in_rows(entries[start:])
+
+
+def _encode_in_rows(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
+    """Encode entries as parts of a spilled outbox, halving parts that do not fit into a row."""
+    body = encode_spill(entries)
+    if len(body) <= SPILL_ROW_BYTES_MAX or len(entries) == 1:
+        return [body]
+    middle = len(entries) // 2
+    return [*_encode_in_rows(entries[:middle]), *_encode_in_rows(entries[middle:])]
