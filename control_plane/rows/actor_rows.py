@@ -37,7 +37,12 @@ PART = RowType(
     meaning="A part of an actor's state, which is read only when needed.",
     body="JSON of the part's type in engine/actor_types.py, or bytes",
     writers=("engine.commits",),
-    readers=("engine.reader", "engine.committed_actors", "checkpoint_gc.checkpoint_inventory"),
+    readers=(
+        "engine.reader",
+        "engine.committed_actors",
+        "engine.replayed_head",
+        "checkpoint_gc.checkpoint_inventory",
+    ),
     is_mutable=True,
 )
 OUTBOX = RowType(
@@ -55,7 +60,7 @@ MAIL = RowType(
     meaning="The messages of a commit to an actor, until the actor folds the messages.",
     fields=_MAIL_FIELDS,
     writers=("engine.commits", "engine.engine", "agents.sessions", "agents.leases"),
-    readers=("engine.reader", "engine.due_rows"),
+    readers=("engine.reader", "engine.due_index", "engine.redrive"),
     due="5 s after the commit, and 2^attempts s after each attempt",
     wakes=("advance",),
 )
@@ -64,8 +69,8 @@ TIMER = RowType(
     key="ACTOR / T#DUE#CLOCK",
     meaning="A message that an actor sends to itself at a later time.",
     fields=_MAIL_FIELDS,
-    writers=("engine.commits", "engine.due_rows"),
-    readers=("engine.reader", "engine.due_rows"),
+    writers=("engine.commits", "engine.due_index"),
+    readers=("engine.reader", "engine.due_index"),
     due="at the time in the key, or an hour after the row was written",
 )
 DEAD_LETTER = RowType(
