@@ -23,28 +23,34 @@ from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a fold that contains more than mail: a user's command or a dead letter."""
+    """The reason for a fold that is more than mail: a user's command or a dead letter."""
 
     command: tuple[EncodedMessage, ...] = ()
-    """The encoded command, or empty."""
+    """The encoded command. Empty without a command."""
     user: str = ""
-    """The user who gave the command, or ""."""
+    """The user who gave the command. "" without a user."""
     is_dead_letter: bool = False
-    """Whether the consumed mail becomes a dead letter."""
+    """Whether the consumed mail becomes a dead letter, so that the actor's fallback handled the
+    mail.
+    """
 
 
 MAIL_ONLY = Origin()
+"""The origin of a fold that contains only mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The writes of a fold and the result after the writes."""
+    """The writes of a fold, and the actor after the writes."""
 
     writes: tuple[Write, ...]
+    """The writes of the commit, each with its condition. The table has not applied them yet."""
     snapshot: ActorSnapshot
-    """The actor after the commit."""
+    """The actor after the commit. Without a state, the actor as before."""
     receivers: tuple[str, ...]
-    """The addresses of the actors that have new mail after the commit."""
+    """The addresses of the actors that have new mail after the commit, without the receivers of
+    spilled messages.
+    """
 
 
 def build_commit(
@@ -55,19 +61,26 @@ def build_commit(
     extra_write_count: int = 0,
     delivered_clocks: Mapping[str, int] = MappingProxyType({}),
 ) -> Commit:
-    """Build the commit of a fold: all writes, each with the condition that guards the write.
+    """Build the commit of a fold. Nothing is written to the table.
 
-    - For a fold without a state, the commit removes the mail and records the mail in the journal.
-      Nothing is sent, and the head must be missing.
-    - If the messages do not fit into the commit, all messages are spilled: stored in parts and sent
-      by later commits. Messages are also spilled while the actor has an older spilled outbox.
-      Adds the parts to `fold`. The commit's receivers do not include spilled receivers.
+    The commit writes the head, changed parts and rows, mail, timers and a journal entry, and
+    removes the consumed mail. The head must still have the revision of `before`, so the commit
+    conflicts if another process has advanced the actor.
+
+    - For a fold without a state, the commit removes the mail and records the mail in the journal as
+      dropped. Nothing is sent, and the head must be missing.
+    - If the messages do not fit into the commit, all messages are spilled: stored in parts that
+      later commits mail. Messages are also spilled while the actor has an older spilled outbox. The
+      parts are added to `fold`. The commit's receivers are empty.
 
     The total size is not checked: the table raises InvalidCommit for a commit that is too large.
+    Raises KeyError for an unknown type of receiver, and ValueError for a value that cannot be
+    encoded.
 
     Args:
         extra_write_count: the number of writes that the caller adds to the commit.
-        delivered_clocks: the clock of each delivery, by receiver. These messages are not mailed.
+        delivered_clocks: the sender's clock for each delivery, by receiver. A delivery is folded in
+            the same commit, so its messages are not mailed.
     """
     if fold.state is None:
         # The head was read before the mail, so the actor may have been created in between.
@@ -81,7 +94,7 @@ def build_commit(
     exceeds_commit = fold.operation_count() + extra_write_count > OPERATIONS_MAX
     if sends and (exceeds_commit or header.spill is not None):
         # An outbox that was spilled earlier must be sent first.
-        header, sends = spill_outbox(before, fold)
+        header, sends = spill_outbox(before, fold), {}
     sends = {to: messages for to, messages in sends.items() if to not in delivered_clocks}
     received_clocks = (mail.clock for mail in (*fold.consumed, *fold.delivered))
     clock = max([header.clock, *received_clocks, *delivered_clocks.values()])
@@ -113,12 +126,14 @@ def build_drain_commit(
 ) -> Commit:
     """Build the commit that mails `entries` from the first part of the actor's spilled outbox.
 
-    The actor must have a spilled outbox. With `more`, the offset in the head advances by the
-    number of entries. Otherwise the part is deleted. After the last part the head has no spill.
+    The actor must have a spilled outbox. The commit writes the head and a mailbox row for each
+    receiver, but no journal entry. With `more`, the offset in the head advances by the number of
+    entries. Otherwise the part is deleted. After the last part the head has no spill. Nothing is
+    written to the table.
 
     Args:
         entries: receivers and their encoded messages, all from the first part.
-        more: whether the first part has entries after these.
+        more: whether the first part has entries after these entries.
     """
     spill = before.header.spill
     assert spill is not None
@@ -141,9 +156,16 @@ def build_drain_commit(
 def prepare_mail(
     sender: str, header: Header, sends: dict[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Header, list[Put]]:
-    """Build the writes that mail `sends`, with a mailbox row for each receiver.
+    """Build the writes that mail `sends`: a mailbox row for each receiver, due after
+    RECOVERY_DELAY_MS.
 
-    Return the sender's header after the commit, and the writes.
+    Return the sender's header after the commit, with a later clock and the keys of the sent rows,
+    and the writes. Without `sends`, return an equal header and no writes. Raises KeyError for an
+    unknown type of receiver.
+
+    Args:
+        header: the sender's header before the commit.
+        sends: the encoded messages by receiver, at least one for each receiver.
     """
     clock, rows, writes = header.clock, dict[str, str](), list[Put]()
     for receiver, messages in sends.items():
@@ -158,14 +180,19 @@ def prepare_mail(
 
 
 def _mail_removals(fold: Fold, now_ms: int) -> list[Write]:
-    """Build the writes that remove the consumed messages from the mailbox."""
+    """Build the writes that remove the consumed messages from the mailbox.
+
+    A row with unfolded messages is replaced by a row with these messages. Each write conflicts if
+    another process has removed the messages already.
+    """
     return [mail.removal(now_ms) for mail in fold.consumed]
 
 
 def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) -> Iterable[Write]:
-    """Build the writes of the changed parts. A value of None deletes the part.
+    """Yield the writes of the changed parts. A value of None deletes the part.
 
-    Parts of a spilled outbox are due like mail, for the recovery pass.
+    Stored fields of newer versions are written again. Parts of a spilled outbox are due after
+    RECOVERY_DELAY_MS, like mail. Raises ValueError for a value that cannot be encoded.
     """
     # The condition on the head guards the parts, because each commit that writes a part increases
     # the head's revision.
@@ -185,11 +212,12 @@ def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) 
 
 
 def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
-    """Build the writes of changed rows outside the actor. A body of None deletes the row.
+    """Yield the writes of changed rows outside the actor. A body of None deletes the row.
 
     - With a guard, the stored row must have the guard's revision, and gets the next revision. A
       guard of revision 0 requires a missing row.
-    - Without a guard, the row is written unconditionally with the actor's new `revision`.
+    - Without a guard, the row is written or deleted unconditionally. A written row gets the actor's
+      new `revision`.
     """
     for key, (guard, body) in fold.row_writes.items():
         expect = Expect.ANYTHING if guard is None else guard.revision or Expect.ABSENT
@@ -202,7 +230,11 @@ def _row_writes(fold: Fold, revision: int) -> Iterable[Write]:
 def _prepare_timers(
     address: str, header: Header, fold: Fold, now_ms: int
 ) -> tuple[Header, list[Put]]:
-    """Build the writes of the fold's timers. Return the header after the commit, and the writes."""
+    """Build a write for each timer that the fold sets.
+
+    Return the header after the commit, with a clock that is later by a tick or more for each timer,
+    and the writes. Raises KeyError for a message that the actor does not accept.
+    """
     clock, writes = header.clock, list[Put]()
     for timer in fold.timers:
         clock = mailbox.next_clock(clock, now_ms)
@@ -218,10 +250,11 @@ def _journal_write(
     now_ms: int,
     origin: Origin,
 ) -> Put:
-    """Build the Put of the commit's journal entry, with a digest of each changed output.
+    """Build the Put of the commit's journal entry: mail, command, rows read, reasons and a digest
+    of each changed output.
 
-    In a limited journal (`journal_kept_ms`), an entry expires if the revision is a multiple of
-    TRIMMED_ROWS. The deletion of an expired entry also deletes all earlier entries.
+    In a journal of limited age (`ActorType.journal_kept_ms`), an entry expires if the revision is a
+    multiple of TRIMMED_ROWS. The deletion of an expired entry also deletes all earlier entries.
     """
     pieces = fold_outputs(before, fold)
     read = {**fold.row_guards, **fold.rows_read}
@@ -246,7 +279,8 @@ def _journal_write(
 
 
 def _dropped_mail_writes(before: ActorSnapshot, fold: Fold, now_ms: int) -> list[Put]:
-    """Build the Puts that record mail to a missing actor in the journal."""
+    """Build the Puts that record the consumed mail of a missing actor in the journal, as dropped.
+    """
     return [
         journal.dropped_mail_write(before.address, mail.key.sort, mail.body, now_ms)
         for mail in fold.consumed

@@ -20,7 +20,12 @@ from control_plane.state.table import Key, StateTable, Write
 
 
 class Committer(CommittedActors):
-    """Commits folds to a state table."""
+    """A committer of folds to a state table.
+
+    `on_commit` is called after each commit with the address of each actor in the commit. `on_row`
+    is called with the key of each row outside the actors that a step wrote; deleted rows do not
+    count. Both do nothing unless the owner of the committer sets a function.
+    """
 
     def __init__(self, table: StateTable) -> None:
         super().__init__(table)
@@ -28,10 +33,13 @@ class Committer(CommittedActors):
         self.on_row: Callable[[Key], None] = lambda key: None
 
     def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:
-        """Mail the next DRAINED_RECEIVERS_MAX entries of the spilled outbox. Return the receivers.
+        """Mail the next entries of the spilled outbox in a commit, at most DRAINED_RECEIVERS_MAX.
+        Return the receivers.
 
         A part without further entries is deleted. The actor must have a spilled outbox. Raises
-        TornRead if another process has drained the outbox since the actor was loaded.
+        TornRead or Conflict if another process has drained the outbox since the actor was loaded.
+        Raises the other errors of a commit, and KeyError or ValueError for a spilled message that
+        no longer can be decoded.
         """
         snapshot = actor.snapshot
         spill = snapshot.header.spill
@@ -66,7 +74,15 @@ class Committer(CommittedActors):
     ) -> tuple[str, ...]:
         """Commit a fold together with the folds of the receivers that accept deliveries.
 
-        Return the addresses of the actors that have new mail. Raises Conflict and InvalidCommit.
+        Then cache the actor and these receivers, and notify. Return the addresses of the actors
+        that have new mail. Raises TableError, and nothing is written then: Conflict if a condition
+        does not hold, InvalidCommit if the commit is too large. After Unavailable, the outcome is
+        unknown.
+
+        Args:
+            mail_only: the receivers that get mail instead of a delivery.
+            origin: the user's command of the fold, if any.
+            extra: further writes of the caller for the same commit.
         """
         before = actor.snapshot
         deliveries = fold_deliveries(
@@ -82,11 +98,23 @@ class Committer(CommittedActors):
         return commit.receivers
 
     def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
+        """Commit the writes of a fold to the table, then cache the actor and notify.
+
+        Raises the errors of `StateTable.commit`; the cache is unchanged then.
+        """
         self.table.commit(commit.writes)
         self._cache_and_notify(commit.snapshot, fold, actor)
 
     def _cache_and_notify(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
-        """Cache an actor after a commit, and call `on_commit` and `on_row`."""
+        """Cache an actor with its parts after a commit, and call `on_commit` and `on_row`.
+
+        A missing actor is not cached.
+
+        Args:
+            after: the actor after the commit.
+            fold: the fold that was committed.
+            actor: the actor as it was loaded, with the parts that were read.
+        """
         if after.revision:
             parts = {name: value for name, value in fold.parts.items() if not is_outbox_part(name)}
             self._cache.put(after, {**actor.parts, **parts})

@@ -43,6 +43,7 @@ COMMAND_BUDGET_MS = 3_000
 
 
 def _pause_randomly() -> None:
+    """Sleep for a random time of at most 20 ms."""
     time.sleep(random.uniform(0, 0.02))
 
 
@@ -57,10 +58,12 @@ class EngineTiming:
 
 
 class Engine(Committer):
-    """Advances actors on a state table. Threads may share an engine.
+    """The engine of a state table: advances actors and executes commands. Threads may share an
+    engine.
 
-    `clock` returns epoch ms. `on_commit` is called with the address of each committed actor.
-    `on_row` is called with the key of each row that an actor wrote outside its own rows.
+    Args:
+        clock: returns the current time in epoch ms.
+        timing: the clock for durations and the pause after a conflict. None uses the system's.
     """
 
     def __init__(
@@ -72,9 +75,14 @@ class Engine(Committer):
         self._post_numbers = itertools.count(1)
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance actors, then the receivers of new mail, until no mail or no time is left.
+        """Advance actors, then the receivers of their new mail, until no mail or no time is left.
 
-        A commit that was started in time is completed. Raises TableError.
+        A commit that was started in time is completed. Timers are not folded. Raises the errors of
+        `advance`; the remaining actors are then not advanced.
+
+        Args:
+            addresses: the actors to begin with. Duplicates are advanced once.
+            budget_ms: the time limit. Without time, nothing is advanced.
         """
         pending = deque(dict.fromkeys(addresses))
         seconds = self.seconds
@@ -87,11 +95,20 @@ class Engine(Committer):
     def advance(
         self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
     ) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` due timers, until nothing or no time is left.
+        """Fold the actor's mail, and with `timers` its due timers, in as many commits as needed.
 
-        A spilled outbox is sent first. Stop without an error if another process advances the actor.
-        Mail that cannot be folded is left for the recovery pass. Return the addresses of the
-        actors that have new mail. Raises TableError.
+        A spilled outbox is mailed first. Stop without an error if nothing is left, if no time is
+        left, or if another process advances the actor. Mail that cannot be folded is logged and
+        left for the recovery pass. Mail to a missing actor is dropped and recorded in the journal.
+
+        Return the addresses of the actors that received mail. Return () if nothing was committed.
+
+        Raises TableError if the table fails; earlier commits remain. Raises ValueError for a stored
+        head that cannot be decoded, KeyError for an unknown type of actor, and the errors of the
+        actor's `finish_fold`.
+
+        Args:
+            budget_ms: the time limit. A commit that was started in time is completed.
         """
         receivers: dict[str, None] = {}
         skipped: set[str] = set()
@@ -107,7 +124,7 @@ class Engine(Committer):
         return tuple(receivers)
 
     def seconds(self) -> float:
-        """Return the time in seconds of the engine's monotonic clock, for measuring durations."""
+        """Return the time of the engine's monotonic clock in seconds, for measuring durations."""
         return self._timing.monotonic_seconds()
 
     def execute_command(
@@ -120,14 +137,25 @@ class Engine(Committer):
     ) -> object:
         """Fold the actor's mail and a user's command in a single commit; return the actor's reply.
 
-        After the commit, advance the receivers of new mail for at most COMMAND_BUDGET_MS.
+        After the commit, advance the actor and the receivers of new mail for at most
+        COMMAND_BUDGET_MS. A failure of the table at this stage is only logged. The reply is None if
+        the actor gives no reply.
 
-        Raises CommandRefused if the actor refuses the command, does not exist, would become too
-        large, or is too busy. Raises Conflict if the condition of an extra write does not hold.
+        If another process commits first, pause and try again. If mail and command are too large
+        together, fold the mail in commits of its own first.
+
+        Raises:
+            CommandRefused: nothing of the command is committed. The actor refuses the command, or
+                has one of these codes: `not_found` if the actor does not exist, `too_large` if the
+                commit would be too large, and `unavailable` after COMMAND_TRIES_MAX tries.
+                Conflict: the condition of an extra write does not hold. TableError: another failure
+                of the table. After Unavailable, the command may be committed. KeyError: the actor
+                does not accept messages of this type.
 
         Args:
             by: the user, for the journal.
-            extra_writes: returns further writes for the same commit, given the reply.
+            extra_writes: returns further writes for the same commit, given the reply. Called once
+                for each try.
         """
         origin = Origin((encode_message_for(address, message),), by)
         extra_keys: set[Key] = set()
@@ -154,10 +182,18 @@ class Engine(Committer):
         raise CommandRefused("unavailable", f"{address} is too busy; try again")
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
-        """Mail a message to an actor and advance the actor.
+        """Write a message into an actor's mailbox, and advance the actor and the receivers of its
+        mail.
+
+        The message is stored even if the actor cannot be advanced now; the recovery pass finds it.
+        A missing actor drops every message but the one that creates the actor.
+
+        Raises KeyError for a message that the actor does not accept, and the errors of `advance`. A
+        TableError does not show whether the message was stored.
 
         Args:
-            sender: the part of the cluster that sends the message, which is not an actor.
+            sender: the name of the part of the cluster that sends the message. The sender is no
+                actor.
         """
         now_ms = self.clock()
         clock = next_clock(0, now_ms)
@@ -171,9 +207,15 @@ class Engine(Committer):
     def dead_letter_mail(self, mail: MailboxRow) -> tuple[str, ...]:
         """Make a dead letter of the first message of a mailbox row that no attempt could fold.
 
-        The actor applies its fallback for the message. The message is moved to a row of its own,
-        and the other messages stay in the mailbox. Return the addresses of the actors to advance:
-        this actor and the receivers of new mail.
+        In one commit, the actor applies its fallback for the message, and the message moves from
+        the mailbox to a row of its own (`D#MAIL`). The other messages of the row stay in the
+        mailbox. A fallback that fails is logged, and the message is moved all the same.
+
+        Return the addresses of the actors to advance: this actor and the receivers of new mail.
+
+        Raises TornRead or Conflict if another process changes the actor at this time,
+        CommandRefused if the actor cannot be loaded after LOAD_TRIES_MAX reads, and other
+        TableErrors. The mailbox is unchanged then.
         """
         address = mail.key.partition
         now_ms = self.clock()
@@ -194,7 +236,11 @@ class Engine(Committer):
         return (address, *commit.receivers)
 
     def _is_idle(self, address: str) -> bool:
-        """Return whether the actor is cached and has neither mail nor a spilled outbox."""
+        """Return whether the actor has neither mail nor a spilled outbox. Return False for an actor
+        that is not cached.
+
+        Timers do not count. Reads at most one row.
+        """
         latest = self._cache.get_latest(address)
         may_spill = latest is None or latest.header.spill is not None
         return not may_spill and not self.has_mail(address)
@@ -204,9 +250,16 @@ class Engine(Committer):
     ) -> tuple[str, ...] | None:
         """Make a commit for the actor and return the addresses of the receivers of new mail.
 
-        Return None if the actor has nothing to fold, or if another process advances it.
+        The commit mails entries of a spilled outbox, or folds mail and due timers. Return None
+        without a commit if nothing can be folded, if another process advances the actor, or after
+        LOAD_TRIES_MAX tries. Raises the errors of `advance`.
+
+        If a receiver of a delivery changes, its messages are mailed instead. If the commit is too
+        large, all messages are mailed, then fewer messages are folded. A single message that is too
+        large is logged and skipped.
 
         Args:
+            timers: whether due timers are folded as well.
             skipped: the sort keys of rows that cannot be folded. Further such rows are added.
         """
         messages_max = sys.maxsize
@@ -255,11 +308,17 @@ class Engine(Committer):
         extra_writes: Callable[[object], tuple[Write, ...]],
         mail_only: MailOnly,
     ) -> tuple[object] | None:
-        """Try once to commit the actor's mail and a command. Return None to try again.
+        """Try once to commit the actor's mail and a command. Return None if the caller should try
+        again.
 
-        After the commit, advance the actor and the receivers, and return a tuple with the reply. If
-        the commit would be too large, change `mail_only` or fold the mail first, and return None.
-        Raises Conflict if another process committed first, and CommandRefused.
+        After the commit, advance the actor and the receivers for at most COMMAND_BUDGET_MS, and
+        return a tuple with the reply. A failure of the table at this stage is only logged.
+
+        Return None without the command after a torn read, or if the commit would be too large. In
+        the latter case, `mail_only` is changed, or the mail is folded in commits of its own.
+
+        Raises Conflict if another process committed first, other TableErrors, and CommandRefused:
+        the actor's refusal, `not_found` for a missing actor, or `too_large`.
         """
         now_ms = self.clock()
         try:
@@ -298,7 +357,16 @@ class Engine(Committer):
         return (fold.reply,)
 
     def _load_actor(self, address: str, timers_until_ms: int | None) -> LoadedActor:
-        """Load an actor, repeating torn reads. Raises CommandRefused after LOAD_TRIES_MAX reads."""
+        """Load an actor, repeating torn reads. Raises CommandRefused (`unavailable`) after
+        LOAD_TRIES_MAX reads.
+
+        Raises TableError, ValueError for an invalid head, and KeyError for an unknown type of
+        actor.
+
+        Args:
+            timers_until_ms: also load the timers that are due until this time. None loads no
+                timers.
+        """
         for _ in range(LOAD_TRIES_MAX):
             try:
                 return load_actor(self.table, self._cache, address, timers_until_ms)
@@ -310,6 +378,6 @@ class Engine(Committer):
 def _is_actor_row(key: Key, address: str) -> bool:
     """Return whether the key belongs to a row of the actor.
 
-    A conflict on such a key means that another process has advanced the actor.
+    A conflict on such a row means that another process has advanced the actor.
     """
     return key.partition == address

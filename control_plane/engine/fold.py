@@ -30,24 +30,28 @@ FOLD_BYTES_MAX = 192 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ActorSnapshot:
-    """A loaded or committed actor. A missing actor has revision 0 and state None."""
+    """An actor as it was loaded, or as it is after a commit."""
 
     address: str
+    """The address, which is also the partition of the actor's rows, for example `trial#7`."""
     revision: int
+    """The revision of the head row. 0 for an actor that does not exist."""
     header: Header
+    """The engine's record of the actor, which is stored in the head row."""
     state: Any
+    """The decoded state. None for an actor that does not exist."""
     unknown: UnknownFields = field(default_factory=UnknownFields)
     """The stored fields of newer versions, which each commit writes again."""
 
     @property
     def actor_type(self) -> ActorType:
-        """The type of the actor, derived from the address."""
+        """The type of the actor, derived from the address. Raises KeyError for an unknown type."""
         return actor_type_at(self.address)
 
 
 @dataclass
 class Fold:
-    """The combined outcome of the steps of a commit."""
+    """The combined outcome of the steps of one commit, before the commit is built."""
 
     state: Any
     """The state after the last step. None if the actor does not exist."""
@@ -64,6 +68,7 @@ class Fold:
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
     """All rows outside the actor that steps read, as they were read."""
     timers: list[SetTimer] = field(default_factory=list)
+    """The timers that the steps set."""
     consumed: list[MailboxRow] = field(default_factory=list)
     """The mail whose messages are folded. The commit removes them from the mailbox."""
     delivered: list[MailboxRow] = field(default_factory=list)
@@ -73,15 +78,18 @@ class Fold:
     reasons: list[tuple[int, str]] = field(default_factory=list)
     """The reasons that steps gave for their decisions, each with the number of the step from 0."""
     reply: object = None
-    """The last reply that a step returned to a user's command."""
+    """The last reply that a step gave to a user's command. None if no step replied."""
     steps: int = 0
     """The number of steps added so far."""
     consumed_bytes: int = 0
     """The total size of the bodies in `consumed`."""
 
     def operation_count(self) -> int:
-        """Return the number of table operations of this fold's commit, including head and journal
-        entry.
+        """Return the number of table operations of this fold's commit, so far.
+
+        The head and the journal entry count, and each removed mailbox row, changed part, changed
+        row, timer and receiver of messages. Without a state, the mail is dropped: each mailbox row
+        counts twice, because a journal row records the mail.
         """
         # Mail to a missing actor is dropped: a deletion and a journal row for each mailbox row.
         consumed = len(self.consumed) * (2 if self.state is None else 1)
@@ -89,19 +97,26 @@ class Fold:
         return 2 + consumed + written
 
     def message_count(self) -> int:
-        """Return the number of mailbox messages that the fold consumes."""
+        """Return the number of messages in the mailbox rows that the fold consumes."""
         return sum(len(mail.messages) for mail in self.consumed)
 
     def consume(self, mail: MailboxRow) -> None:
-        """Add mail after its messages were folded."""
+        """Record a mailbox row whose messages were folded, so that the commit removes the row.
+
+        The steps of the messages are added separately, with `add_step`.
+        """
         self.consumed.append(mail)
         self.consumed_bytes += len(mail.body)
 
     def has_room(self, step: "Step", mail_bytes: int) -> bool:
-        """Return whether a commit can hold this fold, a further step, and the end of the fold.
+        """Return whether a further step keeps the commit below the limits. The fold is not changed.
+
+        The commit must stay below FOLD_OPERATIONS_MAX operations and must fold at most
+        FOLD_BYTES_MAX bytes of mail. The rest of a commit's operations is left to `finish_fold`.
 
         Args:
-            mail_bytes: the size of the mailbox row that the step belongs to, up to its message.
+            step: the outcome of the further step.
+            mail_bytes: the size of the step's mailbox row, up to and including the step's message.
         """
         context = step.context
         rows = {(row.partition, row.sort) for row in context.rows}
@@ -112,7 +127,12 @@ class Fold:
         return self.operation_count() + more < FOLD_OPERATIONS_MAX and size <= FOLD_BYTES_MAX
 
     def add_step(self, step: "Step") -> None:
-        """Add the outcome of a step."""
+        """Add the outcome of a step: the state, changed parts and rows, messages, timers, reasons
+        and reply.
+
+        Values of the step replace earlier values of the same part or row. The first guard of a row
+        applies to all writes of the row. A reply of None keeps the earlier reply.
+        """
         context = step.context
         self.state = step.state
         self.parts.update(context.parts)
@@ -132,10 +152,10 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome of the step of a message."""
+    """The outcome of the step of a message, before it is added to a fold."""
 
     state: Any
-    """The state that the step returned."""
+    """The state that the step returned. None if the actor does not exist after the step."""
     context: StepContext
     """The step context, which has collected the effects of the step."""
     sends: Mapping[str, Sequence[EncodedMessage]]
@@ -143,9 +163,10 @@ class Step:
 
 
 def step_of(state: Any, context: StepContext) -> Step:
-    """Build the outcome of a step from the returned state and the context.
+    """Build the outcome of a step from the returned state and the context. Encodes the messages.
 
-    Raises KeyError or a serialization error for a message that its receiver's type cannot store.
+    Raises KeyError for a message that the receiver's type does not accept, or for an unknown type
+    of receiver. Raises ValueError for a message with values that cannot be encoded.
     """
     sends: dict[str, list[EncodedMessage]] = {}
     for send in context.sends:
@@ -154,7 +175,13 @@ def step_of(state: Any, context: StepContext) -> Step:
 
 
 def fold_outputs(before: ActorSnapshot, fold: Fold) -> dict[str, bytes]:
-    """Return the outputs of a fold by output name (outputs.py), for digests and comparison."""
+    """Return the outputs of a fold: each changed value, encoded without defaults, by output name
+    (outputs.py).
+
+    Outputs are changed state fields, parts, rows outside the actor, messages and timers. Parts of a
+    spilled outbox are left out. The fold must have a state. Raises ValueError for a value that
+    cannot be encoded.
+    """
     actor_type = before.actor_type
     return dict(
         chain(

@@ -26,17 +26,18 @@ DRAINED_RECEIVERS_MAX = 90
 
 @dataclass(frozen=True, slots=True)
 class SpillPart:
-    """The encoded body of a spilled part, as a value of `Fold.parts`."""
+    """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`."""
 
     body: bytes
 
 
 def spill_outbox(
     before: ActorSnapshot, fold: Fold
-) -> tuple[Header, dict[str, list[EncodedMessage]]]:
-    """Move the messages of a fold into parts that later commits send.
+) -> Header:
+    """Move all messages of a fold into numbered parts, which later commits mail.
 
-    Return the header that refers to the parts, and an empty outbox. Adds the parts to `fold`.
+    Adds the parts to `fold.parts`; `fold.sends` stays unchanged. The parts follow the parts of an
+    older spilled outbox. Return the header that refers to the parts. The fold must have messages.
     """
     spill = before.header.spill
     first = spill.last + 1 if spill else 0
@@ -45,19 +46,24 @@ def spill_outbox(
         fold.parts[f"{outputs.OUTBOX}{number:06d}"] = SpillPart(body)
     last = first + len(bodies) - 1
     remaining_spill = replace(spill, last=last) if spill else Spill(first, last)
-    return evolve(before.header, spill=remaining_spill), {}
+    return evolve(before.header, spill=remaining_spill)
 
 
 def spill_key(address: str, number: int) -> Key:
-    """Return the key of the part with this number of a spilled outbox."""
+    """Return the key of a part of an actor's spilled outbox: `P#outbox/NUMBER` in the actor's
+    partition.
+    """
     return Key(address, f"{PARTS}{outputs.OUTBOX}{number:06d}")
 
 
 def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
-    """Encode entries, which are receivers with messages, as the body of a part of a spilled outbox.
+    """Encode entries as the compressed body of a part of a spilled outbox.
 
     The messages are similar and compress well: the outbox of an experiment with a hundred thousand
     trials fits into one commit.
+
+    Args:
+        entries: receivers, each with the encoded messages for the receiver.
     """
     listed = [
         b'["%s",[%s]]'
@@ -68,16 +74,21 @@ def encode_spill(entries: list[tuple[str, list[EncodedMessage]]]) -> bytes:
 
 
 def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Decode a part of a spilled outbox: receivers, each with the names and fields of messages."""
+    """Decode the body of a part of a spilled outbox into entries: receivers, each with names and
+    fields of messages.
+
+    Raises `zlib.error` for a body that is not compressed data, and ValueError for invalid JSON.
+    """
     entries: list[tuple[str, list[tuple[str, Any]]]] = parse_json(zlib.decompress(body))
     return entries
 
 
 def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode an outbox as parts of about SPILL_PART_BYTES_MAX before compression, in order.
+    """Encode an outbox as the bodies of its parts, in order.
 
-    Parts are larger if the outbox would otherwise need more than SPILL_PARTS_MAX parts. A
-    compressed part over SPILL_ROW_BYTES_MAX is halved, unless it has a single entry.
+    A part has about SPILL_PART_BYTES_MAX before compression, or more if the outbox would otherwise
+    need more than SPILL_PARTS_MAX parts. A compressed part above SPILL_ROW_BYTES_MAX is halved,
+    unless it has a single entry. Return one body for an empty outbox.
     """
     weights = [sum(len(body) + 64 for _, body in messages) for _, messages in entries]
     part_weight = max(SPILL_PART_BYTES_MAX, sum(weights) // SPILL_PARTS_MAX)
@@ -92,7 +103,10 @@ def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]
 
 
 def _encode_in_rows(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode entries as parts of a spilled outbox, halving parts that do not fit into a row."""
+    """Encode entries as one body, or as several if a body would exceed SPILL_ROW_BYTES_MAX.
+
+    A single entry is never divided, so its body may be larger.
+    """
     body = encode_spill(entries)
     if len(body) <= SPILL_ROW_BYTES_MAX or len(entries) == 1:
         return [body]
