@@ -145,12 +145,14 @@ class Engine(Committer):
         together, fold the mail in commits of its own first.
 
         Raises:
-            CommandRefused: nothing of the command is committed. The actor refuses the command, or
-                has one of these codes: `not_found` if the actor does not exist, `too_large` if the
-                commit would be too large, and `unavailable` after COMMAND_TRIES_MAX tries.
-                Conflict: the condition of an extra write does not hold. TableError: another failure
-                of the table. After Unavailable, the command may be committed. KeyError: the actor
-                does not accept messages of this type.
+            CommandRefused: the command is not committed. The actor refuses the command with a code
+                of its own, or the code is one of these. `not_found`: the actor does not exist, and
+                the command does not create it. `too_large`: the commit would be too large.
+                `unavailable`: COMMAND_TRIES_MAX tries failed.
+            Conflict: the condition of an extra write does not hold.
+            TableError: another failure of the table. After Unavailable, the command may be
+                committed.
+            KeyError: the actor does not accept messages of this type.
 
         Args:
             by: the user, for the journal.
