@@ -43,6 +43,7 @@ HoldsTimers = Callable[[str], bool]
 
 
 def holds_nothing(address: str) -> bool:
+    """Return False: the timers of no actor must wait."""
     return False
 
 
@@ -51,8 +52,8 @@ class DuePage:
     """The due rows of a read of the index."""
 
     late: dict[str, list[MailboxRow]]
-    """The overdue mail by actor, in the order of due times. An actor that is due because of a
-    spilled outbox may have no mail.
+    """The overdue mail and timers by actor, in the order of due times. An actor that is due because
+    of a spilled outbox may have no mail.
     """
     full_shards: list[int]
     """The shards that may have more due rows."""
@@ -69,8 +70,10 @@ def find_due(
 ) -> DuePage:
     """Read at most PAGE_KEYS due rows of each shard and group the mail by actor.
 
-    Due rows that are neither mail nor timers nor parts are deleted. Held timers are postponed by
-    HELD_MS. Timers before their due time are postponed to that time, or to DUE_MS_MAX from now.
+    Due rows that are neither mail nor timers nor parts are deleted. Timers of actors that
+    `holds_timers` selects are postponed by HELD_MS. Timers before their due time are postponed to
+    that time, or to DUE_MS_MAX from now. These rows are not in the result.
+
     Raises Unavailable if the index or the rows cannot be read.
     """
     now_ms = engine.clock()
@@ -99,15 +102,22 @@ def find_due(
 
 
 def shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
-    """Return the shards that may have due rows, by a query. Return a single shard unread."""
+    """Return the shards that may have due rows now, in order. Return a single shard without asking.
+
+    Raises Unavailable if the table does not answer.
+    """
     asked = tuple(shards)
     return engine.table.due_shards(asked, engine.clock()) if len(asked) > 1 else asked
 
 
 def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
-    """Find the mail and spilled outboxes of hosts with clocks that were ahead, by actor.
+    """Find the rows of hosts with clocks that were ahead, in a shard. Read at most PAGE_KEYS rows.
 
-    Timers from these hosts are restarted.
+    These rows are due later than any correct clock would set. Return the mail by actor; an actor
+    with a spilled outbox may have no mail. Timers are restarted: rewritten with their delay counted
+    from now. They are not in the result.
+
+    Raises Unavailable if the index or the rows cannot be read.
     """
     now_ms = engine.clock()
     after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX
@@ -121,9 +131,10 @@ def find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
 
 
 def postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
-    """Change the due time of mail, so that other rows fit into the next page.
+    """Commit another due time for mail, so that other rows fit into the next page.
 
-    Errors of the table are ignored. After a conflict, up to OPERATIONS_MAX rows stay due.
+    The commits have at most OPERATIONS_MAX rows each. If a row of a commit has changed, or the
+    table fails, the rows of this commit stay due. No error is raised.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]
@@ -145,13 +156,16 @@ def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
 
 
 def _is_waiting_timer(row: Row, now_ms: int) -> bool:
-    """Return whether a row is a timer with a due time after `now_ms`."""
+    """Return whether a row is a timer with a due time after `now_ms`. Return False for mail and
+    parts.
+    """
     return (timer_due_ms(row.key) or 0) > now_ms
 
 
 def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
-    """Postpone a timer that is not due yet. Return False if another process changed the timer
-    first.
+    """Commit a later time in the due index for a timer that is not due yet.
+
+    Return False, without a change, if another process changed the timer first. Raises Unavailable.
 
     Args:
         from_now: whether to restart the delay of a timer that a host with a wrong clock has set.
@@ -166,4 +180,5 @@ def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = Fa
 
 
 def _is_timer(row: Row) -> bool:
+    """Return whether the row is a timer, by its sort key."""
     return row.key.sort.startswith(TIMERS)

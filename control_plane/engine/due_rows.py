@@ -62,19 +62,25 @@ def process_due_rows(
     budget_ms: int = BUDGET_MS,
     holds_timers: HoldsTimers | None = None,
 ) -> DueRowCounts:
-    """Make a pass over the due index: retry overdue mail and timers, then delete expired rows.
+    """Make a recovery pass: retry overdue mail and timers, then delete expired rows.
 
-    The pass counts attempts, makes dead letters of messages with too many attempts, and advances
-    the other actors and the receivers of their mail. It ends when nothing is due or `budget_ms` has
-    passed.
+    The pass counts attempts in the rows, makes dead letters of messages with too many attempts, and
+    advances the actors and the receivers of their mail. It also finds spilled outboxes that no
+    process mails, and mail of hosts whose clock was ahead. It ends when nothing is due, when
+    `budget_ms` has passed, or after CONSECUTIVE_FAILURES_MAX failures of the table in a row. An
+    actor that cannot be advanced is logged, and its mail is postponed.
+
+    Return the numbers of handled rows.
+
+    Raises Unavailable if the index cannot be read. Raises Unavailable after the retries if the
+    table was unavailable for any actor. Expired rows are not deleted in these cases.
 
     Args:
-        shards: the shards with mail, timers and spilled outboxes.
-        expiry_shards: the shards with rows that only expire.
-        holds_timers: selects actors whose timers are postponed by HELD_MS.
-
-    Raises Unavailable after the retries if the table was unavailable for any actor. Expired rows
-    are not deleted in this case.
+        shards: the shards with mail, timers and spilled outboxes. Empty retries nothing.
+        expiry_shards: the shards with rows that only expire. Empty deletes nothing.
+        budget_ms: the time limit of the pass. Started work is completed.
+        holds_timers: selects actors whose timers are postponed by HELD_MS instead of folded. None
+            selects no actor.
     """
     until = engine.seconds() + budget_ms / 1000
     redrive = _Redrive(engine, until, budget_ms // ACTORS_MIN, holds_timers or holds_nothing)
@@ -98,7 +104,8 @@ def process_due_rows(
 def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) -> int:
     """Delete expired rows, for example idempotency keys, until no expired rows or no time is left.
 
-    Return the number of deleted rows. Raises Unavailable.
+    Return the number of deleted rows, which includes journal rows before an expired journal row.
+    Raises Unavailable; earlier deletions remain.
 
     Args:
         until: the end of the pass, in seconds of the engine's monotonic clock.
@@ -117,7 +124,16 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
 
 
 class _Redrive:
-    """The retries of a pass: the remaining time, the counts, and the errors of the table."""
+    """The retries of a pass: the remaining time, the counts, and the errors of the table.
+
+    `redriven`, `dead` and `expired` are counts as in DueRowCounts. `failures` are the errors of an
+    unavailable table.
+
+    Args:
+        until: the end of the pass, in seconds of the engine's monotonic clock.
+        actor_budget_ms: the time for an actor while other actors wait.
+        holds_timers: returns whether the timers of an actor must wait.
+    """
 
     def __init__(
         self, engine: Engine, until: float, actor_budget_ms: int, holds_timers: HoldsTimers
@@ -135,13 +151,19 @@ class _Redrive:
         self.failures: list[Unavailable] = []
 
     def has_time(self) -> bool:
-        """Return whether time is left and the table has not failed too often in a row."""
+        """Return whether time is left and fewer than CONSECUTIVE_FAILURES_MAX actors in a row
+        failed.
+
+        Only failures because of an unavailable table count.
+        """
         return self._consecutive_failures < CONSECUTIVE_FAILURES_MAX and self._remaining_ms() > 0
 
     def run_page(self, late: Mapping[str, list[MailboxRow]]) -> bool:
-        """Advance the actors of a page. An actor that this pass has advanced before is skipped.
+        """Advance the actors of a page: fewest attempts first, then in the order of `late`.
 
-        Return whether an actor was advanced. Return False if the time ran out.
+        An actor that this pass has advanced before is skipped. Errors are recorded, not raised; see
+        `_run_actor`. Return whether the page had other actors. Return False if the time ran out
+        before the end of the page.
 
         Args:
             late: the overdue mail by actor.
@@ -155,16 +177,26 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Continue the actors that used up a budget, oldest first, until no time is left."""
+        """Continue the actors that used up a budget, oldest first, until none is left or no time is
+        left.
+
+        Mail is folded without counting attempts. Errors are recorded, not raised; see `_run_actor`.
+        """
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
 
     def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
         """Retry an actor's overdue mail for at most `actor_budget_ms`, and record the outcome.
 
-        An actor that used all this time is added to the unfinished actors. An unavailable table is
-        logged, added to `failures` and counted as a consecutive failure. After another error, which
-        is logged, the mail is postponed by POSTPONED_MS. No error is raised.
+        The receivers of the actor's mail are advanced too. An actor that used all its time is added
+        to the unfinished actors. Retried rows and dead letters are counted.
+
+        No error is raised. An unavailable table is logged, added to `failures` and counted as a
+        consecutive failure. After another error, which is logged, the mail is postponed by
+        POSTPONED_MS. Neither case counts the rows as retried.
+
+        Args:
+            mail: the overdue mail. Empty advances the actor without counting attempts.
         """
         now_ms = self._engine.clock()
         actor_budget_ms = min(self._actor_budget_ms, self._remaining_ms())
@@ -189,5 +221,5 @@ class _Redrive:
         self.redriven += len(mail) - dead_letters
 
     def _remaining_ms(self) -> int:
-        """Return the time until the end of the pass in ms."""
+        """Return the time until the end of the pass in ms. Zero or negative after the end."""
         return int((self._until - self._engine.seconds()) * 1000)

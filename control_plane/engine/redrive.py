@@ -37,19 +37,20 @@ def redrive_actor(
     budget_ms: int,
     holds_timers: HoldsTimers,
 ) -> int:
-    """Count an attempt for each overdue row. Then advance the actor and the receivers of its
+    """Count an attempt in each overdue row. Then advance the actor and the receivers of its
     messages.
 
-    A row with ATTEMPTS_MAX attempts becomes a dead letter and is not counted. If any row has
-    ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is attempted, and
-    the other rows are postponed.
-
-    Args:
-        holds_timers: if true for the actor, its timers are not folded.
-        budget_ms: the time limit for advancing.
+    A row with ATTEMPTS_MAX attempts is not counted: its first message becomes a dead letter. If any
+    row has ISOLATE_FROM_ATTEMPTS or more attempts, only the row that the actor folds next is
+    attempted, and the other rows are postponed. Without overdue rows, the actor is only advanced.
 
     Return the number of messages that became dead letters. Raises Unavailable after the counted
-    attempts are withdrawn. Other errors keep the counts.
+    attempts are withdrawn. Other errors, such as those of `Engine.advance`, keep the counts.
+
+    Args:
+        late: the overdue mail and timers of the actor.
+        budget_ms: the time limit for advancing.
+        holds_timers: if true for the actor, its timers are not folded.
     """
     ordered = sorted(late, key=lambda mail: mail.key.sort)
     if most_attempts((address, late)) >= ISOLATE_FROM_ATTEMPTS:
@@ -75,7 +76,11 @@ def redrive_actor(
 
 
 def most_attempts(item: tuple[str, list[MailboxRow]]) -> int:
-    """Return the maximum number of attempts among an actor's overdue mail. 0 without mail."""
+    """Return the maximum number of attempts among an actor's overdue mail. 0 without mail.
+
+    Args:
+        item: the address of the actor and the mail.
+    """
     return max((mail.attempts for mail in item[1]), default=0)
 
 
@@ -85,7 +90,10 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 
     The first row of the mailbox may be due later than `late`. If `late` is a timer, new mail
     without attempts is not a suspect. Otherwise the timer would wait for ever while new mail
-    arrives.
+    arrives. Reads at most one row. Raises Unavailable.
+
+    Args:
+        late: the overdue row with the smallest sort key.
     """
     rows = engine.table.query(late.key.partition, MAIL, MAIL_END, limit=1).rows
     if not rows or rows[0].key.sort >= late.key.sort:
@@ -98,10 +106,13 @@ def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
 def _count_attempt(
     engine: Engine, mail: MailboxRow, now_ms: int, attempted: list[MailboxRow]
 ) -> bool:
-    """Count an attempt in the row and add the row to `attempted`.
+    """Count an attempt in the stored row and add the counted mail to `attempted`.
 
-    After ATTEMPTS_MAX attempts, make a dead letter of the row's first message instead. Return
-    whether a dead letter was made. Do nothing if another process was faster.
+    A row with ATTEMPTS_MAX attempts is not counted: its first message becomes a dead letter, and
+    the actor and the receivers of new mail are advanced. Return whether a dead letter was made.
+
+    Return False without a change if another process was faster. Raises Unavailable and
+    InvalidCommit.
     """
     try:
         if mail.attempts >= ATTEMPTS_MAX:
@@ -117,7 +128,14 @@ def _count_attempt(
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
-    """Withdraw attempts that failed because the table was unavailable, if the table answers now."""
+    """Commit a number of attempts lower by one for each row, after the table was unavailable.
+
+    A row that has changed, and a row for which the table is still unavailable, keep the attempt.
+    Neither raises an error.
+
+    Args:
+        attempted: the mail with the counted attempt.
+    """
     for mail in attempted:
         with suppress(Conflict, Unavailable):
             engine.table.commit((attempt_write(mail, now_ms, -1)[1],))

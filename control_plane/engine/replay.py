@@ -45,9 +45,11 @@ class ReplayResult:
     entries: int
     """The number of journal entries that were folded without a difference."""
     difference: Difference | None
-    """The first difference, or None."""
+    """The first difference. None if none was found."""
     complete: bool = False
-    """Whether all entries were replayed and no difference was found."""
+    """Whether all entries were replayed and compared, and the stored head and parts too. False
+    after a difference, and if entries were left over.
+    """
 
 
 def replay_actor(
@@ -55,7 +57,10 @@ def replay_actor(
 ) -> ReplayResult:
     """Replay the journal of an actor and compare the result with the stored head and parts.
 
-    A journal row that cannot be decoded, a missing head and an unknown actor type are differences.
+    Nothing is written. The replay ends at the first difference, which the result contains. A
+    journal row that cannot be decoded, a missing entry, an entry without a stored head, and an
+    unknown actor type are differences. Without a head and without entries, the result is complete.
+    Raises TableError if a read fails.
 
     Args:
         entries_max: the number of entries to replay. If entries are left over, the result is not
@@ -92,7 +97,8 @@ class _RecordedRows:
         self._entry = entry
 
     def get(self, key: Key) -> Row | None:
-        """Return the recorded row. Return None for a missing row and for the actor's own parts.
+        """Return the recorded row. Return None for a row that did not exist, and for the actor's
+        own parts.
 
         Raises UnrecordedRead if the recorded commit did not read the row.
         """
@@ -106,7 +112,10 @@ class _RecordedRows:
 
 
 class _Replayer:
-    """The replay of an actor, with the state and parts after the entries folded so far."""
+    """The replay of an actor, with the state and parts after the entries folded so far.
+
+    `entries` is the number of entries that were folded without a difference.
+    """
 
     def __init__(self, table: StateTable, address: str) -> None:
         self._table = table
@@ -120,7 +129,13 @@ class _Replayer:
         return self._before.actor_type
 
     def replay_entry(self, row: Row) -> None:
-        """Fold an entry and compare the outputs. Raises DifferenceFound."""
+        """Fold an entry and compare the outputs. The new state and parts are the basis of the next
+        entry.
+
+        Raises DifferenceFound for the first difference, for a row that cannot be decoded, and if an
+        entry before this entry is missing. Raises TableError if the lookup of a recorded value
+        fails.
+        """
         revision = journal.entry_revision(row)
         try:
             entry = journal.read_entry(row)
@@ -136,15 +151,20 @@ class _Replayer:
         self._before = ActorSnapshot(self._before.address, revision, Header(), state)
 
     def compare_head(self, head: Row) -> None:
-        """Compare the replayed actor with the stored actor."""
+        """Compare the replayed state and parts with the stored head and the stored parts.
+
+        Raises DifferenceFound for the first difference, for a head or part that cannot be decoded,
+        and if entries before the head are missing. Raises TableError. The parts are not compared if
+        the actor was advanced since the head was read.
+        """
         self._check_revision(head.revision + 1)
         compare_head(self._table, head, self._before.state, self._parts)
 
     def _check_revision(self, revision: int) -> None:
-        """Raise DifferenceFound if an entry before `revision` is missing.
+        """Raise DifferenceFound unless `revision` directly follows the last replayed entry.
 
-        The commits that send a spilled outbox have no entries, so gaps after a spilled outbox are
-        accepted.
+        The commits that mail a spilled outbox have no entries, so later revisions are accepted
+        after an entry with a spilled outbox.
         """
         expected = self._before.revision + 1
         if revision != expected and not (self._may_skip_revisions and revision > expected):
@@ -155,8 +175,11 @@ class _Replayer:
         """Fold all messages of an entry and call `finish_fold`, or fold only the first `upto`
         messages.
 
-        Messages of a dead letter go to the fallback, and `finish_fold` is not called. Raises
-        DifferenceFound if today's code cannot fold the entry or leaves no state.
+        The messages of a dead letter are applied with the fallback. `finish_fold` is not called for
+        a dead letter or with `upto`. The replayed state and parts are not changed.
+
+        Raises DifferenceFound if today's code cannot fold the entry or leaves no state. The
+        fallback's own errors are only logged.
         """
         actor = LoadedActor(self._before, (), dict(self._parts))
         reader = FoldReader(_RecordedRows(self._before.address, entry), actor)
@@ -177,10 +200,11 @@ class _Replayer:
         return reader.fold
 
     def _compare_outputs(self, entry: RecordedEntry, fold: Fold) -> None:
-        """Compare the digest of each output of the fold with the recorded digest. Raises
-        DifferenceFound.
+        """Compare the digest of each output of the fold with the recorded digest.
 
-        Fields of the state that the recorded version did not have are not compared.
+        Raises DifferenceFound for the first output that differs, in the order of `output_rank`.
+        Fields of the state that the recorded version did not have are not compared. A row of format
+        1 has a single digest for everything.
         """
         if entry.output_digests is None:
             self._compare_full_digest(entry, fold)
@@ -197,7 +221,10 @@ class _Replayer:
                 raise self._output_difference(entry, name, outputs.get(name))
 
     def _compare_full_digest(self, entry: RecordedEntry, fold: Fold) -> None:
-        """Compare with the single digest of a row of format 1. Raises DifferenceFound."""
+        """Compare the encoded state and messages with the single digest of a row of format 1.
+
+        Raises DifferenceFound for the field "unknown" if the digests differ.
+        """
         sends = {
             to: [
                 (name, actor_type_at(to).encode_message_with_defaults(name, parse_json(body)))
@@ -214,11 +241,14 @@ class _Replayer:
     def _output_difference(
         self, entry: RecordedEntry, name: str, replayed: bytes | None
     ) -> DifferenceFound:
-        """Build the exception for the difference in an output.
+        """Build the exception for an output that differs, with the message that caused the
+        difference.
 
         Secret parts and recorded values that are no longer stored are represented by digests.
+        Raises DifferenceFound if the cause cannot be found, and TableError.
 
         Args:
+            name: the name of the output (outputs.py).
             replayed: the replayed output, or None if the replay does not change this output.
         """
         assert entry.output_digests is not None
@@ -240,7 +270,13 @@ class _Replayer:
         return narrow_difference(entry.revision, message, field, recorded, replayed)
 
     def _output_before(self, name: str) -> bytes | None:
-        """Return the output's value before the commit. Return None if the output had no value."""
+        """Return the output's value before the commit, encoded without defaults.
+
+        Return None if the output had no value, and for rows, messages and timers.
+
+        Args:
+            name: the name of the output (outputs.py).
+        """
         state, part = self._before.state, name.removeprefix(PART)
         fields = self._actor_type.field_defaults if state is None else state.__dict__
         if name in fields:
@@ -268,16 +304,16 @@ class _Replayer:
         return cause if cause and after_fold == before else _message_names(entry)
 
 
-def _with_known_fields(actor_type: ActorType, state: Any, names: int) -> Any:
-    """Return a state with the default value in each field of a later version.
+def _with_known_fields(actor_type: ActorType, state: Any, field_count: int) -> Any:
+    """Return a state with the default value in each field that the recorded version did not have.
 
     A field without a default stays unchanged.
 
     Args:
-        names: the number of fields in the version that wrote the entry, which has the first fields
-            of today's state. 0 if unknown: the state is returned unchanged.
+        field_count: the number of fields in the version that wrote the entry, which has the first
+            fields of today's state. 0 if unknown: the state is returned unchanged.
     """
-    unknown = actor_type.field_names[names:] if names else ()
+    unknown = actor_type.field_names[field_count:] if field_count else ()
     defaults = actor_type.field_defaults
     changes = {name: defaults[name] for name in unknown if name in defaults}
     return evolve(state, **changes) if changes else state

@@ -11,24 +11,30 @@ from control_plane.engine.reader import TornRead
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first output for which today's code computes another value."""
+    """The first output for which today's code computes another value, or the reason why the replay
+    ends.
+    """
 
     revision: int
-    """The revision of the head that the commit wrote."""
+    """The revision of the head that the commit wrote. 0 for an unknown type of actor."""
     message: str
-    """The stored name of the message that causes the difference, several names, or ""."""
+    """The stored name of the message that causes the difference, or several names. "" if the
+    difference is not in the commit of an entry.
+    """
     field: str
-    """The display name of the output and the path to the place inside its value."""
+    """The display name of the output, and the path to the place inside its value. For other faults
+    a word such as `head`, `journal`, `error` or `reply`.
+    """
     recorded: object
     """The recorded JSON value, or a digest if the value is secret or no longer stored. None for no
-    value.
+    value. For other faults a text about the recorded commit.
     """
     replayed: object
-    """The replayed JSON value or digest. None for no value."""
+    """The replayed JSON value or digest, or a text about the fault. None for no value."""
 
 
 class DifferenceFound(Exception):
-    """Ends a replay with the first difference."""
+    """The end of a replay at the first difference."""
 
     def __init__(self, difference: Difference) -> None:
         super().__init__(difference)
@@ -36,7 +42,8 @@ class DifferenceFound(Exception):
 
 
 class UnrecordedRead(TornRead):
-    """Raised when today's code reads a row that the recorded commit did not read."""
+    """A read of a row that the recorded commit did not read. `name` is `partition/sort` of the row.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -46,17 +53,24 @@ class UnrecordedRead(TornRead):
 def difference_at(
     revision: int, message: str, field: str, recorded: object, replayed: object
 ) -> DifferenceFound:
-    """Build the exception that ends the replay with this difference."""
+    """Build the exception that ends the replay with this difference. The caller raises the
+    exception.
+    """
     return DifferenceFound(Difference(revision, message, field, recorded, replayed))
 
 
 def narrow_difference(
     revision: int, message: str, field: str, recorded: bytes | None, replayed: bytes | None
 ) -> DifferenceFound:
-    """Build the exception for two values, narrowed to the first place that differs.
+    """Build the exception for two values that differ, narrowed to the first place that differs.
+
+    The values become JSON values; see `displayed_value`. The caller raises the exception.
 
     Args:
-        field: the display name of the output. The path of the place is appended.
+        field: the display name of the output. The path of the place is appended, such as
+            `.slots.0`.
+        recorded: the encoded value, or None for no value.
+        replayed: the encoded value, or None for no value.
     """
     recorded_value, replayed_value = displayed_value(recorded), displayed_value(replayed)
     path = field
@@ -67,9 +81,10 @@ def narrow_difference(
 
 
 def _first_step(recorded_value: Any, replayed_value: Any) -> Any:
-    """Return the first key or index at which two containers differ.
+    """Return the first key or index at which two dicts or two lists differ.
 
-    Return None if the values are no containers, or have different keys or lengths.
+    Return None if the values are equal, are no containers of one kind, or have different keys or
+    lengths.
     """
     if (
         isinstance(recorded_value, dict)
@@ -109,7 +124,10 @@ def displayed_value(output: bytes | None) -> Any:
 
 
 def failed_field(name: str, error: Exception) -> tuple[str, str]:
-    """Return the field and the replayed text of the difference for an error.
+    """Return the field and the replayed text of the difference for an error of a fold.
+
+    The field is `row` with a name for an unrecorded read, `message` for an unknown message, `reply`
+    for a refused command, and otherwise `error`.
 
     Args:
         name: the stored name of the message that could not be folded.
@@ -126,9 +144,10 @@ def failed_field(name: str, error: Exception) -> tuple[str, str]:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error as a line of at most 300 characters.
+    """Return an error as a line of at most 300 characters: its type and text.
 
-    Values that pydantic repeats in validation errors are left out.
+    For a validation error of pydantic, return the place and text of each fault. The invalid values,
+    which may be secret, are left out.
     """
     errors = getattr(error, "errors", None)
     if errors is None:

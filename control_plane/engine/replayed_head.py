@@ -20,7 +20,7 @@ PART_ROWS_PAGE = 200
 def compare_head(
     table: StateTable, head: Row, state: Any, parts: Mapping[str, object | None]
 ) -> None:
-    """Compare a replayed actor with its stored state and its stored parts, which are read now.
+    """Compare a replayed actor with its stored state and its stored parts. The parts are read now.
 
     Raises DifferenceFound for the first difference, or if the stored head or a stored part cannot
     be decoded. Raises TableError. The parts are not compared if another process has advanced the
@@ -94,7 +94,10 @@ def _stored_part_without_defaults(
 
 
 def _stored_parts(table: StateTable, head: Row) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and body of each stored part, except for parts of a spilled outbox."""
+    """Yield the name and body of each stored part, by name, except for parts of a spilled outbox.
+
+    Raises TableError if a read fails.
+    """
     end = PARTS[:-1] + chr(ord(PARTS[-1]) + 1)
     for row in read_rows(table, head.key.partition, PARTS, end, page_rows=PART_ROWS_PAGE):
         name = row.key.sort.removeprefix(PARTS)

@@ -11,6 +11,11 @@ def delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
     """Delete the rows of `keys` that are due now. Return the number of deleted rows.
 
     With an expired journal row, all earlier rows of the same journal are deleted and counted too.
+    Rows that another process has changed or deleted are not deleted and not counted. Raises
+    Unavailable; rows that are deleted already stay deleted.
+
+    Args:
+        keys: at most GET_MAX keys. Empty deletes nothing.
     """
     now_ms = engine.clock()
     rows = [
@@ -33,7 +38,10 @@ def delete_expired(engine: Engine, keys: Sequence[Key]) -> int:
 
 
 def _trim_journal(engine: Engine, expired: Key) -> int:
-    """Delete the journal rows before an expired row. Return the number of deleted rows."""
+    """Delete the journal rows before an expired row. Return the number of deleted rows.
+
+    The expired row itself is not deleted. Raises Unavailable; earlier deletions remain.
+    """
     deleted = 0
     while rows := engine.table.query(
         expired.partition, JOURNAL, expired.sort, limit=OPERATIONS_MAX
@@ -44,7 +52,10 @@ def _trim_journal(engine: Engine, expired: Key) -> int:
 
 
 def _delete_one(engine: Engine, deletion: Delete) -> bool:
-    """Delete a row. Return False if another process has changed the row."""
+    """Delete a row. Return False, without a change, if another process has changed the row.
+
+    Raises Unavailable.
+    """
     try:
         engine.table.commit((deletion,))
     except Conflict:
