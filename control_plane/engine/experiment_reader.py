@@ -30,7 +30,8 @@ _RunKey = tuple[int, int]
 class ExperimentReader:
     """A reader of trials and experiments that caches recently used definitions.
 
-    Threads may share a reader.
+    Threads may share a reader. All methods may read the state table. They raise TableError if a
+    read fails, and ValueError for a stored state or definition that cannot be decoded.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -39,19 +40,23 @@ class ExperimentReader:
         self._cache: BoundedCache[_RunKey, Definition] = BoundedCache(KEPT_BYTES_MAX)
 
     def read_trial(self, trial_id: int) -> TrialState | None:
-        """Read a trial's state. Return None for an unknown trial."""
+        """Read a trial's state. Return None for an unknown or erased trial."""
         state = self._engine.read_state(addresses.trial(trial_id))
         assert state is None or isinstance(state, TrialState)
         return state
 
     def read_trials(self, trial_ids: Iterable[int]) -> list[TrialState | None]:
-        """Read the states of trials, in the order of the ids. The entry is None for an unknown
-        trial.
+        """Read the states of trials, in the order of the ids. The entry of an unknown trial is
+        None.
         """
         return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
     def read_experiment(self, experiment_id: int) -> Defined | None:
-        """Read an experiment's state and definition. Return None if unknown or deleted."""
+        """Read an experiment's state and definition.
+
+        Return None for an unknown or deleted experiment, and for an experiment without a stored
+        definition.
+        """
         return self.with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
 
     def read_experiments(
@@ -59,8 +64,8 @@ class ExperimentReader:
     ) -> tuple[list[Defined | None], list[Row | None]]:
         """Read states and definitions of experiments together with the rows of `keys`.
 
-        Both lists keep the order of the arguments. The entry of an unknown or deleted experiment
-        and of a missing row is None.
+        Both lists keep the order of the arguments. The entry is None for a missing row, and for an
+        unknown or deleted experiment or an experiment without a stored definition.
         """
         names = [addresses.experiment(number) for number in experiment_ids]
         states, rows = self._engine.read_states_and_rows(names, keys)
@@ -78,7 +83,8 @@ class ExperimentReader:
         """Return each state together with the experiment's definition, in the order of `states`.
 
         The entry is None if the state is not an experiment's, if the experiment is deleted, or if
-        its definition no longer exists. Definitions outside the cache are read in one request.
+        its definition no longer exists. Definitions outside the cache are read together, in
+        batches.
         """
         keyed_states = [
             ((state.experiment_id, state.life), state)
@@ -95,7 +101,7 @@ class ExperimentReader:
         ]
 
     def _find(self, keys: Collection[_RunKey]) -> dict[_RunKey, Definition]:
-        """Return the definitions of runs from the cache, or else from the state table.
+        """Return the definitions of runs from the cache, or else from the state table, by run.
 
         Definitions that are read are cached. Deleted definitions are omitted.
         """
@@ -105,9 +111,9 @@ class ExperimentReader:
         return cached | self._read([key for key in lookups if key not in cached])
 
     def _read(self, keys: Sequence[_RunKey]) -> dict[_RunKey, Definition]:
-        """Read definitions from the state table, cache the definitions, and return the definitions.
+        """Read definitions from the state table, cache the definitions, and return them by run.
 
-        Deleted definitions are omitted.
+        Deleted definitions are omitted. Without keys, nothing is read.
         """
         places = [(addresses.experiment(number), "definition") for number, _ in keys]
         parts = zip(keys, self._engine.read_parts(places), strict=True)
