@@ -75,7 +75,8 @@ class ActorType:
 
     @cached_property
     def field_defaults(self) -> Mapping[str, object]:
-        """The default values of the state's fields by name. A field without a default is left out.
+        """The default values of the state's fields by name. A field without a default is
+        omitted.
         """
         all_fields = fields(self.state_type)
         values = {f.name: f.default for f in all_fields if f.default is not MISSING}
@@ -107,7 +108,7 @@ class ActorType:
         }
 
     def encode_state(self, state: object) -> bytes:
-        """Encode a state as JSON, with the fields that have their defaults."""
+        """Encode a state as JSON, fields with default values included."""
         return self._state_adapter.serializer.to_json(state)
 
     def decode_state(self, body: bytes) -> Any:
@@ -224,8 +225,7 @@ class ActorType:
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The actor types by name. A type is created, and its modules are imported, on its first use.
-    """
+    """The actor types by name. A type is created, and its modules are imported, on first use."""
 
     def __init__(self, *make_functions: Callable[[], ActorType]) -> None:
         self._make_functions = {
@@ -234,8 +234,9 @@ class _ActorTypes(Mapping[str, ActorType]):
         self._created = dict[str, ActorType]()
 
     def __getitem__(self, name: str) -> ActorType:
-        """Return the actor type of a name, always the same object. Raises KeyError for an unknown
-        name.
+        """Return the actor type of a name, always as a single object.
+
+        Raises KeyError for an unknown name.
         """
         if (actor_type := self._created.get(name)) is not None:
             return actor_type

@@ -279,8 +279,7 @@ def _journal_write(
 
 
 def _dropped_mail_writes(before: ActorSnapshot, fold: Fold, now_ms: int) -> list[Put]:
-    """Build the Puts that record the consumed mail of a missing actor in the journal, as dropped.
-    """
+    """Build the Puts that record the consumed mail of a missing actor as dropped."""
     return [
         journal.dropped_mail_write(before.address, mail.key.sort, mail.body, now_ms)
         for mail in fold.consumed

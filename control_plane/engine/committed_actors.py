@@ -24,8 +24,7 @@ class CommittedActors:
         self._cache = ActorCache()
 
     def has_mail(self, address: str) -> bool:
-        """Return whether the actor's mailbox has a row. Timers do not count. Reads at most one row.
-        """
+        """Return whether the actor has mail. Timers do not count. Reads at most one row."""
         return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
 
     def read_state(self, address: str) -> Any:

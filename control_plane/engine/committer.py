@@ -106,7 +106,7 @@ class Committer(CommittedActors):
         self._cache_and_notify(commit.snapshot, fold, actor)
 
     def _cache_and_notify(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
-        """Cache an actor with its parts after a commit, and call `on_commit` and `on_row`.
+        """Cache an actor with parts after a commit, and call `on_commit` and `on_row`.
 
         A missing actor is not cached.
 

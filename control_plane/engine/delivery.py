@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class MailOnly:
-    """The receivers that get mail for the rest of an operation, after an attempt to deliver failed.
-    """
+    """The receivers that only get mail in an operation, because an attempt to deliver failed."""
 
     receivers: set[str] = field(default_factory=set)
     """The addresses of the actors to which messages must be mailed."""
@@ -135,7 +134,7 @@ def _fold_into(
     clock: int,
     now_ms: int,
 ) -> Delivery | None:
-    """Load the receiver and fold messages into it. Nothing is written.
+    """Load the receiver and fold messages into the receiver. Nothing is written.
 
     Return None if the messages must be mailed:
     - the receiver has mail or a spilled outbox;

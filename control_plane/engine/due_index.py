@@ -180,5 +180,5 @@ def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = Fa
 
 
 def _is_timer(row: Row) -> bool:
-    """Return whether the row is a timer, by its sort key."""
+    """Return whether the row is a timer, by the sort key."""
     return row.key.sort.startswith(TIMERS)

@@ -177,7 +177,7 @@ class _Redrive:
         return bool(new_mail)
 
     def run_unfinished(self) -> None:
-        """Continue the actors that used up a budget, oldest first, until none is left or no time is
+        """Continue the actors that used up a budget, oldest first, until no actor or no time is
         left.
 
         Mail is folded without counting attempts. Errors are recorded, not raised; see `_run_actor`.

@@ -75,7 +75,7 @@ class Engine(Committer):
         self._post_numbers = itertools.count(1)
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance actors, then the receivers of their new mail, until no mail or no time is left.
+        """Advance actors, then the receivers of new mail, until no mail or no time is left.
 
         A commit that was started in time is completed. Timers are not folded. Raises the errors of
         `advance`; the remaining actors are then not advanced.
@@ -95,7 +95,7 @@ class Engine(Committer):
     def advance(
         self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
     ) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` its due timers, in as many commits as needed.
+        """Fold the actor's mail, and with `timers` also due timers, in as many commits as needed.
 
         A spilled outbox is mailed first. Stop without an error if nothing is left, if no time is
         left, or if another process advances the actor. Mail that cannot be folded is logged and
@@ -184,7 +184,7 @@ class Engine(Committer):
         raise CommandRefused("unavailable", f"{address} is too busy; try again")
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
-        """Write a message into an actor's mailbox, and advance the actor and the receivers of its
+        """Write a message into an actor's mailbox. Then advance the actor and the receivers of new
         mail.
 
         The message is stored even if the actor cannot be advanced now; the recovery pass finds it.

@@ -111,7 +111,7 @@ class ExperimentReader:
         return cached | self._read([key for key in lookups if key not in cached])
 
     def _read(self, keys: Sequence[_RunKey]) -> dict[_RunKey, Definition]:
-        """Read definitions from the state table, cache the definitions, and return them by run.
+        """Read definitions from the state table, cache the definitions, and return a dict by run.
 
         Deleted definitions are omitted. Without keys, nothing is read.
         """

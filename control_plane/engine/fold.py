@@ -30,7 +30,7 @@ FOLD_BYTES_MAX = 192 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ActorSnapshot:
-    """An actor as it was loaded, or as it is after a commit."""
+    """A loaded actor, or an actor after a commit."""
 
     address: str
     """The address, which is also the partition of the actor's rows, for example `trial#7`."""
@@ -51,7 +51,7 @@ class ActorSnapshot:
 
 @dataclass
 class Fold:
-    """The combined outcome of the steps of one commit, before the commit is built."""
+    """The combined outcome of the steps of a commit, before the commit is built."""
 
     state: Any
     """The state after the last step. None if the actor does not exist."""
@@ -101,7 +101,7 @@ class Fold:
         return sum(len(mail.messages) for mail in self.consumed)
 
     def consume(self, mail: MailboxRow) -> None:
-        """Record a mailbox row whose messages were folded, so that the commit removes the row.
+        """Record a mailbox row after folding the messages, so that the commit removes the row.
 
         The steps of the messages are added separately, with `add_step`.
         """
@@ -152,7 +152,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome of the step of a message, before it is added to a fold."""
+    """The outcome of the step of a message, not yet part of a fold."""
 
     state: Any
     """The state that the step returned. None if the actor does not exist after the step."""

@@ -68,7 +68,7 @@ def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[
 
 
 def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:
-    """Yield the encoded messages from `sender` to `receiver`, one value for each row of mail.
+    """Yield the encoded messages from `sender` to `receiver`, a value for each row of mail.
 
     The mailbox comes first, then the mail in the first ENTRIES_SEARCHED_MAX entries of the
     receiver's journal. Yield nothing for the receiver "*", which stands for many receivers. Raises

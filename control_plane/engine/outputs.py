@@ -32,7 +32,7 @@ _LABELS = {PART: "part ", ROW: "row ", MAIL: "messages to "}
 
 
 def is_outbox_part(name: str) -> bool:
-    """Return whether a part belongs to a spilled outbox, by its name.
+    """Return whether a part belongs to a spilled outbox, by the part's name.
 
     Such a part is read only once, so it is not cached.
     """
@@ -40,7 +40,7 @@ def is_outbox_part(name: str) -> bool:
 
 
 def output_digest(output: bytes) -> str:
-    """Return the digest of an output: the first eight hexadecimal digits of its SHA-256."""
+    """Return the digest of an output: the first eight hexadecimal digits of the SHA-256."""
     return sha256(output).hexdigest()[:8]
 
 

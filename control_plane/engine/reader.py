@@ -43,7 +43,7 @@ class TornRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedActor:
-    """An actor as it was read from the table, with its mail and the parts that were read."""
+    """An actor that was read from the table, with the mail and the parts read so far."""
 
     snapshot: ActorSnapshot
     """The actor without the effects of the mail. Revision 0 and no state for a missing actor."""
@@ -86,7 +86,7 @@ class ActorCache:
             return None if entry is None else entry[0]
 
     def put(self, snapshot: ActorSnapshot, parts: dict[str, object | None]) -> None:
-        """Cache an actor and its known parts in place of any cached revision of the actor.
+        """Cache an actor and the known parts in place of any cached revision of the actor.
 
         Beyond CACHED_ACTORS_MAX actors, evict the actors that were cached longest ago. The cache
         keeps the dict itself.
@@ -98,8 +98,7 @@ class ActorCache:
                 self._entries.popitem(last=False)
 
     def put_if_newer(self, snapshot: ActorSnapshot) -> None:
-        """Cache an actor without parts. Do nothing if this revision or a later revision is cached.
-        """
+        """Cache an actor without parts. Do nothing if this revision or a later one is cached."""
         with self._lock:
             entry = self._entries.get(snapshot.address)
             if entry is not None and entry[0].revision >= snapshot.revision:
@@ -166,7 +165,9 @@ class RowSource(Protocol):
     """A source of single rows: the state table, or the rows that a journal entry recorded."""
 
     def get(self, key: Key) -> Row | None:
-        """Return the row. Return None if the row does not exist. May raise TableError or TornRead.
+        """Return the row. Return None if the row does not exist.
+
+        May raise TableError or TornRead.
         """
 
 

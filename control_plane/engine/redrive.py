@@ -128,7 +128,7 @@ def _count_attempt(
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
-    """Commit a number of attempts lower by one for each row, after the table was unavailable.
+    """Commit a number of attempts lower by 1 for each row, after the table was unavailable.
 
     A row that has changed, and a row for which the table is still unavailable, keep the attempt.
     Neither raises an error.

@@ -42,8 +42,7 @@ class DifferenceFound(Exception):
 
 
 class UnrecordedRead(TornRead):
-    """A read of a row that the recorded commit did not read. `name` is `partition/sort` of the row.
-    """
+    """A read of a row that the recorded commit did not read. `name` is the `partition/sort`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -144,7 +143,7 @@ def failed_field(name: str, error: Exception) -> tuple[str, str]:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error as a line of at most 300 characters: its type and text.
+    """Return an error as a line of at most 300 characters: the type and the text.
 
     For a validation error of pydantic, return the place and text of each fault. The invalid values,
     which may be secret, are left out.

@@ -20,7 +20,7 @@ PART_ROWS_PAGE = 200
 def compare_head(
     table: StateTable, head: Row, state: Any, parts: Mapping[str, object | None]
 ) -> None:
-    """Compare a replayed actor with its stored state and its stored parts. The parts are read now.
+    """Compare a replayed actor with the stored state and the stored parts. Reads the parts.
 
     Raises DifferenceFound for the first difference, or if the stored head or a stored part cannot
     be decoded. Raises TableError. The parts are not compared if another process has advanced the

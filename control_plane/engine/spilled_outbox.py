@@ -31,9 +31,7 @@ class SpillPart:
     body: bytes
 
 
-def spill_outbox(
-    before: ActorSnapshot, fold: Fold
-) -> Header:
+def spill_outbox(before: ActorSnapshot, fold: Fold) -> Header:
     """Move all messages of a fold into numbered parts, which later commits mail.
 
     Adds the parts to `fold.parts`; `fold.sends` stays unchanged. The parts follow the parts of an
@@ -84,7 +82,7 @@ def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
 
 
 def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode an outbox as the bodies of its parts, in order.
+    """Encode an outbox as the bodies of numbered parts, in order.
 
     A part has about SPILL_PART_BYTES_MAX before compression, or more if the outbox would otherwise
     need more than SPILL_PARTS_MAX parts. A compressed part above SPILL_ROW_BYTES_MAX is halved,
@@ -103,7 +101,7 @@ def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]
 
 
 def _encode_in_rows(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode entries as one body, or as several if a body would exceed SPILL_ROW_BYTES_MAX.
+    """Encode entries as a body, or as several bodies if a body would exceed SPILL_ROW_BYTES_MAX.
 
     A single entry is never divided, so its body may be larger.
     """
