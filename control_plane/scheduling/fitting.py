@@ -118,7 +118,7 @@ class AgentSet:
         self._aux_rings: HashRings[float] | None = None
 
     def copy(self) -> "AgentSet":
-        """Return a copy whose slots and places change independently."""
+        """Return a copy. Slots and places of the copy change independently."""
         copied = object.__new__(AgentSet)
         copied.__dict__.update(self.__dict__)
         copied._free = self._free.copy()

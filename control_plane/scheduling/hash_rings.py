@@ -34,7 +34,7 @@ class HashRings(Generic[K]):
             ring.sort()
 
     def copy(self) -> "HashRings[K]":
-        """Return a copy with rings of its own. Changes of a copy do not affect the other."""
+        """Return an independent copy. The names are shared."""
         copied = HashRings[K](self._names, ())
         copied._points = self._points
         copied._rings = {kind: ring.copy() for kind, ring in self._rings.items()}

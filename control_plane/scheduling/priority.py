@@ -252,7 +252,7 @@ class _PriorityPass:
         return room is None or request.slots <= room or request.slots == 0
 
     def _take_slots(self, request: AllocationRequest, starts: bool) -> bool:
-        """Take slots for the request, and count them against the job's `max_slots`.
+        """Take slots for the request. The slots count against the job's `max_slots`.
 
         Return False, without a change, if the request does not fit.
 

@@ -55,7 +55,7 @@ class QueueEntry:
 
 
 def initial_position(submitted_ms: int) -> Decimal:
-    """Return the position of a job that was never moved: its submission in microseconds."""
+    """Return the position of a job that was never moved: the time of submission in microseconds."""
     return Decimal(submitted_ms * 1000)
 
 

@@ -1,4 +1,4 @@
-"""The round-robin scheduler: each job in turn starts a request.
+"""The round-robin scheduler: jobs take turns to start a request.
 
 Jobs that hold the fewest slots come first. Weights, priorities and positions do not matter. Nothing
 is preempted.

@@ -36,7 +36,7 @@ class ShareClaim:
 
     @property
     def is_open(self) -> bool:
-        """Whether the offer is below the demand and the job has not given up its offer."""
+        """Whether the offer is below the demand and was not given up."""
         return not self.disabled and self.offered < self.demand
 
 
@@ -144,7 +144,7 @@ class _ProgressiveFilling:
         return False
 
     def _close_claim(self, place: int) -> None:
-        """Remove a claim from the open claims, and its weight from the weight of open claims.
+        """Remove a claim from the open claims, and the weight from the weight of open claims.
 
         Args:
             place: the index of the claim in the order of service.
