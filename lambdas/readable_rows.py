@@ -1,7 +1,6 @@
 """Decoding and masking of stored rows, which operators see as JSON values."""
 
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ def decode_body(row_type: RowType | None, body: bytes) -> Any:
     decode = _DECODERS.get(row_type, json.loads)
     try:
         return decode(body)
-    except (ValueError, zlib.error):
+    except ValueError:
         pass
     try:
         return body.decode()

@@ -6,6 +6,7 @@ contains it. Encoded messages leave out fields that have their default, so a def
 change. New fields of a state are appended and have a default. tests/journals checks these rules.
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
@@ -375,6 +376,15 @@ def parse_json(body: bytes) -> Any:
         return from_json(body)
     except ValueError:
         return parse_stored(body)
+
+
+def parse_compressed_json(body: bytes) -> Any:
+    """Decompress and parse stored JSON. Raises ValueError for damaged data and invalid JSON."""
+    try:
+        content = zlib.decompress(body)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return parse_json(content)
 
 
 def _decode_json(adapter: TypeAdapter[Any], body: bytes) -> Any:

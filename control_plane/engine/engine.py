@@ -1,25 +1,19 @@
-"""The engine: loads an actor, folds the mail, commits the outcome, and advances the receivers of
-new mail.
+"""The engine: the commands of users, posted messages and dead letters.
 
-Several processes may advance an actor at the same time; the first commit wins. The loser stops: its
-mail was stored before the winner's commit, and the winner reads the mailbox again after the commit.
-The recovery pass finds mail that no process has folded (due_rows.py).
+`Advancer` advances actors, `Committer` commits, and `CommittedActors` reads states and parts. The
+engine has the methods of all three.
 """
 
 import itertools
 import logging
-import random
-import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.actor_types import encode_message_for
+from control_plane.engine.advancer import LOAD_TRIES_MAX, Advancer
 from control_plane.engine.commits import Commit, Origin, build_commit
-from control_plane.engine.committer import Committer
 from control_plane.engine.delivery import MailOnly
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.fold_steps import apply_fallback, apply_message, finish_fold, fold_mail
 from control_plane.engine.mailbox import (
     FIRST,
@@ -35,33 +29,17 @@ from control_plane.state.table import Conflict, InvalidCommit, Key, StateTable, 
 
 log = logging.getLogger(__name__)
 
-LOAD_TRIES_MAX = 20
 COMMAND_TRIES_MAX = 60
-BUDGET_MS = 10_000
 # The time that a command spends on sent messages. The recovery pass handles the rest.
 COMMAND_BUDGET_MS = 3_000
 
 
-def _pause_randomly() -> None:
-    """Sleep for a random time of at most 20 ms."""
-    time.sleep(random.uniform(0, 0.02))
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTiming:
-    """The clock and the pause of an engine, which tests replace."""
-
-    monotonic_seconds: Callable[[], float] = time.monotonic
-    """Returns the time in seconds of a clock that never goes back."""
-    pause_after_conflict: Callable[[], None] = _pause_randomly
-    """Waits before a command is tried again after another process committed first."""
-
-
-class Engine(Committer):
+class Engine(Advancer):
     """The engine of a state table: advances actors and executes commands. Threads may share an
     engine.
 
     Args:
+        table: the state table, which may be replaced later.
         clock: returns the current time in epoch ms.
         timing: the clock for durations and the pause after a conflict. None uses the system's.
     """
@@ -69,63 +47,8 @@ class Engine(Committer):
     def __init__(
         self, table: StateTable, clock: Callable[[], int], timing: EngineTiming | None = None
     ) -> None:
-        super().__init__(table)
-        self.clock = clock
-        self._timing = timing or EngineTiming()
+        super().__init__(table, clock, timing)
         self._post_numbers = itertools.count(1)
-
-    def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = BUDGET_MS) -> None:
-        """Advance actors, then the receivers of new mail, until no mail or no time is left.
-
-        A commit that was started in time is completed. Timers are not folded. Raises the errors of
-        `advance`; the remaining actors are then not advanced.
-
-        Args:
-            addresses: the actors to begin with. Duplicates are advanced once.
-            budget_ms: the time limit. Without time, nothing is advanced.
-        """
-        pending = deque(dict.fromkeys(addresses))
-        seconds = self.seconds
-        until = seconds() + budget_ms / 1000
-        while pending and (left_seconds := until - seconds()) > 0:
-            for receiver in self.advance(pending.popleft(), budget_ms=left_seconds * 1000):
-                if receiver not in pending:
-                    pending.append(receiver)
-
-    def advance(
-        self, address: str, *, timers: bool = False, budget_ms: float = BUDGET_MS
-    ) -> tuple[str, ...]:
-        """Fold the actor's mail, and with `timers` also due timers, in as many commits as needed.
-
-        A spilled outbox is mailed first. Stop without an error if nothing is left, if no time is
-        left, or if another process advances the actor. Mail that cannot be folded is logged and
-        left for the recovery pass. Mail to a missing actor is dropped and recorded in the journal.
-
-        Return the addresses of the actors that received mail. Return () if nothing was committed.
-
-        Raises TableError if the table fails; earlier commits remain. Raises ValueError for a stored
-        head that cannot be decoded, KeyError for an unknown type of actor, and the errors of the
-        actor's `finish_fold`.
-
-        Args:
-            budget_ms: the time limit. A commit that was started in time is completed.
-        """
-        receivers: dict[str, None] = {}
-        skipped: set[str] = set()
-        seconds = self.seconds
-        until = seconds() + budget_ms / 1000
-        while seconds() < until:
-            written_to = self._advance_once(address, timers, skipped)
-            if written_to is None:
-                break
-            receivers.update(dict.fromkeys(written_to))
-            if not timers and self._is_idle(address):
-                break
-        return tuple(receivers)
-
-    def seconds(self) -> float:
-        """Return the time of the engine's monotonic clock in seconds, for measuring durations."""
-        return self._timing.monotonic_seconds()
 
     def execute_command(
         self,
@@ -221,7 +144,7 @@ class Engine(Committer):
         """
         address = mail.key.partition
         now_ms = self.clock()
-        actor = self._load_actor(address, None)
+        actor = self._load_actor(address)
         reader = FoldReader(self.table, actor)
         fold = reader.fold
         first = mail.first_messages(1)
@@ -236,71 +159,6 @@ class Engine(Committer):
             Commit((*commit.writes, letter), commit.snapshot, commit.receivers), fold, actor
         )
         return (address, *commit.receivers)
-
-    def _is_idle(self, address: str) -> bool:
-        """Return whether the actor has neither mail nor a spilled outbox. Return False for an actor
-        that is not cached.
-
-        Timers do not count. Reads at most one row.
-        """
-        latest = self._cache.get_latest(address)
-        may_spill = latest is None or latest.header.spill is not None
-        return not may_spill and not self.has_mail(address)
-
-    def _advance_once(
-        self, address: str, timers: bool, skipped: set[str]
-    ) -> tuple[str, ...] | None:
-        """Make a commit for the actor and return the addresses of the receivers of new mail.
-
-        The commit mails entries of a spilled outbox, or folds mail and due timers. Return None
-        without a commit if nothing can be folded, if another process advances the actor, or after
-        LOAD_TRIES_MAX tries. Raises the errors of `advance`.
-
-        If a receiver of a delivery changes, its messages are mailed instead. If the commit is too
-        large, all messages are mailed, then fewer messages are folded. A single message that is too
-        large is logged and skipped.
-
-        Args:
-            timers: whether due timers are folded as well.
-            skipped: the sort keys of rows that cannot be folded. Further such rows are added.
-        """
-        messages_max = sys.maxsize
-        mail_only = MailOnly()
-        for _ in range(LOAD_TRIES_MAX):
-            now_ms = self.clock()
-            try:
-                actor = load_actor(self.table, self._cache, address, now_ms if timers else None)
-                if actor.snapshot.header.spill is not None:
-                    return self._drain_outbox(actor, now_ms)
-                reader = FoldReader(self.table, actor)
-                fold_mail(reader, actor.mail, now_ms, skipped, messages_max)
-                fold = reader.fold
-                if not fold.consumed:
-                    return None
-                finish_fold(reader, now_ms)
-                fold = reader.fold
-                receivers = self._commit_with_deliveries(actor, fold, now_ms, mail_only)
-            except TornRead:
-                continue
-            except InvalidCommit as refused:
-                if not mail_only.everyone:
-                    mail_only.everyone = True
-                    continue
-                # The effects of a few messages may be too large for a commit: fold half of the
-                # messages.
-                messages_max = fold.message_count() // 2
-                if not messages_max:
-                    log.error("%s cannot fold %s: %s", address, fold.consumed[0].key.sort, refused)
-                    skipped.add(fold.consumed[0].key.sort)
-                    messages_max = sys.maxsize
-                continue
-            except Conflict as conflict:
-                if _is_actor_row(conflict.key, address):
-                    return None
-                mail_only.receivers.add(conflict.key.partition)
-                continue
-            return receivers
-        return None
 
     def _try_command(
         self,
@@ -358,28 +216,15 @@ class Engine(Committer):
             )
         return (fold.reply,)
 
-    def _load_actor(self, address: str, timers_until_ms: int | None) -> LoadedActor:
-        """Load an actor, repeating torn reads. Raises CommandRefused (`unavailable`) after
-        LOAD_TRIES_MAX reads.
+    def _load_actor(self, address: str) -> LoadedActor:
+        """Load an actor without timers, repeating torn reads.
 
-        Raises TableError, ValueError for an invalid head, and KeyError for an unknown type of
-        actor.
-
-        Args:
-            timers_until_ms: also load the timers that are due until this time. None loads no
-                timers.
+        Raises CommandRefused (`unavailable`) after LOAD_TRIES_MAX torn reads. Raises TableError,
+        ValueError for an invalid head, and KeyError for an unknown type of actor.
         """
         for _ in range(LOAD_TRIES_MAX):
             try:
-                return load_actor(self.table, self._cache, address, timers_until_ms)
+                return load_actor(self.table, self._cache, address, None)
             except TornRead:
                 continue
         raise CommandRefused("unavailable", f"{address} changes too fast to be read")
-
-
-def _is_actor_row(key: Key, address: str) -> bool:
-    """Return whether the key belongs to a row of the actor.
-
-    A conflict on such a row means that another process has advanced the actor.
-    """
-    return key.partition == address

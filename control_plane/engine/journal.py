@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.engine.actor_types import EncodedMessage, parse_compressed_json, parse_json
 from control_plane.rows import actor_rows
 from control_plane.state.row_ranges import read_rows
 from control_plane.state.table import Expect, Key, Put, Row, StateTable
@@ -189,16 +189,16 @@ def read_entry(row: Row) -> RecordedEntry:
             is_dead_letter=fields.get("dead", False),
             is_spilled=fields.get("spilled", False),
         )
-    except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a journal entry: {type(error).__name__}: {error}") from error
 
 
 def decode_journal_row(body: bytes) -> Any:
     """Decompress a journal row's body if needed, and parse the JSON. Return the fields by name.
 
-    Raises ValueError for invalid JSON and `zlib.error` for invalid compressed data.
+    Raises ValueError for damaged compressed data and for invalid JSON.
     """
-    return parse_json(zlib.decompress(body[1:]) if body.startswith(COMPRESSED) else body)
+    return parse_compressed_json(body[1:]) if body.startswith(COMPRESSED) else parse_json(body)
 
 
 def format_1_digest(state: bytes, sends: Mapping[str, Sequence[EncodedMessage]]) -> str:
@@ -230,6 +230,5 @@ def _recorded_rows(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Return an empty dict if the row has no such field.
     """
-    rows = fields.get("read", {})
-    assert isinstance(rows, dict)
+    rows: Mapping[str, Any] = fields.get("read", {})
     return rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from control_plane.engine import outputs
-from control_plane.engine.actor_types import EncodedMessage, parse_json
+from control_plane.engine.actor_types import EncodedMessage, parse_compressed_json
 from control_plane.engine.fold import ActorSnapshot, Fold
 from control_plane.engine.head import PARTS, Header, Spill
 from control_plane.evolve import evolve
@@ -75,9 +75,9 @@ def decode_spill(body: bytes) -> list[tuple[str, list[tuple[str, Any]]]]:
     """Decode the body of a part of a spilled outbox into entries: receivers, each with names and
     fields of messages.
 
-    Raises `zlib.error` for a body that is not compressed data, and ValueError for invalid JSON.
+    Raises ValueError for damaged compressed data and for invalid JSON.
     """
-    entries: list[tuple[str, list[tuple[str, Any]]]] = parse_json(zlib.decompress(body))
+    entries: list[tuple[str, list[tuple[str, Any]]]] = parse_compressed_json(body)
     return entries
 
 

@@ -349,8 +349,7 @@ class _UnmetShares:
 
 
 def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
-    """Start requests beyond the shares while slots are free: in each round, one request of each
-    job.
+    """Start requests beyond the shares while slots are free: a request of each job per round.
 
     `max_slots` still holds. Stop when no request fits, or at the maximum number of starts.
 

@@ -333,7 +333,7 @@ class _PriorityPass:
         return True
 
     def _are_lower(self, removed: Iterable[RunningAllocation], priority: int) -> bool:
-        """Return whether all allocations belong to less important jobs and none is stopping
+        """Return whether all allocations belong to less important jobs and are not stopping
         already.
 
         Less important jobs have a number above `priority`. True without allocations.

@@ -11,7 +11,8 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.engine import due_index, due_rows, journal, mailbox
 from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encode_message_for
-from control_plane.engine.engine import Engine, EngineTiming
+from control_plane.engine.engine import Engine
+from control_plane.engine.engine_timing import EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import TableDecorator
