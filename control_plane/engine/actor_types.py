@@ -172,7 +172,8 @@ class ActorType:
         return adapter.dump_json(value)
 
     def decode_part(self, name: str, body: bytes) -> object:
-        """Decode the stored body of a part. Return the body itself for a part of type `bytes`.
+        """Decode the stored body of a part. Return the body itself for a part of type `bytes`, and
+        for an unknown family.
 
         For an invalid body, return the replacement that `damaged_parts` makes for this family of
         parts. Raises ValueError if the family has no replacement.
@@ -226,7 +227,11 @@ class ActorType:
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The actor types by name. A type is created, and its modules are imported, on first use."""
+    """The actor types by name. A type is created, and its modules are imported, on first use.
+
+    Args:
+        make_functions: functions named `_make_NAME`, which create the types.
+    """
 
     def __init__(self, *make_functions: Callable[[], ActorType]) -> None:
         self._make_functions = {
@@ -379,7 +384,10 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_compressed_json(body: bytes) -> Any:
-    """Decompress and parse stored JSON. Raises ValueError for damaged data and invalid JSON."""
+    """Decompress (zlib) and parse stored JSON.
+
+    Raises ValueError for damaged compressed data and for invalid JSON.
+    """
     try:
         content = zlib.decompress(body)
     except zlib.error as error:

@@ -66,7 +66,8 @@ class Advancer(Committer):
         left, or if another process advances the actor. Mail that cannot be folded is logged and
         left for the recovery pass. Mail to a missing actor is dropped and recorded in the journal.
 
-        Return the addresses of the actors that received mail. Return () if nothing was committed.
+        Return the addresses of the actors that received mail. Return () if no actor received mail,
+        also if nothing was committed.
 
         Raises TableError if the table fails, or if a spilled message is too large to be mailed;
         earlier commits remain. Raises ValueError for a stored head that cannot be decoded, KeyError

@@ -81,6 +81,7 @@ class RecordedEntry:
     revision: int
     """The revision of the head that the commit wrote."""
     now_ms: int
+    """The time of the commit in epoch ms."""
     mail: tuple[tuple[NamedMessage, ...], ...]
     """The messages of each mailbox row, in the order in which they were folded."""
     command: tuple[NamedMessage, ...]
@@ -96,9 +97,17 @@ class RecordedEntry:
     field_count: int = 0
     """The number of fields of the state type. 0 in a row of format 1."""
     reasons: tuple[tuple[int, str], ...] = field(default=())
+    """The reasons of the steps, each with the number of the step from 0. Empty in a row of format
+    1.
+    """
     user: str = ""
+    """The user who gave the command. "" without a user."""
     is_dead_letter: bool = False
+    """Whether the mail is a dead letter, which the fallback handled."""
     is_spilled: bool = False
+    """Whether the actor has a spilled outbox after this commit, so that revisions may be
+    missing.
+    """
 
     @property
     def messages(self) -> tuple[NamedMessage, ...]:

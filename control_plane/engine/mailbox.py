@@ -221,9 +221,11 @@ def mail_write(
 def delivered_mail(
     receiver: str, sender: str, clock: int, messages: Sequence[EncodedMessage]
 ) -> MailboxRow:
-    """Build the mail of messages that the sender's commit folds into the receiver.
+    """Build the mail of messages that the sender's commit folds into the receiver. Nothing is
+    written.
 
-    The mail exists only in the journal: no mailbox row contains it. Nothing is written here.
+    The mail exists only in the journal: no mailbox row contains it. The fields in `messages` are
+    the encoded bytes.
     """
     body = _encode_header(sender, FIRST, clock, 0) + _join_messages(messages)
     fields: tuple[NamedFields, ...] = tuple((name, body) for name, body in messages)

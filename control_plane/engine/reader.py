@@ -212,12 +212,12 @@ class FoldReader:
     def row(self, partition: str, sort: str) -> ObservedRow:
         """Read a row outside the actor. A missing row has revision 0 and an empty body.
 
-        After a write in this fold, return the written body. The revision is then that of the
-        write's guard, or 0 for a write without a guard. Otherwise each row is read once in a fold
-        and recorded in `rows_read`, so that the commit is guarded by the revision that the steps
-        have seen.
+        After a write in this fold, return the written body, or an empty body for a deleted row. The
+        revision is then that of the write's guard, or 0 for a write without a guard.
 
-        Raises TableError if the read fails.
+        Otherwise the row is read from the table at most once in a fold, and recorded in the fold's
+        `rows_read`. So all steps see a single revision, with which they can guard a write. Raises
+        TableError if the read fails.
         """
         key = Key(partition, sort)
         fold = self.fold

@@ -42,6 +42,7 @@ class ReplayResult:
     """The result of an actor's replay."""
 
     address: str
+    """The address of the actor."""
     entries: int
     """The number of journal entries that were folded without a difference."""
     difference: Difference | None
@@ -126,6 +127,7 @@ class _Replayer:
 
     @property
     def _actor_type(self) -> ActorType:
+        """The type of the replayed actor."""
         return self._before.actor_type
 
     def replay_entry(self, row: Row) -> None:
@@ -245,7 +247,8 @@ class _Replayer:
         difference.
 
         Secret parts and recorded values that are no longer stored are represented by digests.
-        Raises DifferenceFound if the cause cannot be found, and TableError.
+        Raises the DifferenceFound of `_find_cause`. Raises TableError if the lookup of the recorded
+        value fails.
 
         Args:
             name: the name of the output (outputs.py).

@@ -29,6 +29,7 @@ class SpillPart:
     """The encoded body of a part of a spilled outbox, as a value of `Fold.parts`."""
 
     body: bytes
+    """The compressed entries."""
 
 
 def spill_outbox(before: ActorSnapshot, fold: Fold) -> Header:

@@ -49,6 +49,10 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
         _lend_idle_slots(sharing, placer)
 
     def policy_reason(job: Job, request: AllocationRequest, started_slots: int) -> str:
+        """Return the share of a job as a reason to wait, or "" for a request within the share.
+
+        Zero-slot requests never wait for a share.
+        """
         share = offered.get(job.group, 0)
         exceeds = share < job.held_slots + started_slots + request.slots
         return _share_text(share, agent_set) if exceeds and request.slots else ""
@@ -291,6 +295,11 @@ class _UnmetShares:
     def __init__(
         self, jobs: Sequence[Job], offered: Mapping[int, int], placer: RequestPlacer
     ) -> None:
+        """Place the requests within the shares on a copy of the agents, and record the sizes that
+        fail.
+
+        Only requests behind the plan's starts are read and placed.
+        """
         self._agents = placer.agents.copy()
         self._sizes: set[tuple[int, bool]] = set()
         for job in jobs:

@@ -102,6 +102,7 @@ class OverdueSize(NamedTuple):
     """The size of a request that has waited too long."""
 
     slots: int
+    """The slots of the request, at least 2."""
     single_agent: bool = False
     """Whether all slots must be on one agent."""
 
