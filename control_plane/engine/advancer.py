@@ -153,7 +153,7 @@ class Advancer(Committer):
 
 
 def _halve_messages(address: str, fold: Fold, skipped: set[str], refused: InvalidCommit) -> int:
-    """Return how many messages to fold after a commit of `fold` was too large: half of them.
+    """Return how many messages to fold after a commit of `fold` was too large: half as many.
 
     A single message cannot be halved. Log the error, add the key of its row to `skipped`, and
     return `sys.maxsize`.

@@ -106,9 +106,10 @@ def _choose_victims(
 ) -> list[Victim]:
     """Choose allocations beyond the shares of jobs to preempt, if other requests can use the slots.
 
-    1. Try the oldest allocations of each job. 2. If their slots serve no request, try allocations
-    on the agents where these jobs hold most slots. 3. Otherwise choose no victims: idle slots would
-    only be lent to the same jobs again.
+    1. Try the oldest allocations of each job.
+    2. If their slots serve no request, try allocations on the agents where these jobs hold most
+       slots.
+    3. Otherwise choose no victims: idle slots would only be lent to the same jobs again.
 
     Jobs beyond `max_slots` give back slots in any case. Return an empty list if no job exceeds its
     share. Nothing is changed.

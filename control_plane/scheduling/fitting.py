@@ -190,8 +190,8 @@ class AgentSet:
     def is_ruled_out(self, slots: int, single_agent: bool) -> bool:
         """Return whether a size that does not fit now cannot fit after further placements either.
 
-        The exception is a heterogeneous gang. Its agents are chosen from the largest down, so it
-        may add up only after another request has taken a large agent.
+        Return False only for a gang in a heterogeneous set. The gang's agents are chosen from the
+        largest down, so the sizes may add up only after another request has taken a large agent.
         """
         return not self.heterogeneous or single_agent or slots <= max(self.agent_sizes, default=0)
 
@@ -360,11 +360,11 @@ class AgentSet:
         """Release (`sign` 1) or take (`sign` -1) slots of an agent. 0 slots mean an auxiliary
         place.
 
-        The agent moves to the rings for its new free slots and score. Raises KeyError or IndexError
-        if the agent had no place on its ring.
+        The agent moves to the rings for its new free slots and score.
 
         Args:
             number: the index of the agent in the sorted names.
+            slots: the number of slots, not negative.
         """
         rings = self._aux_rings if slots else self._zero_slot_rings()
         if rings is not None and self._aux_free[number] > 0:
