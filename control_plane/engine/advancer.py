@@ -97,7 +97,7 @@ class Advancer(Committer):
         """Return whether the actor has neither mail nor a spilled outbox. Return False for an actor
         that is not cached.
 
-        Timers do not count. Reads at most one row.
+        Timers do not count. Reads at most one row. Raises TableError.
         """
         latest = self._cache.get_latest(address)
         may_spill = latest is None or latest.header.spill is not None

@@ -15,8 +15,7 @@ from control_plane.state.table import GET_MAX, Key, Row, StateTable
 class CommittedActors:
     """A reader of the committed actors of a state table. Threads may share a reader.
 
-    All methods read the table, and raise TableError if a read fails. Decoded heads are cached by
-    revision.
+    Decoded heads are cached by revision.
     """
 
     def __init__(self, table: StateTable) -> None:
@@ -24,14 +23,17 @@ class CommittedActors:
         self._cache = ActorCache()
 
     def has_mail(self, address: str) -> bool:
-        """Return whether the actor has mail. Timers do not count. Reads at most one row."""
+        """Return whether the actor has mail. Timers do not count.
+
+        Reads at most one row. Raises TableError.
+        """
         return bool(self.table.query(address, MAIL, MAIL_END, limit=1).rows)
 
     def read_state(self, address: str) -> Any:
         """Read the actor's state. Return None if the actor does not exist.
 
-        The state does not include mail that is not folded yet. Raises ValueError for a head that
-        cannot be decoded, and KeyError for an unknown type of actor.
+        The state does not include mail that is not folded yet. Raises TableError if the read fails,
+        ValueError for a head that cannot be decoded, and KeyError for an unknown type of actor.
         """
         row = self.table.get(Key(address, HEAD))
         return None if row is None else self._decode_head_row(address, row).state
@@ -73,9 +75,9 @@ class CommittedActors:
     def read_part(self, address: str, name: str) -> Any:
         """Read and decode a part of the actor. Return None if the part does not exist.
 
-        The part may be newer than a state that was read earlier. Raises KeyError for an unknown
-        type of actor. Raises ValueError for a part that cannot be decoded, unless the actor type
-        has a replacement (`ActorType.damaged_parts`).
+        The part may be newer than a state that was read earlier. Raises TableError if the read
+        fails, and KeyError for an unknown type of actor. Raises ValueError for a part that cannot
+        be decoded, unless the actor type has a replacement (`ActorType.damaged_parts`).
         """
         row = self.table.get(Key(address, PARTS + name))
         return None if row is None else actor_type_at(address).decode_part(name, row.body)
@@ -99,13 +101,16 @@ class CommittedActors:
         """Read the stored rows of the part named `family` and of all parts below `family/`, by sort
         key.
 
-        Return an empty list if none of the parts exists. The bodies are not decoded.
+        Return an empty list if none of the parts exists. The bodies are not decoded. Raises
+        TableError.
         """
         return [*read_rows(self.table, address, f"{PARTS}{family}", f"{PARTS}{family}/~")]
 
     def _read_rows(self, keys: Sequence[Key]) -> list[Row | None]:
         """Read rows in batches of GET_MAX, in the order of `keys`. The entry of a missing row is
         None.
+
+        Raises TableError.
         """
         rows: list[Row | None] = []
         for start in range(0, len(keys), GET_MAX):

@@ -65,9 +65,12 @@ def fold_mail(
 def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, bool]:
     """Fold the messages of a row, up to a message that does not fit or cannot be folded.
 
+    The steps are added to the reader's fold; the caller records the row as consumed. The first
+    message of a commit is folded even if too large.
+
     Return the number of folded messages, and whether the next message cannot be folded, which is
-    logged. The caller records the row as consumed. Raises TornRead, and TableError for the first
-    message of the commit. A later TableError ends the row as if the next message did not fit.
+    logged. Raises TornRead, and TableError for the first message of the commit. A later TableError
+    ends the row as if the next message did not fit.
     """
     first_of_commit = not reader.fold.consumed
     for count, (name, fields) in enumerate(mail.messages):

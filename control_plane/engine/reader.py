@@ -256,7 +256,10 @@ def _read_again(
     The second read contains every row that was committed before a row of the first read. Leave out
     rows that only the second read returned and whose sender has forgotten the previous row. Their
     previous row may be missing; the next load returns them. Return () if all rows were removed
-    meanwhile.
+    meanwhile. Raises TableError.
+
+    Args:
+        mail: the rows of the first read, at least one.
     """
     rows = table.query(address, MAIL, MAIL_END, limit=MAIL_MAX).rows
     seen, last = {row.key.sort for row in mail}, mail[-1].key.sort
@@ -267,7 +270,7 @@ def _read_again(
 def _has_missed_mail(table: StateTable, mail: tuple[MailboxRow, ...]) -> bool:
     """Return whether the table has a sender's previous row that `mail` does not contain.
 
-    Reads each previous row that is outside `mail`. Return False for empty mail.
+    Reads each previous row that is outside `mail`. Return False for empty mail. Raises TableError.
     """
     known = {row.key.sort for row in mail} | {FIRST, UNKNOWN}
     return any(

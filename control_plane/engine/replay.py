@@ -246,9 +246,9 @@ class _Replayer:
         """Build the exception for an output that differs, with the message that caused the
         difference.
 
-        Secret parts and recorded values that are no longer stored are represented by digests.
-        Raises the DifferenceFound of `_find_cause`. Raises TableError if the lookup of the recorded
-        value fails.
+        Without `replayed`, the exception names all messages of the entry. Secret parts and recorded
+        values that are no longer stored are represented by digests. Raises the DifferenceFound of
+        `_find_cause`. Raises TableError if the lookup of the recorded value fails.
 
         Args:
             name: the name of the output (outputs.py).
