@@ -24,7 +24,8 @@ from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeries, MetricSeriesCache
+from control_plane.queries.metric_series import MetricSeries
+from control_plane.queries.metric_series_cache import MetricSeriesCache
 from control_plane.queries.trial_ranking import TrialRankings
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services

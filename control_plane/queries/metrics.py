@@ -24,7 +24,8 @@ from control_plane.agents.metric_rows import (
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.queries.answer import Answer
-from control_plane.queries.metric_series import MetricSeriesCache, VoidReports
+from control_plane.queries.metric_series import VoidReports
+from control_plane.queries.metric_series_cache import MetricSeriesCache
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.void_reports import run_cuts
 from control_plane.services import Services
