@@ -26,7 +26,8 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
-from control_plane.queries.sentences import SentenceContext, sentence
+from control_plane.queries.sentences.context import SentenceContext
+from control_plane.queries.sentences.registry import sentence
 from control_plane.services import Services
 from control_plane.state.table import Row
 
