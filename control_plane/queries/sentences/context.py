@@ -1,4 +1,4 @@
-"""The facts beside a message that a sentence needs, and the phrases that use them."""
+"""The context of sentences: facts beside a message, such as the actor and the search's metric."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

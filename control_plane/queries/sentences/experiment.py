@@ -15,7 +15,8 @@ from control_plane.searchers import method
 def _submission_sentence(
     message: to_experiment.ExperimentSubmitted, context: SentenceContext
 ) -> str:
-    """Return who submitted the experiment, its name, and its search and metric, or its kind of job.
+    """Return the submitter, the experiment's name, and the search with its metric or the kind of
+    job.
 
     A paused experiment and a test run are marked.
     """

@@ -96,7 +96,7 @@ _EXITS = {
 def _checkpoint_sentence(
     message: to_trial.CheckpointReported | to_trial.CheckpointUploaded, context: SentenceContext
 ) -> str:
-    """Return the checkpoint's batch, its size in bytes and the number of its files."""
+    """Return a checkpoint's batch, size in bytes and number of files."""
     checkpoint = message.checkpoint
     size = f"{message.size_bytes:,} bytes in {count_text(message.files, 'file')}"
     steps = count_text(checkpoint.steps_completed, "batch")
