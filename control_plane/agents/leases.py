@@ -300,7 +300,7 @@ def mark_lost_agents(
 def _write_loss_detection(
     table: StateTable, partition: str, row: Row | None, loss_detection: LossDetection
 ) -> None:
-    """Write the state of a pool's loss detection over the `row` that was read, None without one.
+    """Write the state of a pool's loss detection in place of `row`, the row that was read or None.
 
     On a conflict, write nothing: a concurrent pass has stored an equally valid state. Raises other
     TableErrors.

@@ -1,4 +1,4 @@
-"""The context of sentences: facts beside a message, such as the actor and the search's metric."""
+"""The context of sentences: the actor and user of a message, and names of the experiment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
