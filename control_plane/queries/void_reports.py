@@ -38,20 +38,23 @@ class RunCuts(NamedTuple):
     def last_step(self, epoch: int) -> float:
         """Return the last step for which the first rule keeps reports of this epoch's run.
 
-        Infinite if no later run started.
+        Infinite if no later run started, or if starts are not recorded.
         """
         return last_valid_batch(self.starts or (), epoch)
 
     def last_repeat(self, epoch: int) -> float:
         """Return the last step at which this epoch's run can repeat valid values of earlier runs.
 
-        Minus infinity for the first run.
+        Minus infinity for the first run. Infinite for a later run if starts are not recorded.
         """
         return self.last_step(epoch - 1) if epoch > 1 else float("-inf")
 
 
 def run_cuts(state: TrialState) -> RunCuts:
-    """Return the limits of the valid reports of a trial's runs."""
+    """Return the limits of the valid reports of a trial's runs.
+
+    The starts are None if the trial's settings do not discard lost metrics.
+    """
     return RunCuts(state.run_starts if state.settings.discards_lost_metrics else None)
 
 
@@ -63,7 +66,7 @@ def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
 
     Returns:
         By epoch, the step before the lowest first step of all later runs; infinite for the last
-        run.
+        run. Empty without runs.
     """
     return {
         epoch: min((step for other, step in firsts.items() if other > epoch), default=float("inf"))
@@ -73,9 +76,11 @@ def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
 
 
 def join_repeats(repeats: Mapping[int, Iterable[Columns]], epoch: int) -> Replaced:
-    """Return the names and steps that runs after `epoch` reported again.
+    """Return the names and steps that runs after `epoch` reported again. Empty without later runs.
 
-    `repeats` has the repeated reports of each run, by its epoch.
+    Args:
+        repeats: the repeated reports of each run, by the run's epoch.
+        epoch: the epoch of the earlier run.
     """
     replaced: dict[str, set[int]] = {}
     for run_epoch, parts in repeats.items():
