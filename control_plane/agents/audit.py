@@ -155,8 +155,8 @@ def add_job_findings(
 
 
 def audit_pool(engine: Engine, pool: str) -> AuditFindings:
-    """Audit a pool, mail the correcting messages to the pool, agents and experiments, and return
-    them.
+    """Audit a pool, mail the corrections to the pool, agents and experiments, and return the
+    messages.
 
     Each receiver is advanced after its message. Without differences, nothing is sent. A pool that
     does not exist has no records, but leases and job rows in its partitions are compared. Raises

@@ -300,7 +300,7 @@ def mark_lost_agents(
 def _write_loss_detection(
     table: StateTable, partition: str, row: Row | None, loss_detection: LossDetection
 ) -> None:
-    """Write the state of a pool's loss detection in place of `row`, the row that was read or None.
+    """Write the state of a pool's loss detection in place of `row`, as read; None without a row.
 
     On a conflict, write nothing: a concurrent pass has stored an equally valid state. Raises other
     TableErrors.
@@ -422,7 +422,7 @@ def _mark_agent_lost(
     reason: str = "",
     loss_detection: Check | None = None,
 ) -> bool:
-    """Mark a lease as lost and mail `AgentLost` to the pool, in the same commit. Return True.
+    """Mark a lease as lost and mail `AgentLost` to the pool, in a single commit. Return True.
 
     Return False, without a change, if the lease or the state of loss detection has changed. The
     caller advances the pool. Raises other TableErrors.

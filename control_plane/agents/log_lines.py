@@ -319,7 +319,7 @@ def parse_line(raw: bytes, offset: int, time_ms: int | None) -> LogLine:
 
 
 def parse_level(text: str) -> str | None:
-    """Return the level that a logger wrote at the beginning of a line, one of `LEVELS`.
+    """Return the level in `LEVELS` that a logger wrote at the beginning of a line.
 
     Return None without a level. Aliases are converted: WARN is WARNING, FATAL is CRITICAL, and the
     letters of glog are their levels.
@@ -333,7 +333,7 @@ def parse_level(text: str) -> str | None:
 def _scan_allocation(
     logs: TrialLogs, trial_id: int, epoch: int, base: int, log_end: int, scan: _Scan
 ) -> None:
-    """Scan one allocation's log: the bytes `base` to `log_end` of the trial's log.
+    """Scan the log of an allocation: the bytes `base` to `log_end` of the trial's log.
 
     Add the lines found to `scan`, and stop early when the scan is over. Chunks whose times cannot
     match are skipped unread. The end of a last line without a newline stays pending. Raises

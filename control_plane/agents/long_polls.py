@@ -102,8 +102,8 @@ class LongPollRegistry:
             return bool(new)
 
     def _remove_poll(self, agent: str, poll: LongPoll) -> None:
-        """Forget a poll and its addresses. A later poll of the agent stays the agent's latest
-        poll.
+        """Forget a poll and the watched addresses. A later poll of the agent stays the agent's
+        latest poll.
         """
         with self._lock:
             for address in poll.watched:

@@ -77,7 +77,7 @@ class Stream(NamedTuple):
     """
 
     def sort_key(self, offset: int) -> str:
-        """Return the sort key of a row whose key offset is `offset`."""
+        """Return the sort key of a row with the key offset `offset`."""
         return f"{self.range_start}{offset:014d}"
 
     @property
@@ -154,7 +154,7 @@ def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
 
 
 def epoch_range(group: str, epoch: int, rank: int | None = None) -> tuple[str, str]:
-    """Return the start and the exclusive end of the sort keys of a group's rows from one epoch."""
+    """Return the start and the exclusive end of the sort keys of a group's rows from an epoch."""
     first = group_range(group, rank)[0]
     return f"{first}{epoch:08d}#", f"{first}{epoch:08d}$"
 

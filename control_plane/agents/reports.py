@@ -235,7 +235,7 @@ def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
 def _to_value_reported(
     epoch: int, length: int, value: object, context: ReportContext
 ) -> LengthReached:
-    """Return the message of a reached length whose reported value is not a plain number.
+    """Return the message of a reached length with a reported value that is not a plain number.
 
     The message contains the value as JSON. If the value is a mapping with a valid searcher metric,
     the message also contains that metric. Raises ValueError for a value above `VALUE_BYTES_MAX`.

@@ -26,7 +26,7 @@ class RunningTrial:
 def read_running_trial(
     engine: Engine, experiments: ExperimentReader, agent: str, allocation: str
 ) -> RunningTrial:
-    """Read the trial of an allocation that `agent` runs, with its experiment.
+    """Read the trial of an allocation that `agent` runs, with the experiment.
 
     Args:
         engine: the engine of the cluster.

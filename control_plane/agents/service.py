@@ -216,5 +216,5 @@ class AgentService:
 
 
 def _fixed_writes(writes: tuple[Write, ...], reply: object) -> tuple[Write, ...]:
-    """Return `writes`, whatever the reply of the command."""
+    """Return `writes` for any reply of the command."""
     return writes

@@ -244,8 +244,7 @@ def forget_allocations(session: Session, known: Iterable[str]) -> Session:
 def _mail_messages(
     agent: str, session: Session, mail: Mapping[str, list[EncodedMessage]], now_ms: int
 ) -> tuple[Session, list[Put]]:
-    """Return the session after mailing messages to trials, and the writes of the mail, one per
-    allocation.
+    """Return the session after mailing messages to trials, and the write of each allocation's mail.
 
     The session remembers the last mail of each allocation, which the next mail names. The session's
     clock advances. Nothing is written yet.

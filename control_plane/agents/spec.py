@@ -90,9 +90,7 @@ def _entrypoint(config: ExperimentConfig) -> str | list[str]:
 
 
 def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
-    """Return the configuration's login at the image registry, password included; None without a
-    login.
-    """
+    """Return the configuration's login at the image registry with the password, or None."""
     login = config.environment.registry_auth
     return login.model_dump(mode="json", context=REVEAL) if login else None
 

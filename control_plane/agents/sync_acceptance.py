@@ -297,7 +297,7 @@ def _split_request(request: SyncRequest) -> tuple[SyncRequest, ...]:
 def _has_colliding_chunks(
     chunks: list[LogChunk], assigned: Mapping[str, DesiredAllocation]
 ) -> bool:
-    """Return whether two chunks belong to the same gang, an allocation of several nodes.
+    """Return whether two chunks belong to a single gang, an allocation of several nodes.
 
     A gang's chunks are appended to the shared log, so both would get the same offset. Chunks of
     allocations that are not `assigned` are ignored.

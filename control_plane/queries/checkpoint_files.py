@@ -248,7 +248,7 @@ def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]
 def _read_manifest(
     services: Services, store: CheckpointFiles, record: CheckpointRecord
 ) -> tuple[StoredFile, ...]:
-    """Read the manifest of a checkpoint, or return the cached files of its digest.
+    """Read the manifest of a checkpoint, or return the cached files of the recorded digest.
 
     Raises:
         RequestError: conflict, if the manifest does not have the recorded digest or cannot be

@@ -330,5 +330,5 @@ def _fields_with_run(
 
 
 def _dollars(micros: int | None) -> float | None:
-    """Convert micro-dollars to dollars; None stays None."""
+    """Convert an optional amount of micro-dollars to dollars."""
     return None if micros is None else micros / MICROS_PER_DOLLAR

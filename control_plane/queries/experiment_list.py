@@ -304,7 +304,7 @@ def _sort_entries(
 def _sort_values(
     services: Services, entries: Sequence[_Entry], sort: Sort
 ) -> list[str | float | None]:
-    """Return the value to sort each entry by, or None for an entry without a value.
+    """Return the value by which each entry is sorted; None if the entry has no value.
 
     Texts are compared without case. Reads the states of experiments whose rows of the list have no
     figures, if a figure is asked for.

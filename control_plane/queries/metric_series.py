@@ -1,4 +1,4 @@
-"""Metric series: the numbers of a group of a trial's metrics, with the charts drawn from them.
+"""Metric series: the numbers of a group of a trial's metrics, with cached charts.
 
 A series holds all valid reports of the group. A series of up to EXACT_MAX reports holds all
 numbers. A longer series holds summaries.
@@ -80,7 +80,7 @@ class MetricSeries:
         return True
 
     def is_unread(self, segment: Segment) -> bool:
-        """Return whether a row may have unread reports: its key follows the stream's last key read.
+        """Return whether a row may have unread reports: the key follows the stream's last key read.
 
         True for every row of a new stream.
         """

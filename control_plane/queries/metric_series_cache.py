@@ -89,7 +89,7 @@ class MetricSeriesCache:
         cuts: RunCuts,
         rank: int | None = None,
     ) -> VoidReports:
-        """Read the new reports of a series, cache the series, and return the limits of its valid
+        """Read the new reports of a series, cache the series, and return the limits of valid
         reports.
 
         The limits are empty for a series without rows. Args and errors are those of `draw_chart`.

@@ -187,7 +187,7 @@ def _read_replaced(source: RowSource, epochs: Iterable[int]) -> dict[int, Replac
 
 
 def _read_first_segments(source: RowSource) -> Iterator[tuple[int, Segment]]:
-    """Read the first row of each run and yield its epoch and the row, in order of the epochs.
+    """Read the first row of each run and yield epoch and row, in order of the epochs.
 
     Each run costs a query. Raises TableError.
     """

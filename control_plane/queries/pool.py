@@ -36,7 +36,9 @@ class ClusterOverview(Answer):
 
 
 def cluster_overview(services: Services) -> ClusterOverview:
-    """Return the cluster's identity and a summary of each pool."""
+    """Return the cluster's identity and a summary of each pool, sorted by name. Skip removed
+    pools.
+    """
     states = [find_pool(services, name) for name in pool_names(services)]
     return ClusterOverview(
         cluster_id=services.cluster_id,
@@ -48,7 +50,7 @@ def cluster_overview(services: Services) -> ClusterOverview:
 
 
 def pool_names(services: Services) -> list[str]:
-    """Return the names of all pools, sorted."""
+    """Return the names of all pools, sorted. Reads all rows of pools."""
     return [row.key.sort for row in read_rows(services.table, POOLS)]
 
 
@@ -80,8 +82,9 @@ def load_settings(services: Services, name: str) -> PoolSettings:
 
 
 def pool_state(settings: PoolSettings) -> Literal["OPEN", "DRAINING", "OVER_BUDGET"]:
-    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN. Trials
-    start only if OPEN.
+    """Return DRAINING for a draining pool, else OVER_BUDGET for a used-up budget, else OPEN.
+
+    Trials start only if OPEN.
     """
     if settings.draining:
         return "DRAINING"
@@ -114,8 +117,8 @@ def count_instances(services: Services, name: str) -> int:
 
 
 def summary_fields(state: PoolState) -> dict[str, str | int]:
-    """Return the fields of `PoolSummary` by name: the pool's name, and the counts of slots,
-    allocations and agents.
+    """Return the fields of `PoolSummary` by name: the pool's name, and counts of slots, allocations
+    and agents.
     """
     return {
         "name": state.name,

@@ -36,7 +36,7 @@ def read_single_runs(
     """Read the run of each job, in the order of `experiments`.
 
     None for a job of kind experiment, for a job whose trial is not created yet, and for a deleted
-    trial.
+    trial. The rows of all jobs are read together.
     """
     ids = [
         experiment_state.experiment_id
@@ -75,7 +75,9 @@ def _run_of(
 
 
 def _program(definition: Definition) -> str:
-    """Return the shell command line of a command, with masked URLs."""
+    """Return the shell command line of a command, with masked URLs, cut to
+    PROGRAM_CHARACTERS_MAX.
+    """
     # Only the entrypoint is needed: parsing the JSON is faster than checking the whole
     # configuration again.
     words = parse_json(definition.config.encode())["config"]["entrypoint"]

@@ -1,4 +1,4 @@
-"""The reports of one stream of a trial's metrics in memory, for charts.
+"""The reports of a stream of a trial's metrics in memory, for charts.
 
 The latest reports are exact. A stream with more than EXACT_MAX reports holds summaries of the
 earlier reports. Large rows store their own summaries, so that a million reports are read without
@@ -60,7 +60,7 @@ class StreamReports:
     def add_segment(
         self, segment: Segment, last: float, replaced: Replaced, objects: ObjectStore
     ) -> bool:
-        """Add the unread reports of a row without their void values.
+        """Add the unread reports of a row, without void values.
 
         Reports of a row that was deleted from the object store count as read already.
 

@@ -78,7 +78,7 @@ class SentenceContext:
     def result_text(
         self, message: to_trial.LengthReached | to_experiment.TrialLengthReached
     ) -> str:
-        """Return the reported metric, or the JSON value that a custom search gets in its place.
+        """Return the reported metric, or the JSON value that a custom search gets instead.
 
         The value is cut after CAUSE_CHARACTERS_MAX characters.
         """
@@ -87,7 +87,7 @@ class SentenceContext:
         return self.metric_text(message.metric)
 
     def length_text(self, length: float) -> str:
-        """Return a length with its unit, like `3 epochs`. ENDLESS becomes `the end`."""
+        """Return a length with the unit, like `3 epochs`. ENDLESS becomes `the end`."""
         unit = _SINGULARS.get(self.unit, self.unit) if length == 1 else self.unit
         return "the end" if length == ENDLESS else f"{number_text(length)} {unit}"
 

@@ -1,4 +1,4 @@
-"""The sentences for messages to an experiment, without values of its secret configuration."""
+"""The sentences for messages to an experiment, without secrets of the configuration."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from control_plane.searchers import method
 def _submission_sentence(
     message: to_experiment.ExperimentSubmitted, context: SentenceContext
 ) -> str:
-    """Return the submitter, the experiment's name, and the search with its metric or the kind of
+    """Return the submitter, the experiment's name, and the search with the metric or the kind of
     job.
 
     A paused experiment and a test run are marked.

@@ -11,13 +11,13 @@ CAUSE_CHARACTERS_MAX = 200
 
 
 def count_text(count: int, noun: str) -> str:
-    """Return a count with its noun, which the caller passes in the singular: `1,200 batches`."""
+    """Return a count with the noun, which the caller passes in the singular: `1,200 batches`."""
     plural = f"{noun}es" if noun.endswith("tch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def number_text(value: float) -> str:
-    """Return a finite number with four significant digits, or an integer with all its digits.
+    """Return a finite number with four significant digits, or an integer with all digits.
 
     Examples: 1.5e-05, 1000000. Integers of 1e15 and more have four digits too.
     """

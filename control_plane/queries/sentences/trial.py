@@ -104,7 +104,7 @@ def _checkpoint_sentence(
 
 
 def _places_text(places: tuple[Place, ...]) -> str:
-    """Return the slots of each place with its agent; "" without places."""
+    """Return the slots and the agent of each place; "" without places."""
     texts = [f"slots {slots_text(place.slots)} of agent {place.agent}" for place in places]
     return " and ".join(texts)
 
