@@ -27,6 +27,7 @@ class AgentCode:
     """A compressed tar archive of the agent's code; equal code gives equal bytes."""
 
     content: bytes
+    """The compressed archive."""
     sha256: str
     """The digest of `content`, in hexadecimal."""
 

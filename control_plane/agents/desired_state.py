@@ -40,6 +40,7 @@ class TrialSource:
     experiment.
     """
     build_spec: SpecBuilder
+    """Builds the spec of a trial that is to start."""
     read_address: Callable[[str], str]
     """Returns the network address of an agent by name."""
 
@@ -105,9 +106,13 @@ def desired_entries(
 def trial_directives(trial: TrialState) -> dict[str, Any]:
     """Return the fields of `in/directives.json` for the trial's current allocation.
 
-    The fields are the assigned length, whether more lengths may follow, and `preempt`, which is
-    None unless the trial must save its work and end. The best validation is not among the fields;
-    the caller adds it.
+    - `revision`: the revision of the trial, which grows with every change.
+    - `length` in steps or epochs, `length_units` in the configured unit, and `closed`: whether no
+      further length follows.
+    - `answered`: the last length that the search answered.
+    - `preempt`: None, or the reason why the trial must save its work and end.
+
+    The best validation is not among the fields; the caller adds it.
     """
     allocation = trial.allocation
     reason = allocation.wish_reason if allocation else ""

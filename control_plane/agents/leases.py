@@ -162,9 +162,17 @@ def decide_marking(
 ) -> Marking:
     """Decide which agents a pass over a pool's leases marks as lost. Nothing is written.
 
-    The rules are in the module's docstring. A jump of the clock in either direction counts as a gap
-    between passes. The result names no agents while loss detection is paused, except agents with a
-    silence above OUTAGE_MS_MAX during an outage.
+    The lapsed agents, silent for more than LEASE_MS, are marked. Exceptions, of which the first
+    that applies counts:
+
+    - The last pass was long ago, or the clock jumped: mark none, and begin a pause of LEASE_MS.
+    - A pause for another reason than an outage lasts: mark none.
+    - The API is down: begin a pause. Mark agents silent for OUTAGE_MS_MAX if the previous pass
+      found the API down, too.
+    - The API answers again: mark none, and begin a pause.
+    - The pause after an outage lasts: mark none.
+    - More than a third of the agents lapsed together: mark none, and begin a pause, but not twice
+      in a row.
 
     Args:
         leases: the pool's leases by agent. Leases of lost agents are ignored.

@@ -58,9 +58,11 @@ class LogLine:
     time_ms: int | None
     """The time at which the first byte was first seen (epoch ms), None if unknown."""
     rank: int
+    """The rank of the process that wrote the line. 0 for a line without a rank."""
     level: str | None
     """One of `LEVELS`, None for a line without a level."""
     text: str
+    """The text without the rank and the line break. Invalid UTF-8 is replaced."""
     unfinished: bool = False
     """Whether the text is the part of the last line before its last carriage return. The next line
     found begins with the rest.
@@ -76,6 +78,7 @@ class LineFilter:
     until_ms: int | None = None
     """The latest time of a line (epoch ms)."""
     rank: int | None = None
+    """The rank of the process that wrote the line."""
     level: str | None = None
     """The lowest level. A line without a level counts as `LEVEL_OF_PLAIN_LINES`."""
     search: str = ""
@@ -161,6 +164,7 @@ class LogLinePage:
     """The lines found by a search, and the position for the next search."""
 
     lines: list[LogLine]
+    """The lines, in order. May be empty before the end of the log."""
     next: LogPosition
     """The position from which the next search continues."""
     is_end: bool

@@ -47,8 +47,9 @@ class LogText:
     """A stretch of a trial's log."""
 
     text: str
+    """The text. Invalid UTF-8 is replaced."""
     end: int
-    """The offset of the byte after the text."""
+    """The offset of the byte after the text, from which the next call continues."""
     total: int
     """The size of the trial's log so far, in bytes."""
 
@@ -58,23 +59,23 @@ class IndexedChunk:
     """A chunk of an allocation's log, as described by an index row."""
 
     allocation: str
+    """The name of the allocation, `TRIAL.EPOCH`."""
     start: int
     """The offset of the first byte within the allocation's log."""
     end: int
     """The offset after the last byte."""
     marks: Marks
-    """Empty if the times are unknown."""
+    """The times at which the bytes were first seen. Empty if the times are unknown."""
     node_rank: int | None = None
     """The rank of the node that wrote the chunk. None unless the allocation is a gang."""
     text: bytes | None = None
-    """None if the text is in the object store."""
+    """The bytes of a small chunk. None if the text is in the object store."""
 
 
 class TrialLogs:
     """The logs of trials, in the state table and the object store. Threads may share an instance.
 
-    Every method but `read_content` of a small chunk reads the table, and may raise TableError or,
-    from the object store, OSError.
+    Methods raise TableError if the table fails, and OSError if the object store fails.
     """
 
     def __init__(self, table: StateTable, objects: ObjectStore) -> None:

@@ -19,6 +19,7 @@ class LongPoll:
     loop: asyncio.AbstractEventLoop
     """The event loop in which the call waits."""
     wake_event: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the poll is woken."""
     watched: set[str] = field(default_factory=set)
     """The addresses of the actors whose changes wake the poll."""
     superseded: bool = False

@@ -70,8 +70,11 @@ class Stream(NamedTuple):
     """The reports of a group by a single writer of an allocation."""
 
     group: str
+    """The name of the group, such as `training` or `validation`."""
     epoch: int
+    """The epoch of the allocation."""
     writer: str
+    """The writer of the reports: the rank of a process, as text."""
     rank: int | None = None
     """The rank of the process, if its metrics are kept apart from the trial's own. None otherwise.
     """

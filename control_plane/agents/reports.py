@@ -55,11 +55,13 @@ class Report:
 
     trial_id: int
     epoch: int
+    """The epoch of the allocation."""
     writer: str
     """The rank of the process, or "agent"."""
     offset: int
     """The offset of the byte after the line's newline."""
     line: Mapping[str, Any]
+    """The fields of the line. `kind` names the kind of line."""
 
 
 class ReportContext(NamedTuple):

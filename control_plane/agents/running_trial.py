@@ -17,6 +17,7 @@ class RunningTrial:
 
     trial: TrialState
     experiment: ExperimentState
+    """The trial's experiment."""
     definition: Definition
     """The definition of the trial's experiment."""
     pool: str

@@ -144,10 +144,10 @@ def accept_reports(
     yet.
 
     Lines up to an acknowledged offset were accepted by an earlier call and are skipped. Malformed
-    lines are acknowledged and have no effect. Lines of allocations without a context are
-    acknowledged and discarded, except announcements of checkpoints for `other_trials`. A run may
-    continue after its trial moved to another agent. The row of the announcement lets the garbage
-    collector find the files of such a run.
+    lines are acknowledged and have no effect, except the agent's `exited` lines. Lines of
+    allocations without a context are acknowledged and discarded, except announcements of
+    checkpoints for `other_trials`. A run may continue after its trial moved to another agent. The
+    row of the announcement lets the garbage collector find the files of such a run.
 
     Without reports, the result has the same session and no writes.
 

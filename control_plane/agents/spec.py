@@ -79,7 +79,7 @@ def parse_stored_config(definition: Definition) -> ExperimentConfig:
 
 @lru_cache(maxsize=32)
 def _parse_config(text: str) -> ExperimentConfig:
-    """Parse a stored configuration, with a cache."""
+    """Parse a stored configuration, with a cache. Raises ValueError or KeyError."""
     return ExperimentConfig.from_json(text.encode())
 
 

@@ -52,10 +52,11 @@ class TrialGrants(Protocol):
         """
 
     def issue_login(self, name: str, image: str) -> RegistryLogin:
-        """Issue a login that can only pull `image`.
+        """Issue a login that can pull `image`.
 
-        Raises OSError if the cloud does not answer. Only called if `gives_login` is true for the
-        image.
+        A cloud that cannot limit the login to the image's repository limits it to the configured
+        repositories. Raises OSError if the cloud does not answer. Only called if `gives_login` is
+        true for the image.
 
         Args:
             name: the name of the session, which the cloud shows in its audit logs.
