@@ -74,7 +74,7 @@ class Stream(NamedTuple):
     epoch: int
     """The epoch of the allocation."""
     writer: str
-    """The writer of the reports: the rank of a process, as text."""
+    """The writer of the reports: the rank of a process as text, or `agent`."""
     rank: int | None = None
     """The rank of the process, if its metrics are kept apart from the trial's own. None otherwise.
     """

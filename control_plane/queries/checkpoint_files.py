@@ -98,7 +98,11 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
 def choose_files(folder: CheckpointFolder, patterns: Sequence[str]) -> tuple[StoredFile, ...]:
     """Return the checkpoint's files that match any of the patterns, sorted by path.
 
-    Deleted files are left out.
+    Deleted files are left out. The store is not called.
+
+    Args:
+        folder: the checkpoint.
+        patterns: glob patterns of paths in the folder; `**/` stands for any folders.
 
     Raises:
         RequestError: invalid, if no file matches.

@@ -83,7 +83,8 @@ class DaySpan:
     def cost_within(self, usage: Usage) -> int:
         """Return the micro-dollars that an allocation cost on the days of the span.
 
-        The results of adjacent spans add up exactly to the allocation's whole cost.
+        The cost is spread evenly over the allocation's run, and is 0 if the run is outside the
+        span. The results of adjacent spans add up exactly to the allocation's whole cost.
         """
         end_ms = day_start_ms(self.until + timedelta(days=1))
         return _cost_until(usage, end_ms) - _cost_until(usage, day_start_ms(self.since))
@@ -245,7 +246,11 @@ def _line_key(
 
 
 def _item(name: str, title: str, allocated: int, bill: int | None) -> CostItem:
-    """Return a line of the report, given micro-dollars of allocations and of instances."""
+    """Return a line of the report, given micro-dollars of allocations and of instances.
+
+    The idle cost is the difference, at least 0. Without a `bill` (None), both instance costs are
+    None.
+    """
     return CostItem(
         name=name,
         title=title,

@@ -110,8 +110,8 @@ def _steps_to_train(state: TrialState, steps: int) -> int | None:
     """Return the length that the trial trains to, in steps.
 
     If only the trial knows the steps of an epoch, the mean steps of its epochs so far are used.
-    None before the trial has reported a share of an epoch. `steps` is the number of steps trained
-    so far.
+    Return None before the trial has reported a share of an epoch, and without an assigned length.
+    `steps` is the number of steps trained so far.
     """
     epochs, done = state.target_epochs, state.epochs_done
     if epochs is None:

@@ -186,7 +186,12 @@ def experiment_preview(
 ) -> ExperimentWithConfig:
     """Return the experiment that the message would create, without creating the experiment.
 
-    The id is None, and counts, costs and times of the future experiment have their defaults.
+    The id is None. Counts, cost, progress and end have their defaults.
+
+    Args:
+        message: the message that would create the experiment.
+        config: the experiment's configuration, which is shown with masked secrets.
+        warnings: the warnings of the answer.
     """
     return ExperimentWithConfig(
         id=None,
@@ -307,7 +312,7 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 
     The fields are `preferred_pools`, `waits_since_ms`, `pool_moved_ms` and `pool_move_reason`. The
     list of pools is empty for a job that stays in its pool. Without a move, the times are None and
-    the reason is "".
+    the reason is "". Nothing is read.
     """
     moves = state.pool_moves or PoolMoves()
     return {

@@ -335,7 +335,7 @@ def _figure_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float 
 
 
 def _sortable_number(number: float | None) -> float | None:
-    """Return the number. None for NaN, which has no place in an order."""
+    """Return the number, but None instead of NaN, because NaN has no place in an order."""
     return None if number is None or math.isnan(number) else number
 
 

@@ -24,7 +24,7 @@ def find_job(services: Services, text: str) -> int:
         services: the services that read the state.
         text: the job's UUID, a prefix of the UUID, or the experiment's id. Text shorter than
             SHOWN_CHARACTERS is looked up as an id first, longer text as a UUID first. The id also
-            matches an experiment that has ended; the UUID does not.
+            matches an experiment that has ended, but not a deleted one; the UUID matches neither.
 
     Raises:
         RequestError: not_found, if no job matches; invalid, if several UUIDs have the prefix.

@@ -65,7 +65,8 @@ def get_pool(services: Services, name: str) -> PoolState:
     """Load the pool's state.
 
     Raises:
-        RequestError: not_found, if the pool does not exist; the message lists the existing pools.
+        RequestError: not_found, if the pool does not exist or was removed; the message lists the
+            existing pools.
     """
     state = find_pool(services, name)
     if state is None:
@@ -75,7 +76,9 @@ def get_pool(services: Services, name: str) -> PoolState:
 
 
 def load_settings(services: Services, name: str) -> PoolSettings:
-    """Load the pool's settings; return the defaults if no settings are stored."""
+    """Load the pool's settings; return the defaults if no settings are stored, as for an unknown
+    pool.
+    """
     part = services.engine.read_part(addresses.pool(name), "settings")
     assert part is None or isinstance(part, PoolSettings)
     return part or PoolSettings()

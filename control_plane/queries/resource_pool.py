@@ -60,6 +60,7 @@ def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
 
     Raises:
         RequestError: not_found, if the pool does not exist.
+        ValueError: the stored configuration of the cluster is not valid.
     """
     answer = _pool_answer(services, pools.get_pool(services, name), cluster_config(services))
     return ResourcePoolWhole(
@@ -74,7 +75,7 @@ def describe_pool(services: Services, name: str) -> ResourcePoolWhole:
 def describe_pools(services: Services, names: Sequence[str]) -> list[ResourcePoolView]:
     """Return the pools with the given names, in this order. Skip names of pools that do not exist.
 
-    Secrets are masked.
+    Secrets are masked. Raises ValueError if the stored configuration of the cluster is not valid.
     """
     config = cluster_config(services)
     states = [pools.find_pool(services, name) for name in names]

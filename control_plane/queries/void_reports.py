@@ -26,19 +26,27 @@ Replaced = Mapping[str, AbstractSet[int]]
 
 
 class RunCuts(NamedTuple):
-    """The limits up to which the reports of a trial's runs are valid."""
+    """The limits up to which the reports of a trial's runs are valid.
+
+    The reports of a run for steps after the start of a later run are void, because the later run
+    repeats these steps.
+    """
 
     starts: tuple[RunStart, ...] | None = None
     """The start of each run; None for trials of older releases, which do not record starts."""
 
     def are_recorded(self, group: str) -> bool:
-        """Return whether the first two rules apply to a group; if not, the third rule applies."""
+        """Return whether the starts of runs decide which reports of a group are valid.
+
+        If False, the reports of a run end before the first report of each later run. False for the
+        profiler's groups, which count seconds, and if starts are not recorded.
+        """
         return self.starts is not None and group not in PROFILER_GROUPS
 
     def last_step(self, epoch: int) -> float:
-        """Return the last step for which the first rule keeps reports of this epoch's run.
+        """Return the last step of this epoch's run before the work that a later run discarded.
 
-        Infinite if no later run started, or if starts are not recorded.
+        Infinite if no later run discarded work, or if starts are not recorded.
         """
         return last_valid_batch(self.starts or (), epoch)
 
@@ -59,7 +67,9 @@ def run_cuts(state: TrialState) -> RunCuts:
 
 
 def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
-    """Return the last valid step of each run by the third rule.
+    """Return the last valid step of each run, for a trial or group without recorded starts of runs.
+
+    The reports of a run end before the first report of each later run.
 
     Args:
         firsts: the first reported step of each run, by epoch.
