@@ -107,8 +107,9 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     """Return the fields of `in/directives.json` for the trial's current allocation.
 
     - `revision`: the revision of the trial, which grows with every change.
-    - `length` in steps or epochs, `length_units` in the configured unit, and `closed`: whether no
-      further length follows.
+    - `length` in steps, `length_units` in the configured unit, and `closed`: whether no further
+      length follows. The lengths are None before the search assigns a length.
+    - `length_unit`: "epochs" if `length` and `answered` are in epochs, else absent.
     - `answered`: the last length that the search answered.
     - `preempt`: None, or the reason why the trial must save its work and end.
 

@@ -123,7 +123,7 @@ def process_devices_in_pool(services: Services, pool: str, label: str) -> set[st
 
 def _agent_answer(state: AgentState) -> Agent:
     """Return the answer for an agent. A slot shows the allocation that is to run there, if any."""
-    held = {
+    allocations = {
         slot: f"{desired.trial_id}.{desired.epoch}"
         for desired in state.desired
         for slot in desired.slots
@@ -135,7 +135,7 @@ def _agent_answer(state: AgentState) -> Agent:
             type=slot_type,
             uuid=uuid,
             name=name,
-            allocation=held.get(number),
+            allocation=allocations.get(number),
             enabled=number not in availability.disabled,
         )
         for number, slot_type, uuid, name in state.slots

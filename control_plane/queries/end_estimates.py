@@ -39,14 +39,14 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
         OSError: the object store does not answer.
     """
     waiting = sum(sum(job.pending_slots.values()) for job in snapshot.jobs)
-    held = [holding.allocation_id for job in snapshot.jobs for holding in job.allocations]
+    running = [holding.allocation_id for job in snapshot.jobs for holding in job.allocations]
     now_ms = services.now_ms()
-    if not 0 < waiting <= WAITING_MAX or len(held) > RUNNING_MAX:
+    if not 0 < waiting <= WAITING_MAX or len(running) > RUNNING_MAX:
         return {}
-    ends_ms = expected_ends(services, held, now_ms)
+    ends_ms = expected_ends(services, running, now_ms)
     if not ends_ms:
         return {}
-    looks = len(snapshot.jobs) + waiting + len(held) + len(snapshot.agents)
+    looks = len(snapshot.jobs) + waiting + len(running) + len(snapshot.agents)
     starts_ms = forecast.expected_starts(
         snapshot.jobs,
         snapshot.agents,
@@ -64,12 +64,12 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
     return {group: start_ms for group, start_ms in starts_ms.items() if start_ms is not None}
 
 
-def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[str, int]:
+def expected_ends(services: Services, allocation_ids: list[str], now_ms: int) -> Mapping[str, int]:
     """Return the expected ends of allocations.
 
     Args:
         services: the services that read trials and metrics.
-        held: the ids of the allocations.
+        allocation_ids: the ids of the allocations, `TRIAL.EPOCH`.
         now_ms: the current time in epoch ms.
 
     Returns:
@@ -79,10 +79,10 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
     Raises:
         OSError: the object store does not answer.
     """
-    names = [parse_allocation(name) for name in held]
+    names = [parse_allocation(name) for name in allocation_ids]
     states = services.experiments.read_trials(trial_id for trial_id, _ in names)
     ends = {}
-    for name, (_, epoch), state in zip(held, names, states, strict=True):
+    for name, (_, epoch), state in zip(allocation_ids, names, states, strict=True):
         if state is not None and state.epoch == epoch:
             end_ms = _end_ms(services, state, now_ms)
             if end_ms is not None:

@@ -65,11 +65,11 @@ def _run_of(
     """
     if trial is None or trial.deleted:
         return None
-    held = () if trial.allocation is None else trial.allocation.agents
+    agents = () if trial.allocation is None else trial.allocation.agents
     return SingleRun(
         trial_id=trial.trial_id,
         program=_program(definition) if state.kind is JobKind.COMMAND else None,
-        agent_id=next(iter(held), trial.ran_on) or None,
+        agent_id=next(iter(agents), trial.ran_on) or None,
         exit_code=trial.exit_code,
     )
 

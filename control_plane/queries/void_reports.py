@@ -79,7 +79,7 @@ def cuts_by_first_steps(firsts: Mapping[int, float]) -> dict[int, float]:
         run. Empty without runs.
     """
     return {
-        epoch: min((step for other, step in firsts.items() if other > epoch), default=float("inf"))
+        epoch: min((step for later, step in firsts.items() if later > epoch), default=float("inf"))
         - 1
         for epoch in firsts
     }
