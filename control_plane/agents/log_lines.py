@@ -430,7 +430,10 @@ def _line_lengths(content: bytes, ends: bool) -> Iterator[tuple[int, int]]:
 
 
 def _whole_characters_length(piece: bytes) -> int:
-    """Return the length of the bytes without an incomplete UTF-8 character at the end."""
+    """Return the length of the bytes without an incomplete UTF-8 character at the end.
+
+    `piece` must have at least 3 bytes. Invalid UTF-8 is kept.
+    """
     for back in range(1, 4):
         byte = piece[-back]
         if byte & 0xC0 != 0x80:

@@ -107,7 +107,7 @@ def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, i
 
 
 def find_owned_checkpoint(services: Services, prefix: str) -> tuple[OwnedObject, ...]:
-    """Return the ownership of a checkpoint, which is the ownership of the experiment.
+    """Return the ownership of a checkpoint in a tuple, which is the ownership of the experiment.
 
     Raises as `get_checkpoint`.
     """

@@ -136,7 +136,7 @@ def pool_costs(services: Services, pool: str, budget_micros: int | None) -> Pool
     dollars.
 
     The idle cost is the instance cost without the cost of the pool's allocations, at least 0. The
-    budget is only converted to dollars.
+    budget is only converted to dollars. An unknown pool has no costs.
     """
     now_ms = services.now_ms()
     today = utc_day(now_ms)

@@ -277,7 +277,10 @@ def _look_up(
 
 
 def _limit_states_to_read(entries: list[_Entry], sort: Sort) -> list[_Entry]:
-    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted."""
+    """Return the first of `entries`, as many as need at most LOOKED_UP_MAX states to be sorted.
+
+    Only a sort by a figure needs states, and only for entries whose rows have no figures.
+    """
     states = 0
     for place, entry in enumerate(entries):
         states += sort in _FIGURES and entry.row.figures is None
@@ -292,6 +295,7 @@ def _sort_entries(
     """Sort entries that are given newest first.
 
     Entries with equal values stay newest first. Entries without a value come last, newest first.
+    States of experiments are read as by `_sort_values`.
     """
     valued = list(zip(_sort_values(services, entries, sort), entries, strict=True))
     known = [(value, entry) for value, entry in valued if value is not None]

@@ -284,6 +284,7 @@ def _entry_with_time(
 ) -> Iterator[tuple[int, int, int, int, Row, RecordedEntry]]:
     """Yield the stream's next entry with the sort key of the merge. Yield nothing at the end.
 
+    The yielded tuple has three values of the sort key, the stream's index, the row and the entry.
     An entry that cannot be decoded has the time 0.
 
     Entries of the same time are sorted so that a cause comes before its effect: users' commands
@@ -412,7 +413,8 @@ def _trial_address(services: Services, state: ExperimentState, actor: str) -> st
     """Return the address of a trial of the experiment, given as `trial#7`.
 
     Raises:
-        RequestError: invalid, for another text; not_found, if the experiment has no such trial.
+        RequestError: invalid, for another text; not_found, if the experiment has no such trial or
+            the trial was deleted.
     """
     kind, _, name = actor.partition("#")
     if kind != "trial" or not (name.isascii() and name.isdigit()) or len(name) > 12:

@@ -282,12 +282,13 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
     """Return the job of an experiment in the pool of `queue`; a paused job is not in the queue.
 
     Raises:
-        RequestError: not_found, if the experiment has ended.
+        RequestError: not_found, if the experiment does not exist or has no job row, because it has
+            ended.
     """
     for place, job in enumerate(queue.order):
         if job.group == experiment_id:
-            return _job_answer(_load_unended(services, experiment_id), queue, job, place)
-    loaded = _load_unended(services, experiment_id)
+            return _job_answer(_load_experiment(services, experiment_id), queue, job, place)
+    loaded = _load_experiment(services, experiment_id)
     row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
     if row is None:
         raise _ended_error(experiment_id)
@@ -295,12 +296,12 @@ def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> 
     return _job_answer(loaded, queue, idle, None)
 
 
-def _load_unended(services: Services, experiment_id: int) -> Defined:
-    """Load an experiment's state and definition. An ended experiment is returned too.
+def _load_experiment(services: Services, experiment_id: int) -> Defined:
+    """Load the state and definition of a job's experiment, also of an ended experiment.
 
     Raises:
-        RequestError: not_found, if the experiment does not exist or was deleted after the queue
-            was read.
+        RequestError: not_found, if the experiment does not exist or was deleted after the queue was
+            read.
     """
     loaded = services.experiments.read_experiment(experiment_id)
     if loaded is None:
@@ -359,7 +360,10 @@ def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> J
 
 
 def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
-    """Return the job in a row, for a job without slots and requests (a paused job)."""
+    """Return the job in a row, for a job without slots and requests (a paused job).
+
+    A job without a priority has the pool's default priority.
+    """
     default = snapshot.settings.default_priority
     return Job(
         group=experiment_id,
@@ -373,7 +377,10 @@ def _idle_job(experiment_id: int, row: JobRow, snapshot: PoolSnapshot) -> Job:
 
 
 def _is_preemptible(snapshot: PoolSnapshot) -> bool:
-    """Return whether the pool's scheduler preempts allocations."""
+    """Return whether the pool's scheduler preempts allocations.
+
+    True for `fair_share`, and for `priority` with preemption.
+    """
     rules = snapshot.settings.scheduler
     return rules.kind == "fair_share" or (rules.kind == "priority" and rules.preemption)
 
