@@ -168,8 +168,8 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
 
     Raises:
         RequestError: not_found or invalid, as `get_checkpoint`; not_found also if the files were
-            deleted; conflict, if only the cluster can reach the checkpoint's store, if the cluster
-            may not call the store's endpoints, or if the recorded path is not the checkpoint's.
+            deleted; conflict, if only the cluster can reach the store or the cluster may not call
+            its endpoints; conflict also if the recorded path is not the checkpoint's.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     storage = storage_location(experiment_storage(services, experiment_id))

@@ -287,9 +287,9 @@ def _entry_with_time(
     The yielded tuple has three values of the sort key, the stream's index, the row and the entry.
     An entry that cannot be decoded has the time 0.
 
-    Entries of the same time are sorted so that a cause comes before its effect: users' commands
-    first, then entries of trials, then entries of the experiment, whose stream is the first. A
-    descending history has the reverse order.
+    Entries of the same time are sorted so that a cause comes before its effect. Users' commands
+    come first, then entries of trials, then entries of the experiment. A descending history has the
+    reverse order.
 
     Args:
         place: the index of the stream; 0 is the experiment's.

@@ -157,8 +157,8 @@ class StreamReports:
 def _is_all_valid(summary: Summary, last: float, replaced: Replaced) -> bool:
     """Return whether all values of a summarised row are certainly valid.
 
-    False if a report is later than `last`, or if a later run reported any metric again at a step
-    between the row's lowest and highest step.
+    False if a report is later than `last`. Also False if a later run reported any metric again at a
+    step between the row's lowest and highest step.
 
     Args:
         summary: the row's summary.

@@ -254,10 +254,10 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
 
 
 def _shown_message(state: TrialState) -> str:
-    """Return the trial's message.
+    """Return the trial's message, or else a text about a run that repeats all training, or "".
 
-    For a trial without a message, return a text about its current run if the run started from
-    batch 0 and repeats the training of earlier runs.
+    The text is for a later run that started from batch 0, because no checkpoint has the batches
+    trained before.
     """
     is_first_run = state.allocation is None or state.epoch == 1
     if state.message or is_first_run or not state.repeats_all_training:
