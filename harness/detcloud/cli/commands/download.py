@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from detcloud.cli.commands.checkpoint import add_download_options, fetch_checkpoint
+from detcloud.cli.commands.checkpoint_transfer import add_download_options, fetch_checkpoint
 from detcloud.cli.framework.argument_types import parse_boolean, parse_count, parse_uuid_prefix
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_output_dir_option, add_quiet_option

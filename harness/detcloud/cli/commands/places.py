@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detcloud.cli.commands.command import create_run, overrides_of
+from detcloud.cli.commands.run_creation import create_run, overrides_of
 from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.table import shorten_message

@@ -6,20 +6,14 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
 
-from detcloud.cli.commands.command import (
-    add_creation_options,
-    add_id_argument,
-    load_run,
-    program_words,
-    run_handlers,
-    show_new_run,
-)
 from detcloud.cli.commands.places import (
     check_start,
     create_local_run,
     read_location,
     wait_for_place,
 )
+from detcloud.cli.commands.run_creation import add_creation_options, program_words, show_new_run
+from detcloud.cli.commands.run_verbs import add_id_argument, load_run, run_handlers
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED
 from detcloud.cli.framework.options import add_replaced_option

@@ -273,13 +273,22 @@ _CHECKPOINT = (
     ),
     Command("checkpoint", "describe", "show a checkpoint", "checkpoint"),
     Command("checkpoint", "files", "list the files of a checkpoint", "checkpoint"),
-    Command("checkpoint", "download", "download a checkpoint and verify its files", "checkpoint"),
+    Command(
+        "checkpoint",
+        "download",
+        "download a checkpoint and verify its files",
+        "checkpoint_transfer",
+    ),
     Command("checkpoint", "verify", "verify the stored files of a checkpoint", "checkpoint"),
-    Command("checkpoint", "upload", "upload a folder as a checkpoint of a trial", "checkpoint"),
+    Command(
+        "checkpoint", "upload", "upload a folder as a checkpoint of a trial", "checkpoint_transfer"
+    ),
     Command("checkpoint", "set metadata", "set metadata of a checkpoint", "checkpoint"),
-    Command("checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint"),
-    Command("checkpoint", "unpin", "unpin checkpoints", "checkpoint"),
-    Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),
+    Command(
+        "checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint_retention"
+    ),
+    Command("checkpoint", "unpin", "unpin checkpoints", "checkpoint_retention"),
+    Command("checkpoint", "delete", "delete checkpoints", "checkpoint_retention", (), ("rm",)),
 )
 
 _MODEL = (
