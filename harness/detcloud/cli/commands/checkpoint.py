@@ -58,13 +58,16 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_checkpoints(arguments: Namespace) -> int:
-    """Print an experiment's checkpoints, limited by the options, and return 0.
+    """Print an experiment's checkpoints in the form of `add_output_options`, and return 0. Without
+    checkpoints, print only the titles, or `[]`.
 
-    With `--best`, the best come first, and checkpoints without a metric are omitted.
+    Deleted checkpoints are included. With `--trial`, print only checkpoints of this trial. With
+    `--best N`, print the best N stored checkpoints by the searcher's metric, best first. With
+    `--unrecorded`, print stored checkpoints that the cluster has no record of.
 
     Raises:
         DetcloudError: the trial of `--trial` belongs to another experiment, `--best` and
-            `--unrecorded` were combined, or a request failed.
+            `--unrecorded` were combined, no cluster is available, or a request failed.
     """
     client = connect(arguments)
     experiment = client.experiment(arguments.experiment_id)
@@ -89,11 +92,13 @@ def list_checkpoints(arguments: Namespace) -> int:
 
 
 def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
-    """Print the stored checkpoints without a record, and return 0. With `--trial`, print only
-    checkpoints of this trial.
+    """Print the experiment's stored checkpoints without a record in the cluster, and return 0.
+    Without such checkpoints, print only the titles, or `[]`.
+
+    With `--trial`, print only checkpoints of this trial. An unknown trial gives an empty list.
 
     Raises:
-        DetcloudError: `--best` was given.
+        DetcloudError: `--best` was given, or a request failed.
     """
     if arguments.best is not None:
         raise DetcloudError("--best: checkpoints without a record have no metric")
@@ -111,7 +116,15 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
-    """Print a checkpoint, with fields on damage and deleted files only if set. Return 0."""
+    """Print the checkpoint of the argument UUID in the form of `add_output_options`, and return 0.
+
+    Lines and CSV columns on damage, damaged metadata and deleted files appear only if the
+    checkpoint has these. JSON and YAML have all fields.
+
+    Raises:
+        DetcloudError: no cluster is available, the request failed, or no checkpoint or several
+            begin with the prefix.
+    """
     checkpoint = load_checkpoint(arguments)
     losses = [
         checkpoint_loss
@@ -123,19 +136,31 @@ def describe_checkpoint(arguments: Namespace) -> int:
 
 
 def list_files(arguments: Namespace) -> int:
-    """Print the files of a checkpoint with sizes and digests, and return 0."""
+    """Print the files of the checkpoint of the argument UUID with sizes and digests, and return 0.
+
+    JSON and YAML have all fields, also the URLs for downloads. CSV has exact sizes.
+
+    Raises:
+        DetcloudError: no cluster is available, a request failed, or no checkpoint or several begin
+            with the prefix.
+    """
     files = load_checkpoint(arguments).files()
     print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
     return 0
 
 
 def verify_checkpoint(arguments: Namespace) -> int:
-    """Verify a checkpoint's stored files, print damaged files or the size, and return 0.
+    """Verify the stored files of a checkpoint by reading every file. Return 0 if the files are
+    intact.
 
-    If the files are intact and the cluster has marked the checkpoint as damaged, remove the mark.
+    As text, print damaged files, or a sentence with the number and the size of intact files. Other
+    forms print a finding for each file, also before the error. If the files are intact and the
+    cluster has marked the checkpoint as damaged, remove the mark. A sentence on the mark is printed
+    only as text. A progress line is drawn on stderr.
 
     Raises:
-        DetcloudError: a file is damaged, or a request failed.
+        DetcloudError: a file is damaged, missing or unreadable, no cluster is available, or a
+            request failed.
     """
     checkpoint = load_checkpoint(arguments)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
@@ -161,12 +186,11 @@ def verify_checkpoint(arguments: Namespace) -> int:
 
 def _clear_damage(checkpoint: Checkpoint) -> str:
     """Remove the mark of damage from an intact checkpoint, and return a sentence about the result.
-    The state of `checkpoint` is updated.
-
-    If this user may not remove the mark, the sentence says so.
+    The fields of `checkpoint` are updated. If this user may not remove the mark, the sentence says
+    so.
 
     Raises:
-        ApiError: the cluster refused for another reason.
+        DetcloudError: the cluster refused for another reason, or does not answer.
     """
     try:
         checkpoint.clear_damage()

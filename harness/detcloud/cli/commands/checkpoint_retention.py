@@ -20,6 +20,16 @@ from detcloud.shared.plurals import count_text
 
 
 def pin_checkpoints(arguments: Namespace) -> int:
+    """Pin each checkpoint for this user, print a line with the users who have pinned the
+    checkpoint, and return 0. A pinned checkpoint is neither collected nor deleted.
+
+    All checkpoints are fetched before the first is pinned. If the cluster refuses a pin, earlier
+    pins remain.
+
+    Raises:
+        DetcloudError: no cluster is available, no checkpoint or several begin with a prefix, a
+            checkpoint is deleted, or another request failed.
+    """
     for checkpoint in load_checkpoints(arguments):
         pin = checkpoint.pin()
         print(f"checkpoint {checkpoint.uuid} is pinned by {', '.join(pin['users'])}")
@@ -27,6 +37,16 @@ def pin_checkpoints(arguments: Namespace) -> int:
 
 
 def unpin_checkpoints(arguments: Namespace) -> int:
+    """Remove this user's pin of each checkpoint, or all users' pins if the user is an
+    administrator. Return 0.
+
+    A line for each checkpoint names the users, model versions and experiments that still keep the
+    checkpoint, or says `is not pinned`. If the cluster refuses, earlier pins stay removed.
+
+    Raises:
+        DetcloudError: only other users have pinned a checkpoint, no cluster is available, no
+            checkpoint or several begin with a prefix, or another request failed.
+    """
     for checkpoint in load_checkpoints(arguments):
         holders = holders_text(checkpoint.unpin())
         text = f"is still kept by {holders}" if holders else "is not pinned"
@@ -52,11 +72,17 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
-    """Delete checkpoints, or the files that match `--glob`, after confirmation. Print the new state
-    of each checkpoint, and return 0.
+    """Delete checkpoints, or only the files that match a pattern of `--glob`, after confirmation.
+    Print the new state of each checkpoint, and return 0.
 
-    Return 1 if the user declined. With `--dry-run`, delete nothing and return the code of
-    `_preview_deletions`. If a deletion fails, earlier deletions remain.
+    The cluster deletes the files later. Return 1 if the user declined, after printing `nothing was
+    deleted`. With `--dry-run`, delete nothing and return the code of `_preview_deletions`. If a
+    deletion fails, earlier deletions remain and no state is printed.
+
+    Raises:
+        DetcloudError: the cluster refuses, for example for a pinned checkpoint, or no checkpoint or
+            several begin with a prefix. Or no cluster is available, or stdin is not a terminal and
+            `--yes` is missing.
     """
     checkpoints = load_checkpoints(arguments)
     patterns = arguments.patterns
@@ -75,9 +101,14 @@ def delete_checkpoints(arguments: Namespace) -> int:
 
 
 def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
-    """Return the question to confirm, with the number and the size of the checkpoints or files.
+    """Return the question to confirm, with the number of checkpoints and the size. With patterns,
+    the question also has the number of files.
 
-    With patterns, the cluster computes the number of files.
+    Without patterns, no request is sent. With patterns, the cluster computes the numbers for each
+    checkpoint.
+
+    Raises:
+        DetcloudError: a request failed.
     """
     if not patterns:
         size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
@@ -89,10 +120,17 @@ def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> st
 
 
 def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
-    """Print the size of the deletion, and each checkpoint that cannot be deleted with the reason.
+    """Print the totals of the deletion, and each checkpoint that cannot be deleted with the reason.
     Nothing is deleted.
 
-    Return 1 if a checkpoint cannot be deleted, otherwise 0.
+    The cluster computes the numbers, and refused checkpoints do not count. Return 1 if a checkpoint
+    cannot be deleted, otherwise 0.
+
+    Args:
+        patterns: patterns of the files to delete; empty for whole checkpoints.
+
+    Raises:
+        DetcloudError: a request failed.
     """
     previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
     doomed = [preview for preview in previews if preview["delete_files"] and not preview["problem"]]

@@ -50,16 +50,27 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def add_download_options(parser: ArgumentParser) -> None:
-    """Add `--output-dir` and `--quiet`, for commands that download a single checkpoint."""
+    """Add `-o`/`--output-dir` and `-q`/`--quiet`, for commands that download a single checkpoint.
+
+    They are stored as `output_dir`, by default None for checkpoints/UUID, and `quiet`, by default
+    False.
+    """
     add_output_dir_option(parser, "checkpoints/UUID")
     add_quiet_option(parser)
 
 
 def download_checkpoint(arguments: Namespace) -> int:
-    """Download a checkpoint, limited by the patterns, and return 0. Print the folder unless
-    `--quiet` is given.
+    """Download the checkpoint of the argument UUID into a new folder, and return 0. Print the
+    folder unless `--quiet` is given.
 
-    The default folder is checkpoints/UUID. An existing folder raises DetcloudError.
+    The default folder is checkpoints/UUID. Only files that match `--glob` and do not match
+    `--exclude` are downloaded. `--mode` is the way to the store, by default through URLs from the
+    cluster.
+
+    Raises:
+        DetcloudError: the folder exists or cannot be written, no file matches, or a file is
+            damaged. Or no cluster is available, no checkpoint or several begin with the prefix, or
+            a request failed.
     """
     checkpoint = load_checkpoint(arguments)
     patterns, excluded = arguments.patterns, arguments.excluded
@@ -83,16 +94,19 @@ def fetch_checkpoint(
     excluded: Sequence[str] = (),
     mode: str = "master",
 ) -> None:
-    """Download a checkpoint with a progress line, and print the destination unless `quiet`.
+    """Download a checkpoint with a progress line on stderr, and print the destination unless
+    `quiet`. The files are verified before the folder appears; after an error, no folder remains.
 
     Args:
         destination: the folder to create; None for `checkpoints/UUID`.
         patterns: download only files whose paths match one of the patterns. Empty for all files.
         excluded: patterns of files to exclude.
-        mode: one of DOWNLOAD_MODES.
+        mode: one of DOWNLOAD_MODES: `master` for URLs from the cluster, `direct` for the store with
+            this machine's credentials, `auto` for direct if possible.
 
     Raises:
-        DetcloudError: the destination exists, no file matches, or the download failed.
+        DetcloudError: the destination exists or cannot be written, no file matches, a file has a
+            wrong size or digest, or the cluster or the store refuses.
     """
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
@@ -133,13 +147,17 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
 
 
 def upload_checkpoint(arguments: Namespace) -> int:
-    """Upload a folder as a checkpoint of a trial, print the checkpoint's UUID, and return 0.
+    """Upload a folder as a checkpoint of a trial, print the checkpoint's UUID, and return 0. With
+    `--json`, `--yaml` or `--csv`, print the checkpoint's fields.
 
     If the trial has a checkpoint with this content, print its UUID and upload nothing.
+    `--experiment` stands for the only trial of an experiment. `--metadata` values are added to the
+    folder's metadata.json, which is not changed. A progress line is drawn on stderr.
 
     Raises:
         DetcloudError: the experiment of `--experiment` does not have exactly one trial, or the
-            upload failed.
+            folder is missing, is empty or has files that are not allowed. Or no cluster is
+            available, or the cluster refuses.
     """
     client = connect(arguments)
     if arguments.trial is not None:

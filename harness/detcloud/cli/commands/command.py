@@ -53,14 +53,18 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 
 def run_command(arguments: Namespace) -> int:
-    """Run a program, print the log, and return the program's exit code. Ctrl-C leaves the program
-    running.
+    """Run a program on the cluster, print the program's log to stdout, and return the exit code of
+    the program.
 
-    A local cluster is started if no cluster is configured or running. The wait has no limit. With
-    `--detach`, print the id and return 0 at once.
+    A local cluster is started if no cluster is configured or running. The wait has no limit.
+    Warnings and a notice with the id are printed to stderr. Ctrl-C leaves the program running and
+    returns INTERRUPTED. If the command ends without an exit code, return FAILED. With `--detach`,
+    print only the id to stdout, and return 0 at once.
 
     Raises:
-        DetcloudError: the settings were refused, no program was given, or no cluster is available.
+        RefusedConfigError: the cluster refused the settings.
+        DetcloudError: no program was given, `--volume` and `--config-file` were combined, or a file
+            cannot be read. Or no cluster is available, or a request failed.
     """
     command = _create(arguments)
     return show_new_run(
@@ -74,14 +78,18 @@ def run_command(arguments: Namespace) -> int:
 
 
 def _create(arguments: Namespace) -> Command:
-    """Create a command with the program and the settings of the arguments.
+    """Create a command with the program and the settings of the arguments, and return the command.
+    The files of `--context` and `--include` are uploaded.
 
     A local cluster is started if no cluster is configured or running.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
             problem.
-        DetcloudError: neither a program nor `--config-file` was given, or no cluster is available.
+        DetcloudError: neither a program nor `--config-file` was given, `--volume` and
+            `--config-file` were combined, or a file cannot be read. Or no cluster is available, or
+            a request failed.
+        KeyboardInterrupt: after a hint on stderr, because the command may have been created.
     """
     words = program_words(arguments.words)
     if not words and arguments.config_file is None:
@@ -95,8 +103,11 @@ def _follow(command: Command) -> int:
     """Print the log of a command until the command ends, without a time limit. Return the program's
     exit code.
 
-    An exit code other than 0 is also printed to stderr. Return FAILED if the command ended without
-    an exit code, after printing the reason to stderr.
+    An exit code other than 0 is also printed to stderr. If the command ended without an exit code,
+    print the state and the reason to stderr, and return FAILED.
+
+    Raises:
+        DetcloudError: a request failed.
     """
     trial = follow_log(command)
     if trial is not None and trial.state == "COMPLETED":
@@ -118,10 +129,14 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_commands(arguments: Namespace) -> int:
-    """Print the commands with the given ids, and return OK. As JSON or YAML, several commands are a
-    list.
+    """Print the commands with the given ids in this order, and return OK.
 
-    An id of another kind or an unknown id raises DetcloudError.
+    As text, empty lines separate commands. As JSON or YAML, a single command is an object, and
+    several commands are a list. Secrets in configurations are masked.
+
+    Raises:
+        DetcloudError: an id is unknown or belongs to an object of another kind, no cluster is
+            available, or a request failed.
     """
     found = [_details_of(command) for command in _load_commands(arguments)]
     if arguments.form in ("json", "yaml"):
@@ -137,14 +152,26 @@ def describe_commands(arguments: Namespace) -> int:
 
 
 def _load_commands(arguments: Namespace) -> list[Command]:
+    """Fetch the commands of `add_ids_argument` in the order of the ids. The client is stored in
+    `arguments.client`, and `main` closes the client.
+
+    Raises:
+        DetcloudError: an id is unknown or belongs to an object of another kind, no cluster is
+            available, or a request failed.
+    """
     client = connect(arguments)
     return [read_command(client, number) for part in arguments.command_ids for number in part]
 
 
 def _details_of(command: Command) -> Item:
-    """Return the fields of a run, with `trial_id` and `exit_code` of its trial.
+    """Return a copy of a run's fields, extended by `trial_id` and `exit_code` of the run's trial.
+    Both fields are None without a trial.
 
-    The trial is fetched from the cluster. Both fields are None without a trial.
+    The trial is fetched from the cluster. `exit_code` is also None until the program has ended by
+    itself.
+
+    Raises:
+        DetcloudError: a request failed.
     """
     trial = command.trial()
     return {

@@ -30,6 +30,9 @@ def add_completion_arguments(parser: ArgumentParser) -> None:
 
 
 def print_completion_script(arguments: Namespace) -> int:
+    """Print the completion script for the shell of the argument to stdout, and return 0. The
+    modules of all commands are imported.
+    """
     print(SCRIPTS[arguments.shell](completion_table()), end="")
     return 0
 

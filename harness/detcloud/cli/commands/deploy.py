@@ -66,14 +66,17 @@ def add_cloud_arguments(parser: ArgumentParser) -> None:
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Create or update a team's cluster, print the cluster's address, and return 0. With
-    `--preview`, only print counts.
+    `--preview`, change nothing in the cloud, and print only the numbers of resources by change.
 
     The account is checked first unless `--no-check` is given. A missing token file of the team is
-    created, also with `--preview`. If no other cluster is configured, the token is stored, so that
-    later commands use the new cluster. The run has no time limit.
+    created, also with `--preview`. A deployment writes the digest of the administrator's token into
+    the settings file, and removes old function versions. If no other cluster is configured, the
+    token is stored, so that later commands use the new cluster. The output of the child process
+    goes to stderr. The run has no time limit.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the deployment failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the check or the deployment failed.
     """
     flags = [
         f"--{name}"
@@ -89,8 +92,8 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
 
 
 def _preview_text(counts: dict[str, int]) -> str:
-    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation. Return
-    `none` without counts.
+    """Return `77 to create, 2 unchanged` for the counts of resources by Pulumi's operation, sorted
+    by operation. Return `none` without counts.
     """
     texts = [
         f"{count} unchanged" if operation == "same" else f"{count} to {operation}"
@@ -105,13 +108,15 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 
 def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print a line for each finding. Return 1 if a finding is an error, otherwise 0.
+    """Print a line for each finding on the account. Return 1 if a finding is an error, otherwise 0.
+    Without findings, print nothing.
 
     With `--json`, `--yaml` or `--csv`, print the findings in that form. Nothing is deployed, but a
     missing token file of the team is created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the check failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the check failed.
     """
     _, answer = _run_deployment("check", cloud, arguments)
     findings = answer["findings"]
@@ -136,15 +141,18 @@ def add_upgrade_arguments(parser: ArgumentParser) -> None:
 
 
 def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the pending changes, apply them after confirmation, and return 0.
+    """Print the pending changes of a deployed cluster, apply the changes after confirmation, and
+    return 0. Return 1 if the user declined.
 
-    Return 1 if the user declined. Without changes, print that and ask nothing. The question names
-    resources that lose their content. After an upgrade, print the address, and store the team's
-    token if no other cluster is configured. Both happen only in text form.
+    Without changes, print a sentence, or an empty list in other forms, and ask nothing. The
+    question names resources that lose their content. After an upgrade, print the address, and store
+    the team's token if no other cluster is configured. Both happen only in text form. The account
+    is checked unless `--no-check` is given, and a missing token file of the team is created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the deployment failed, or stdin is
-            not a terminal and `--yes` is missing.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the deployment failed. Or changes are pending, stdin is not a terminal and
+            `--yes` is missing.
     """
     flags = ["--no-check"] if arguments.no_check else []
     _, answer = _run_deployment("preview", cloud, arguments, *flags)
@@ -183,14 +191,16 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Terminate the cluster's instances and delete the stack with all data, after confirmation.
+    Print the numbers of ended instances and deleted launch templates.
 
     With `--drain-only`, keep the stack, but launch no more instances. Return 1 if the user declined
     or resources with the cluster's tag are left, otherwise 0. Leftovers are printed. Leftovers in
-    other clouds are printed too, but the exit code stays 0. The team's token file is kept.
+    other clouds are printed too, but the exit code stays 0. The team's token file is kept, or
+    created if missing.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the deletion failed, or stdin is
-            not a terminal and `--yes` is missing.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the deletion failed. Or stdin is not a terminal and `--yes` is missing.
     """
     team = arguments.team
     loss = "" if arguments.drain_only else ", and delete the cluster, experiments and checkpoints"
@@ -229,10 +239,12 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Move the functions to the previous deployment, print the versions of each function, and
     return 0. The user is not asked.
 
-    With `--forward`, move the functions to the newest deployment.
+    With `--forward`, move the functions to the newest deployment. A missing token file of the team
+    is created.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, or the rollback failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the rollback failed, for example without a previous deployment.
     """
     flags = ["--forward"] if arguments.forward else []
     _, answer = _run_deployment("rollback", cloud, arguments, *flags)
@@ -244,8 +256,11 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Remove old function versions that no rollback needs, print the number of removed versions,
     and return 0. The user is not asked.
 
+    A missing token file of the team is created.
+
     Raises:
-        DetcloudError: packages or the settings file are missing, or the removal failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the removal failed.
     """
     _, answer = _run_deployment("prune", cloud, arguments)
     print(f"{count_text(answer['versions'], 'old function version')} removed")
@@ -265,8 +280,11 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the permissions that a deployment needs, or with `--key` the statement for the key
     policy. Return 0.
 
+    Nothing is deployed, but a missing token file of the team is created.
+
     Raises:
-        DetcloudError: packages or the settings file are missing, or the child process failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the child process failed.
     """
     _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
     sys.stdout.write(answer["policy"])
@@ -287,11 +305,12 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the script that makes other clouds trust the cluster, and return 0. The administrators
     of these clouds run the script.
 
-    With `--remove`, print the script that removes the trust. No script is run here.
+    With `--remove`, print the script that removes the trust. No script is run here. A missing token
+    file of the team is created.
 
     Raises:
-        DetcloudError: the settings list no other clouds, packages or the settings file are missing,
-            or the child process failed.
+        DetcloudError: the settings list no other clouds, packages, the server or the settings file
+            are missing, the token file is unusable, or the child process failed.
     """
     flags = ["--remove"] if arguments.remove else []
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
@@ -313,14 +332,15 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 
 def export_to_terraform(arguments: Namespace) -> int:
-    """Write the team's cluster as files for Terraform, print the next commands, and return 0.
+    """Write the team's cluster as files for Terraform into the folder of `--output`, print the next
+    commands, and return 0.
 
     Nothing is deployed. A missing token file of the team is created, and its path is printed if the
     cluster's first administrator has this token.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the cloud is unknown, or the
-            export failed.
+        DetcloudError: packages, the server or the settings file are missing, the cloud is unknown,
+            the token file is unusable, or the export failed.
     """
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
@@ -335,6 +355,9 @@ def export_to_terraform(arguments: Namespace) -> int:
 
 
 def _add_stack_options(parser: ArgumentParser) -> None:
+    """Add the required option `--team`, checked by `parse_team`, and `--config`, the path of the
+    settings. The default of `config` is None, for Pulumi.TEAM.yaml in the working folder.
+    """
     parser.add_argument(
         "--team",
         type=parse_team,
@@ -359,10 +382,11 @@ def _add_no_check_option(parser: ArgumentParser) -> None:
 def _run_deployment(
     how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
 ) -> tuple[TeamToken, dict[str, Any]]:
-    """Run `infra.deploy` in a child process. Return the team's administrator token and the answer.
+    """Run `infra.deploy` in a child process. Return the team's administrator token and the child's
+    answer.
 
-    A missing token file is created. The child gets only the digest of the token. The child's stderr
-    is printed as it arrives. The wait has no time limit.
+    A missing token file is created in ~/.detcloud/teams. The child gets only the digest of the
+    token. The child's stderr is printed as it arrives. The wait has no time limit.
 
     Args:
         how: the child's command, such as `preview`.
@@ -370,8 +394,8 @@ def _run_deployment(
         flags: further options of the child.
 
     Raises:
-        DetcloudError: packages or the settings file are missing, the token file is unusable, or the
-            child failed.
+        DetcloudError: packages, the server or the settings file are missing, the token file is
+            unusable, or the child failed. An error of the child is the message.
     """
     missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
@@ -396,20 +420,21 @@ def _run_deployment(
 
 
 def _echo_line(line: str) -> bool:
-    """Print a line of the child's stderr to stderr. Return False, so that a failure quotes the line
-    too.
+    """Print a line of the child's stderr to stderr. Return False, so that `run_module` keeps the
+    line for an error message too.
     """
     sys.stderr.write(line)
     return False
 
 
 def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
-    """Print the address, the DNS target and the token's place of a deployed cluster.
+    """Print the address, the DNS target if the cluster has a domain, and how to connect to a
+    deployed cluster.
 
     The token is stored for later commands if no other cluster is configured.
 
     Raises:
-        DetcloudError: the token cannot be stored.
+        DetcloudError: the credentials file cannot be read or written.
     """
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
@@ -419,9 +444,11 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
 
 
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
-    """Print how to connect to the new cluster. Store the token if no other cluster is configured.
+    """Print how to connect to the new cluster. Store the token in the credentials file if no other
+    cluster is configured.
 
-    The token is not stored if the cluster has another first administrator.
+    If another cluster is configured, print the command that stores the token. The token is not
+    stored either if the cluster has another first administrator.
 
     Args:
         sha256: the digest of the token of the cluster's first administrator.

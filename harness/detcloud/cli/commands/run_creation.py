@@ -26,6 +26,10 @@ from detcloud.shared.http import ApiError
 def add_creation_options(parser: ArgumentParser) -> None:
     """Add the options for files and settings of a new run, and `--detach`. `create_run`,
     `overrides_of` and `show_new_run` read the options.
+
+    The options are `--config-file`, `--config`, `--context`, `--include`, `--volume`,
+    `--workspace`, `--template` and `--detach`. The attributes `overrides`, `includes` and `mounts`
+    are lists, empty by default; `detach` is False, and the others are None. Paths are not checked.
     """
     parser.add_argument(
         "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
@@ -68,10 +72,11 @@ def add_creation_options(parser: ArgumentParser) -> None:
 
 
 def parse_mount(text: str) -> dict[str, Any]:
-    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts`. The paths are not checked.
+    """Parse HOST_PATH:CONTAINER_PATH into an entry of `bind_mounts` with `host_path` and
+    `container_path`. The paths are not checked.
 
     Raises:
-        ArgumentTypeError: the text does not have exactly two paths.
+        ArgumentTypeError: the text does not have exactly two paths that are separated by a colon.
     """
     host, colon, container = text.partition(":")
     if not (host and colon and container) or ":" in container:
@@ -85,8 +90,8 @@ def program_words(words: list[str]) -> list[str]:
 
 
 def overrides_of(arguments: Namespace) -> list[str]:
-    """Return the settings of `--workspace` and `--volume` as KEY=VALUE texts, followed by the
-    overrides of `--config`. The list may be empty.
+    """Return the settings of `--workspace` and `--volume` as KEY=VALUE texts with values in JSON,
+    followed by the overrides of `--config`. The list is empty without these options.
 
     Raises:
         DetcloudError: `--volume` and `--config-file` were combined, because the file may have
@@ -103,12 +108,19 @@ def create_run(
     create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
 ) -> Command:
     """Call `create` with the options of `add_creation_options`, and return the new run. A progress
-    line shows the upload.
+    line on stderr shows the upload.
+
+    Args:
+        create: uploads the files and submits the run, such as `create_command` with bound
+            arguments.
+        kind: `command`, `notebook` or `shell`, for messages.
+        overrides: KEY=VALUE texts that change settings.
 
     Raises:
         RefusedConfigError: the cluster refused the settings. The message has a line for each
             problem.
-        KeyboardInterrupt: after a hint was printed, because the run may have been created.
+        DetcloudError: a file cannot be read, or another request failed.
+        KeyboardInterrupt: after a hint on stderr, because the run may have been created.
     """
     with show_progress("files", bytes_text) as progress:
         try:
@@ -142,9 +154,11 @@ def show_new_run(
     check_start: Callable[[], int] = lambda: OK,
 ) -> int:
     """Print the warnings of a new run to stderr, call `show`, and return the exit code of `show`.
+    Before the call, a notice on stderr names the run's id.
 
-    With `--detach`, print the id instead, and return the exit code of `check_start`. Ctrl-C leaves
-    the run alive and returns INTERRUPTED.
+    With `--detach`, print the id to stdout instead, and return the exit code of `check_start`.
+    Ctrl-C in `show` leaves the run alive, prints a notice and returns INTERRUPTED. Ctrl-C in
+    `check_start` and all errors are raised.
 
     Args:
         kind: `command`, `notebook` or `shell`.
@@ -152,7 +166,8 @@ def show_new_run(
         arguments: the options of `add_creation_options`.
         state: the state of the run for the first message, such as `is starting`.
         reopen: the text for the message after Ctrl-C that says how to show the run again.
-        check_start: called with `--detach`, after the id was printed.
+        check_start: called with `--detach`, after the id was printed. By default nothing is checked
+            and OK is returned.
     """
     print_warnings(run.warnings)
     if arguments.detach:

@@ -39,8 +39,11 @@ COLUMNS = (
 
 
 def run_handlers(kind: str) -> Handlers:
-    """Return the handlers of the verbs of `kind` that commands, notebooks and shells share: list,
-    logs, kill, config and set priority.
+    """Return the handlers of the verbs that commands, notebooks and shells share, by
+    `Command.name`: list, logs, kill, config and set priority.
+
+    Args:
+        kind: `command`, `notebook` or `shell`.
     """
     return {
         f"{kind} list": Handler(add_list_arguments, partial(list_runs, kind)),
@@ -52,7 +55,12 @@ def run_handlers(kind: str) -> Handlers:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `list_runs`."""
+    """Add the options of `list_runs`: the filters `--all`, `--workspace` and `--state`, `--quiet`,
+    the order, paging and the output form.
+
+    By default, the newest LIST_LIMIT runs of this user are listed, by descending id. The parser
+    does not check the names of states.
+    """
     parser.add_argument("-a", "--all", action="store_true", help="also list runs of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
     parser.add_argument(
@@ -74,10 +82,19 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_runs(kind: str, arguments: Namespace) -> int:
-    """Print the runs of a kind, by default only the newest runs of this user, and return OK.
+    """Print the runs of a kind in the form of `add_output_options`, by default only the newest runs
+    of this user. Return OK.
 
-    `--limit` is LIST_LIMIT by default. With `--quiet`, print only ids. Notes on left-out runs are
-    printed to stderr. Raise DetcloudError without a cluster.
+    `--limit` is LIST_LIMIT by default. With `--quiet`, print only ids, a line for each, whatever
+    the form. Without runs, print only the titles, `[]`, or nothing with `--quiet`. Notes on
+    left-out runs are printed to stderr.
+
+    Args:
+        kind: `command`, `notebook` or `shell`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the cluster refuses, for example an unknown
+            state.
     """
     client = connect(arguments)
     commands = client.experiments(
@@ -105,8 +122,17 @@ def add_logs_arguments(parser: ArgumentParser) -> None:
 
 
 def print_run_log(kind: str, arguments: Namespace) -> int:
-    """Print the log of a run, and return OK. Print nothing if no trial exists yet, also with
-    `--follow`.
+    """Print the log of a run according to the options of `add_log_options`, and return OK.
+
+    With `--follow`, wait without a time limit until the log is complete. Print nothing if the run
+    has no trial yet, also with `--follow`.
+
+    Args:
+        kind: `command`, `notebook` or `shell`.
+
+    Raises:
+        DetcloudError: no cluster is available, or the id is unknown or belongs to another kind. Or
+            no line matches and `--rank` is not a rank of the run, or a request failed.
     """
     trial = load_run(kind, arguments).trial()
     return OK if trial is None else print_log(trial, arguments)
@@ -120,13 +146,18 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 
 
 def kill_runs(kind: str, arguments: Namespace) -> int:
-    """Kill the commands, notebooks or shells with the given ids, and print the state of each.
+    """Kill the commands, notebooks or shells with the given ids in order, and print the state of
+    each. The user is not asked.
 
-    The user is not asked. With `--force`, an error is printed to stderr and the next id follows.
-    Return 0, or the exit code of the first error.
+    With `--force`, an error is printed to stderr and the next id follows. Return OK, or the exit
+    code of the first error.
+
+    Args:
+        kind: `command`, `notebook` or `shell`.
 
     Raises:
-        DetcloudError: the first error without `--force`. Earlier runs stay killed.
+        DetcloudError: no cluster is available, or without `--force` an id is unknown or belongs to
+            another kind, or a request failed. Earlier runs stay killed.
     """
     client = connect(arguments)
     code = OK
@@ -150,8 +181,12 @@ def add_config_arguments(parser: ArgumentParser) -> None:
 
 
 def print_config(kind: str, arguments: Namespace) -> int:
-    """Print the configuration of a run as YAML, or as JSON with `--json`. Secrets are masked.
-    Return OK.
+    """Print the configuration of a run as YAML, or as JSON with `--json`, and return OK. The
+    configuration has every default, and secrets are masked.
+
+    Raises:
+        DetcloudError: no cluster is available, the id is unknown or belongs to another kind, or a
+            request failed.
     """
     form = "json" if arguments.form == "json" else "yaml"
     print_value(load_run(kind, arguments).config, form)
@@ -166,8 +201,12 @@ def add_priority_arguments(parser: ArgumentParser) -> None:
 
 
 def set_priority(kind: str, arguments: Namespace) -> int:
-    """Change the priority of a run under the priority scheduler, print the new priority, and return
-    OK.
+    """Change the priority of a run in a pool with the priority scheduler, print the new priority,
+    and return OK.
+
+    Raises:
+        DetcloudError: no cluster is available, the id is unknown or belongs to another kind, or the
+            cluster refuses, for example a priority outside 1 to 99.
     """
     command = load_run(kind, arguments)
     command.set_priority(arguments.priority)
@@ -176,11 +215,18 @@ def set_priority(kind: str, arguments: Namespace) -> int:
 
 
 def add_id_argument(parser: ArgumentParser) -> None:
-    """Add the required argument ID of a run, an integer stored as `command_id`."""
+    """Add the required argument ID of a run, parsed by `parse_id` and stored as the integer
+    `command_id`.
+    """
     parser.add_argument("command_id", type=parse_id, metavar="ID", help="the id, as listed")
 
 
 def add_ids_argument(parser: ArgumentParser) -> None:
+    """Add the argument ID of runs, required and repeatable, stored as `command_ids`: a list of
+    lists of integers.
+
+    A word may have several ids, separated by commas. Each word gives one inner list.
+    """
     parser.add_argument(
         "command_ids",
         type=parse_ids,
@@ -191,10 +237,14 @@ def add_ids_argument(parser: ArgumentParser) -> None:
 
 
 def load_run(kind: str, arguments: Namespace) -> Command:
-    """Fetch the run of `add_id_argument` from the configured cluster.
+    """Fetch the run of `add_id_argument` from the configured cluster. The client is stored in
+    `arguments.client`, and `main` closes the client.
+
+    Args:
+        kind: `command`, `notebook` or `shell`.
 
     Raises:
-        DetcloudError: no cluster is available, the id is unknown, or the id belongs to an object of
-            another kind.
+        DetcloudError: no cluster is available, the id is unknown or belongs to an object of another
+            kind, or the request failed.
     """
     return read_command(connect(arguments), arguments.command_id, kind)
