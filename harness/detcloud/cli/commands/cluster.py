@@ -290,8 +290,8 @@ def _gather_status(endpoint: Endpoint) -> Item:
     """Return the cluster's overview, `running`, `url`, and the numbers of active and paused
     experiments under `experiments`.
 
-    If the endpoint is the running local cluster, add the home folder, the process id, the time of
-    the start, and the memory of all processes.
+    If the endpoint is the running local cluster, add `home`, `pid`, `started_ms` and `processes`.
+    `processes` has the memory of the server and its descendants.
 
     Raises:
         DetcloudError: the cluster does not answer or refuses a request.
@@ -313,7 +313,9 @@ def _gather_status(endpoint: Endpoint) -> Item:
 
 
 def _server_processes(pid: int) -> list[Process]:
-    """Return the server's process, followed by all descendants. A server that has ended is omitted."""
+    """Return the server's process, followed by all descendants. A server that has ended is
+    omitted.
+    """
     server = read_process(pid)
     return ([server] if server else []) + list_descendants(pid)
 
