@@ -218,7 +218,7 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
         )
     candidates = [*known, *([] if is_verb else NOUNS)]
     # A verb without its noun is a better guess than a word with a similar spelling.
-    nouns = [] if is_verb else [other for other in NOUNS if typed in commands_by_verb(other)]
+    nouns = [] if is_verb else [name for name in NOUNS if typed in commands_by_verb(name)]
     close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
     return UsageError(

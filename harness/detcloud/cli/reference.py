@@ -69,10 +69,10 @@ def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
     The table omits `--help` and `--url`. A command without other arguments has no table.
     """
     yield f"\n### detcloud {command.name}\n"
-    other = [f"`detcloud {word}`" for word in command.flat if word != command.name]
-    other += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
+    spellings = [f"`detcloud {word}`" for word in command.flat if word != command.name]
+    spellings += [f"`detcloud {command.noun} {verb}`" for verb in command.verb_aliases]
     local = ", *local*" if command.is_local else ""
-    also = f". Also {', '.join(other)}" if other else ""
+    also = f". Also {', '.join(spellings)}" if spellings else ""
     yield f"{command.summary[0].upper()}{command.summary[1:]}{local}{also}."
     rows = [(argument.name, argument.help) for argument in form.arguments]
     rows += [

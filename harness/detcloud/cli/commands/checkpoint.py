@@ -102,9 +102,9 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
     """
     if arguments.best is not None:
         raise DetcloudError("--best: checkpoints without a record have no metric")
-    found = experiment.unrecorded_checkpoints()
+    unrecorded = experiment.unrecorded_checkpoints()
     shown = [
-        checkpoint for checkpoint in found if arguments.trial in (None, checkpoint["trial_id"])
+        checkpoint for checkpoint in unrecorded if arguments.trial in (None, checkpoint["trial_id"])
     ]
     print_items(UNRECORDED_COLUMNS, [{**checkpoint} for checkpoint in shown], arguments)
     return 0

@@ -138,13 +138,13 @@ def describe_commands(arguments: Namespace) -> int:
         DetcloudError: an id is unknown or belongs to an object of another kind, no cluster is
             available, or a request failed.
     """
-    found = [_details_of(command) for command in _load_commands(arguments)]
+    items = [_details_of(command) for command in _load_commands(arguments)]
     if arguments.form in ("json", "yaml"):
-        print_value(found[0] if len(found) == 1 else found, arguments.form)
+        print_value(items[0] if len(items) == 1 else items, arguments.form)
     elif arguments.form == "csv":
-        print_items(DETAILS, found, arguments)
+        print_items(DETAILS, items, arguments)
     else:
-        for place, item in enumerate(found):
+        for place, item in enumerate(items):
             if place:
                 print()
             print_record(DETAILS, item, arguments)

@@ -59,13 +59,13 @@ def list_projects(arguments: Namespace) -> int:
         NotFoundError: the named workspace has no experiments.
         DetcloudError: no cluster is available, or the cluster refuses the request.
     """
-    found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
-    if arguments.workspace is not None and not found:
+    projects = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
+    if arguments.workspace is not None and not projects:
         raise NotFoundError(
             f"no experiment is in a workspace {arguments.workspace!r}; `detcloud workspace list` "
             "shows the workspaces"
         )
-    _print_list(PROJECT_COLUMNS, [{**item} for item in found], arguments)
+    _print_list(PROJECT_COLUMNS, [{**project} for project in projects], arguments)
     return 0
 
 
@@ -78,8 +78,8 @@ def list_workspaces(arguments: Namespace) -> int:
     Raises:
         DetcloudError: no cluster is available, or the cluster refuses the request.
     """
-    found = connect(arguments).workspaces(on_left_out=print_note)
-    _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
+    workspaces = connect(arguments).workspaces(on_left_out=print_note)
+    _print_list(WORKSPACE_COLUMNS, [{**workspace} for workspace in workspaces], arguments)
     return 0
 
 

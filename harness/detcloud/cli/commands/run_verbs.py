@@ -97,7 +97,7 @@ def list_runs(kind: str, arguments: Namespace) -> int:
             state.
     """
     client = connect(arguments)
-    commands = client.experiments(
+    runs = client.experiments(
         kind=kind,
         user=None if arguments.all else client.whoami()["user"],
         states=arguments.state.upper().split(",") if arguments.state else (),
@@ -107,12 +107,12 @@ def list_runs(kind: str, arguments: Namespace) -> int:
         on_left_out=print_note,
         limit=fetch_limit(arguments),
     )
-    found = skip_offset(commands, arguments)
+    shown = skip_offset(runs, arguments)
     if arguments.quiet:
-        for command in found:
-            print(command.id)
+        for run in shown:
+            print(run.id)
         return OK
-    print_items(COLUMNS, (command.data for command in found), arguments)
+    print_items(COLUMNS, (run.data for run in shown), arguments)
     return OK
 
 

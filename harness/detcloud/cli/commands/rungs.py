@@ -22,7 +22,7 @@ RUNG_COLUMNS = (
     field_column("Reached", "reached"),
     Column("Outcomes", lambda item: _outcomes_text(item["outcomes"])),
     field_column("Best", "best_metric"),
-    Column("Best trials", lambda item: ", ".join(str(one["id"]) for one in item["trials"])),
+    Column("Best trials", lambda item: ", ".join(str(trial["id"]) for trial in item["trials"])),
 )
 TRIALS_SHOWN = 5
 

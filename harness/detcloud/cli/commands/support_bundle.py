@@ -75,7 +75,7 @@ def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str
     yield "config.yaml", [render_yaml(experiment.config)]
     yield "cluster.json", [render_json(client.overview())]
     yield "metrics.json", [render_json(list(trial.metrics()))]
-    yield "checkpoints.json", [render_json([found.data for found in trial.checkpoints()])]
+    yield "checkpoints.json", [render_json([checkpoint.data for checkpoint in trial.checkpoints()])]
     yield "trial.log", trial.logs()
     try:
         yield "history.json", [render_json(list(experiment.history(f"trial#{trial.id}")))]

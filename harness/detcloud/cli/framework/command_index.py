@@ -467,7 +467,7 @@ def noun_spellings(noun: str) -> list[str]:
     """Return the noun, followed by its short form if NOUN_ALIASES has a short form. An unknown noun
     is returned alone.
     """
-    return [noun, *(short for short, whole in NOUN_ALIASES.items() if whole == noun)]
+    return [noun, *(short for short, full in NOUN_ALIASES.items() if full == noun)]
 
 
 def commands_by_verb(noun: str) -> dict[str, Command]:

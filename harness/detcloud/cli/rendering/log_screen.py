@@ -77,7 +77,7 @@ class LogSource:
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
-        self._held = ""
+        self._cut_colour = ""
         self._colour = ""
         self._is_line_open = False
         self._ends_with_return = False
@@ -113,10 +113,10 @@ class LogSource:
             is_continued: whether the screen ends with the previous piece of this log.
             is_end: whether no more text follows, so that nothing waits.
         """
-        text = self._held + text
-        self._held = ""
+        text = self._cut_colour + text
+        self._cut_colour = ""
         if not is_end and (cut := _CUT_COLOUR.search(text)):
-            text, self._held = text[: cut.start()], text[cut.start() :]
+            text, self._cut_colour = text[: cut.start()], text[cut.start() :]
         if not text:
             return ""
         text = sanitize_for_terminal(text)

@@ -82,7 +82,7 @@ def sanitize_for_terminal(text: str) -> str:
     Colours, tabs, line breaks and carriage returns are kept. The rest of an escape sequence stays
     as text: `\\x1b[2J` becomes U+FFFD and `[2J`.
     """
-    return STEERING.sub(lambda found: found[1] or "�", text)
+    return STEERING.sub(lambda match: match[1] or "�", text)
 
 
 def display_width(text: str) -> int:
