@@ -35,13 +35,16 @@ def start_notebook(arguments: Namespace) -> int:
     """Start JupyterLab, print the address, and open the address in a browser unless `--no-browser`
     is given.
 
-    Return the exit code. A local cluster is started if no cluster is configured or running. The
-    wait for a free slot has no limit. Ctrl-C leaves JupyterLab running and returns INTERRUPTED.
-    With `--detach`, print the id, wait for the start for at most a minute, and open no browser.
+    Return OK, or FAILED if the notebook has ended. A local cluster is started if no cluster is
+    configured or running. Files of `--context` and `--include` are uploaded. The wait for a free
+    slot has no limit. Warnings and notices are printed to stderr. Ctrl-C leaves JupyterLab running
+    and returns INTERRUPTED. With `--detach`, print the id, wait for the start for at most a minute,
+    and open no browser.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
-        DetcloudError: the cluster is not on this machine, or the address cannot be read.
+        DetcloudError: the cluster is not on this machine, options exclude each other, a file or the
+            address cannot be read, or a request failed.
     """
     notebook = create_local_run(NOTEBOOK, arguments)
     return show_new_run(
@@ -61,26 +64,29 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_notebook(arguments: Namespace) -> int:
-    """Print the address of a notebook, and open the address in a browser unless `--no-browser` is
-    given.
+    """Print the address of a notebook, token included, and open the address in a browser unless
+    `--no-browser` is given.
 
-    Wait without a time limit until the notebook has reported an address. Return FAILED if the
-    notebook has ended, otherwise 0.
+    Wait without a time limit until the notebook has reported an address. Without a browser, a
+    notice is printed to stderr. Return FAILED if the notebook has ended, after printing the reason
+    to stderr. Otherwise return OK.
 
     Raises:
-        DetcloudError: no cluster is available, the id is not a notebook, or the address cannot be
-            read.
+        DetcloudError: no cluster is available, the id is unknown or not a notebook, the address
+            cannot be read, or a request failed.
     """
     return _open(load_run(NOTEBOOK, arguments), arguments)
 
 
 def read_address(place: dict[str, Any]) -> str:
-    """Return the address of a notebook, token included, from the file that the notebook has
-    reported.
+    """Return the address of a notebook, token included, from the local file that the place names.
+
+    Args:
+        place: the place that the notebook has reported, as `wait_for_place` returns.
 
     Raises:
-        DetcloudError: the file cannot be read on this machine by this user, or has no local
-            address.
+        DetcloudError: the file cannot be read on this machine by this user, or has no address on
+            127.0.0.1.
     """
     url = read_location(place, NOTEBOOK).get("url")
     if not isinstance(url, str) or not url.startswith("http://127.0.0.1:"):
@@ -97,7 +103,7 @@ def _open(notebook: Command, arguments: Namespace) -> int:
     `--no-browser` is given.
 
     The wait has no limit. Without a browser, a notice is printed to stderr. Return FAILED if the
-    notebook has ended, after printing the reason. Otherwise return OK.
+    notebook has ended, after printing the reason to stderr. Otherwise return OK.
 
     Raises:
         DetcloudError: the file with the address cannot be read, or a request failed.

@@ -50,7 +50,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_projects(arguments: Namespace) -> int:
-    """Print the projects of all workspaces, or of the named workspace, and return 0.
+    """Print the projects of all workspaces, or of the named workspace, and return 0. Without
+    projects, print only the titles, or `[]`.
 
     The order is by name; `--order-by desc` reverses the list. `--limit` and `--offset` cut the
     list. Notes on left-out projects are printed to stderr.
@@ -70,7 +71,8 @@ def list_projects(arguments: Namespace) -> int:
 
 
 def list_workspaces(arguments: Namespace) -> int:
-    """Print the workspaces in the order of their names, and return 0.
+    """Print the workspaces that have experiments, in the order of the names, and return 0. Without
+    workspaces, print only the titles, or `[]`.
 
     `--order-by desc` reverses the list. `--limit` and `--offset` cut the list. Notes on left-out
     workspaces are printed to stderr.
@@ -84,10 +86,11 @@ def list_workspaces(arguments: Namespace) -> int:
 
 
 def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
-    """Print the items after `--order-by`, `--limit` and `--offset`. With `desc`, `items` is
-    reversed in place before the cut.
+    """Print the items after `--order-by`, `--limit` and `--offset` in the form of
+    `add_output_options`. With `desc`, `items` is reversed in place before the cut.
 
     Args:
+        columns: the columns of the table and of CSV.
         items: the items in ascending order.
     """
     if arguments.order_by == "desc":
@@ -108,12 +111,13 @@ def add_move_arguments(parser: ArgumentParser) -> None:
 
 def move_experiments(arguments: Namespace) -> int:
     """Move experiments in the order of the arguments, print the new project of each, and return 0.
+    The workspace and the project are created if needed.
 
-    If a move fails, earlier moves remain.
+    Each experiment is fetched and moved before the next. If a move fails, earlier moves remain.
 
     Raises:
-        DetcloudError: the words have no destination or a wrong id, no cluster is available, or the
-            cluster refuses a move.
+        DetcloudError: the words have no destination or a wrong id, no cluster is available, an
+            experiment does not exist, or the cluster refuses a move.
     """
     ids, workspace, project = parse_move(arguments.words)
     client = connect(arguments)

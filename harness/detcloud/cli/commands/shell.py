@@ -30,18 +30,20 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 
 
 def start_shell(arguments: Namespace) -> int:
-    """Start a shell on the cluster, and open the shell or run a program in the shell. Return the
-    exit code.
+    """Start a shell on the cluster, and open the shell in this terminal or run a program in the
+    shell. Return the exit code of the shell or program.
 
     A local cluster is started if no cluster is configured or running. The wait for a free slot has
-    no limit. A shell that was started for a program is killed when the program ends. Ctrl-C during
-    the start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait
-    for the start for at most a minute, and open nothing.
+    no limit. Return FAILED if the shell has ended or the connection broke. A shell that was started
+    for a program is killed when the program ends. Other shells keep running. Ctrl-C during the
+    start leaves the shell running and returns INTERRUPTED. With `--detach`, print the id, wait for
+    the start for at most a minute, and open nothing.
 
     Raises:
         RefusedConfigError: the cluster refused the settings.
         DetcloudError: a program was combined with `--detach`, the cluster is not on this machine,
-            or the shell's address cannot be read.
+            or the shell's address or port cannot be used. Or options exclude each other, a file
+            cannot be read, or a request failed.
     """
     words = _program(arguments)
     if words and arguments.detach:
@@ -68,24 +70,30 @@ def add_open_arguments(parser: ArgumentParser) -> None:
 
 
 def open_shell(arguments: Namespace) -> int:
-    """Open a shell, or run a program in the shell, and return the exit code. The shell keeps
-    running.
+    """Open a shell in this terminal, or run a program in the shell, and return the exit code. The
+    shell keeps running, and a notice on stderr says so.
 
     Wait without a time limit until a new shell has started. Return FAILED if the shell has ended or
-    the connection broke.
+    the connection broke, after printing the reason to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, the id is not a shell, or the shell's address or
-            port cannot be used.
+        DetcloudError: no cluster is available, the id is unknown or not a shell, or the program
+            begins with a hyphen. Or the shell's address or port cannot be used, or a request
+            failed.
     """
     return _open(load_run(SHELL, arguments), _program(arguments))
 
 
 def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
-    """Return the local port at which a shell listens, and the shell's token.
+    """Return the local port at which a shell listens, and the shell's token, from the local file
+    that the place names.
+
+    Args:
+        place: the place that the shell has reported, as `wait_for_place` returns.
 
     Raises:
-        DetcloudError: the file of the place cannot be read by this user, or has no port and token.
+        DetcloudError: the file cannot be read on this machine by this user, or has no port and
+            token.
     """
     fields = read_location(place, SHELL)
     port, token = fields.get("port"), fields.get("token")
@@ -95,6 +103,9 @@ def read_endpoint(place: dict[str, Any]) -> tuple[int, str]:
 
 
 def _add_program_argument(parser: ArgumentParser) -> None:
+    """Add the argument PROGRAM: all remaining words, stored as the list `words`, empty for a shell.
+    The list may begin with `--`.
+    """
     parser.add_argument(
         "words",
         nargs=REMAINDER,

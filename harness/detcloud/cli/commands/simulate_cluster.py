@@ -59,11 +59,12 @@ def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
 
 
 def simulate_cluster(arguments: Namespace) -> int:
-    """Run simulated clusters, and print the totals.
+    """Run simulated clusters, and print the totals, or the whole result with `--json` or `--yaml`.
 
-    The clusters run on this machine, without a time limit. With `--output`, the outcome of each
-    seed is stored in a file, and seeds that the file has are skipped. Return OK, FAILED if an
-    invariant was violated, or USAGE if an option was refused. A refusal is printed to stderr.
+    The clusters run on this machine, without a time limit, and with a progress line on stderr. With
+    `--output`, the outcome of each seed is stored in a file, and seeds that the file has are
+    skipped. Return OK, FAILED if an invariant was violated, or USAGE if an option was refused. A
+    refusal is printed to stderr.
 
     Raises:
         DetcloudError: the simulation printed no result, or the server is not installed.
@@ -98,10 +99,10 @@ def _run_simulation(flags: list[str]) -> dict[str, Any]:
     A result with the key `error` means that an option was refused.
 
     Args:
-        flags: the options of the child.
+        flags: the options of the child, such as `--seeds=3`.
 
     Raises:
-        DetcloudError: the child printed no result, or the server is not installed.
+        DetcloudError: the child printed no JSON, or the server is not installed.
     """
     with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
@@ -129,10 +130,14 @@ def _time_text(result: Item) -> str:
 
 
 def _counts_text(counts: dict[str, int]) -> str | None:
+    """Return counts as a text, such as `3 COMPLETED, 1 ERROR`. Return None without counts."""
     return ", ".join(f"{number} {name}" for name, number in counts.items()) or None
 
 
 def _notices_text(result: Item) -> str | None:
+    """Return the number of termination notices with time for a checkpoint, and of saved
+    checkpoints. Return None without notices.
+    """
     if not result["notices"]:
         return None
     return f"{result['notices']} with time for a checkpoint, {result['saved']} checkpoints saved"

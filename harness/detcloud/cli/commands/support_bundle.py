@@ -31,14 +31,15 @@ def add_bundle_arguments(parser: ArgumentParser) -> None:
 
 
 def write_support_bundle(arguments: Namespace) -> int:
-    """Write an archive with a trial's data, print the path, and return 0.
+    """Write an archive with a trial's data, print the path, and return 0. A progress line is drawn
+    on stderr.
 
     The file is trial-ID-support.tar.gz in the folder of `--output-dir`, which is created if needed.
     If a request fails, an incomplete archive remains.
 
     Raises:
-        DetcloudError: the archive exists, no cluster is available, or the cluster refuses a
-            request.
+        DetcloudError: the archive exists, no cluster is available, the cluster has no such trial,
+            or another request failed.
         OSError: the folder or the archive cannot be written.
     """
     trial = load_trial(arguments)
@@ -61,13 +62,13 @@ def write_support_bundle(arguments: Namespace) -> int:
 
 
 def _documents(client: Client, trial: Trial) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the names and the texts of the archive's files, fetched from the cluster in turn. The
-    cluster has masked secrets.
+    """Yield the names and the texts of the archive's files, fetched from the cluster one after
+    another. Each text comes in pieces. The cluster has masked secrets.
 
     If the cluster refuses the history, the history's file has the error.
 
     Raises:
-        DetcloudError: another request failed.
+        DetcloudError: another request failed, also during the iteration over the pieces of the log.
     """
     experiment = client.experiment(trial.experiment_id)
     yield "trial.json", [render_json(trial.data)]

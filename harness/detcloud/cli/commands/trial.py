@@ -73,13 +73,16 @@ def add_list_arguments(parser: ArgumentParser) -> None:
 
 
 def list_trials(arguments: Namespace) -> int:
-    """Print the trials of an experiment, by default the best first for a search, and return 0.
+    """Print the trials of an experiment in the form of `add_output_options`, by default the best
+    first for a search. Return 0.
 
     For the searcher `single`, the order is by number. `--limit` and `--offset` cut the sorted list;
-    `--limit` has no default. `--metadata` limits the trials.
+    `--limit` has no default. `--metadata` limits the trials. Without trials, print only the titles,
+    or `[]`.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such experiment.
+        DetcloudError: no cluster is available, the cluster has no such experiment, or refuses, for
+            example a wrong `--metadata`.
     """
     experiment = load_experiment(arguments)
     is_search = experiment.searcher != "single"
@@ -135,13 +138,17 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_trial(arguments: Namespace) -> int:
-    """Print a trial, and with options also metrics and summaries. Return 0.
+    """Print a trial in the form of `add_output_options`, and with options also metrics and
+    summaries. Return 0.
 
-    Fields on losses and damages are printed only if they apply. `--limit` and `--offset` cut only
-    the metrics of `--metrics`. For a failed trial, a hint on the log may be printed to stderr.
+    Fields on losses and damages are printed only if the trial has these. With `--metrics` and
+    `--metrics-summary`, further tables follow, or further fields in JSON and YAML. `--limit` and
+    `--offset` cut only the metrics of `--metrics`. For a failed trial, a hint on the log may be
+    printed to stderr.
 
     Raises:
-        DetcloudError: no cluster is available, or the cluster has no such trial.
+        DetcloudError: no cluster is available, the cluster has no such trial, or another request
+            failed.
     """
     trial = load_trial(arguments)
     tables: dict[str, list[Item]] = {}
@@ -176,6 +183,16 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 
 
 def kill_trial(arguments: Namespace) -> int:
+    """End a trial, print the new state, and return 0. The search continues, and the user is not
+    asked.
+
+    The trial has at most 15 seconds to store a checkpoint, and the command does not wait. With
+    `--json` or `--yaml`, print the trial's fields.
+
+    Raises:
+        DetcloudError: no cluster is available, the cluster has no such trial, or refuses the
+            request.
+    """
     return request_state_change(arguments, "trial", f"/trials/{arguments.trial_id}/kill")
 
 

@@ -464,7 +464,7 @@ COMMANDS = (
 
 
 def noun_spellings(noun: str) -> list[str]:
-    """Return the noun, followed by its short form if NOUN_ALIASES has a short form. An unknown noun
+    """Return the noun, followed by the short form if NOUN_ALIASES has a short form. An unknown noun
     is returned alone.
     """
     return [noun, *(short for short, full in NOUN_ALIASES.items() if full == noun)]
@@ -486,6 +486,6 @@ def commands_by_verb(noun: str) -> dict[str, Command]:
 
 def flat_commands() -> dict[str, Command]:
     """Return the commands that can be typed without a noun, by each flat form. A command with
-    several flat forms has several entries.
+    several flat forms has several entries, and a form may have two words.
     """
     return {word: command for command in COMMANDS for word in command.flat}

@@ -17,9 +17,10 @@ from detcloud.cli.framework.grammar import CommandForm, command_forms, command_s
 def completion_table() -> dict[str, str]:
     """Return the possible next words, separated by spaces, by the words typed before.
 
-    Keys are for example "", `trial`, `trial logs` and `trial logs --level`. A flag has an entry
-    only if it takes a value; the entry is "" if any value is possible. The word `FILES` stands for
-    names of files. The modules of all commands are imported.
+    Keys are for example "", `trial`, `trial logs` and `trial logs --level`. The entry of a command
+    has its flags and the choices of its arguments. A flag has an entry only if it takes a value;
+    the entry is "" if any value is possible. The word `FILES` stands for names of files. The
+    modules of all commands are imported.
     """
     first_words = [*flat_commands(), *NOUNS, "--help", "--version", "--url"]
     table = {"": " ".join(first_words), "--url": ""}

@@ -58,7 +58,7 @@ class CommandForm(NamedTuple):
 
 def command_forms() -> dict[str, CommandForm]:
     """Return the form of every command by `Command.name`. Hidden options are omitted; `--help` and
-    `--url` are included.
+    `--url` are included, the latter not for local commands.
 
     This imports the modules of all commands.
     """
@@ -88,6 +88,7 @@ def _read_form(command: Command) -> CommandForm:
 
 
 def _read_option(action: Action) -> Option:
+    """Return the description of an option of a parser."""
     return Option(
         tuple(action.option_strings),
         _help_of(action),
@@ -98,6 +99,9 @@ def _read_option(action: Action) -> Option:
 
 
 def _read_argument(action: Action) -> Argument:
+    """Return the description of a positional argument of a parser. Without a metavar, the name is
+    the attribute of the parsed arguments.
+    """
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest
     return Argument(
         metavar, _help_of(action), tuple(map(str, action.choices or ())), action.type is Path
