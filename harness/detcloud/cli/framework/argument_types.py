@@ -76,9 +76,9 @@ def parse_hours(text: str) -> float:
 def parse_moment_ms(text: str) -> int:
     """Parse a time, and return epoch milliseconds.
 
-    The word is a date or time of ISO 8601, in UTC if the word has no zone, or an age in whole
-    units, such as `90m`. An age is subtracted from the current time. The units of an age are s, m,
-    h and d.
+    The word is a date or time of ISO 8601, or an age in whole units, such as `90m`. A time without
+    a zone is in UTC. An age is subtracted from the current time. The units of an age are s, m, h
+    and d.
 
     Raises:
         ArgumentTypeError: the text has neither form.
